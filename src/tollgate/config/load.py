@@ -1,0 +1,282 @@
+"""YAML with positions: text -> a tree of nodes that know their file, line and column.
+
+Owns the reading rules of every configuration file: YAML 1.1 traps are off (`no`, `on`, dates, octals and
+sexagesimals are text), numbers keep their digits (`Decimal`, never float), a key is always text, a key written twice
+is a problem. It knows nothing of what the files mean; `schema.py` and the mapping compiler do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import yaml
+from yaml.composer import Composer
+from yaml.constructor import BaseConstructor
+from yaml.resolver import BaseResolver
+
+try:
+    from yaml._yaml import CParser as _Parser
+
+    class _Reader(_Parser, BaseConstructor, BaseResolver):  # type: ignore[misc]
+        """libyaml's parser without implicit types: every plain scalar arrives as text."""
+
+        def __init__(self, text: str) -> None:
+            _Parser.__init__(self, text)
+            BaseConstructor.__init__(self)
+            BaseResolver.__init__(self)
+
+except ImportError:  # PyYAML built without libyaml: same rules, slower
+    from yaml.parser import Parser as _PurePython
+    from yaml.reader import Reader as _Stream
+    from yaml.scanner import Scanner as _Scanner
+
+    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, BaseResolver):  # type: ignore[no-redef,misc]
+        def __init__(self, text: str) -> None:
+            _Stream.__init__(self, text)
+            _Scanner.__init__(self)
+            _PurePython.__init__(self)
+            Composer.__init__(self)
+            BaseConstructor.__init__(self)
+            BaseResolver.__init__(self)
+
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
+_WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
+_MAX_DEPTH = 100
+"""Nesting a person can still read; it also bounds every recursive walk over a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a file: where, under which path, what was found and wanted, and a hint how to cure it."""
+
+    mark: Mark
+    message: str
+    path: str = ""
+    hint: str = ""
+    line_text: str = ""
+    level: str = "error"
+    """`error` stops a load; `warning` is only said (price sanity and the like)."""
+
+    def render(self, *, source: bool = True) -> str:
+        """`file:line:column: path: message (hint)` and, with `source`, the line with a caret below it."""
+        said = f"{self.mark}: "
+        if self.level != "error":
+            said += f"{self.level}: "
+        if self.path:
+            said += f"{self.path}: "
+        said += self.message
+        if self.hint:
+            said += f" ({self.hint})"
+        if source and self.line_text:
+            caret = " " * (self.mark.column - 1) + "^"
+            said += f"\n    {self.line_text}\n    {caret}"
+        return said
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """One value: `value` is text, int, Decimal, bool or None; `text` is what stands in the file; quoted text is text."""
+
+    value: str | int | Decimal | bool | None
+    text: str
+    quoted: bool
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class List:
+    """A YAML sequence."""
+
+    items: tuple[Node, ...]
+    mark: Mark
+    flow: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Map:
+    """A YAML mapping in file order; `keys` has the place of each key."""
+
+    entries: dict[str, Node]
+    keys: dict[str, Mark]
+    mark: Mark
+    flow: bool = False
+
+    def get(self, key: str) -> Node | None:
+        """The node under `key`, or None."""
+        return self.entries.get(key)
+
+
+Node = Scalar | List | Map
+
+
+@dataclass(slots=True, eq=False)
+class Document:
+    """A file read: its tree, its lines (for carets) and what was wrong with its syntax."""
+
+    file: str
+    text: str
+    root: Node
+    problems: list[Problem] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def problem(self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error") -> Problem:
+        """A `Problem` at a node or mark, carrying its source line."""
+        mark = at if isinstance(at, Mark) else at.mark
+        line = self.lines[mark.line - 1] if 0 < mark.line <= len(self.lines) else ""
+        return Problem(mark, message, path, hint, line, level)
+
+
+def read_file(path: Path, shown_as: str | None = None) -> Document:
+    """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened."""
+    name = shown_as or str(path)
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        mark = Mark(name, line, error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1)
+        root = Map({}, {}, Mark(name, 1, 1))
+        return Document(name, "", root, [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")])
+    return read_text(text, name)
+
+
+def read_text(text: str, name: str) -> Document:
+    """Read YAML text; an empty text is an empty map. All problems found are in `Document.problems`."""
+    document = Document(name, text, Map({}, {}, Mark(name, 1, 1)), lines=text.splitlines())
+    try:
+        reader = _Reader(text)
+        try:
+            root = reader.get_single_node()
+        finally:
+            reader.dispose()
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
+        what = (error.problem or "not YAML").strip()
+        document.problems.append(document.problem(mark, f"not readable as YAML: {what}", hint=_yaml_hint(document, mark, what)))
+        return document
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.problems.append(document.problem(Mark(name, line, 1), f"character U+{ord(str(error.character)[:1] or ' '):04X} is not allowed in YAML"))
+        return document
+    except RecursionError:
+        document.problems.append(document.problem(Mark(name, 1, 1), "nested too deeply"))
+        return document
+    if root is not None:
+        document.root = _convert(document, root, 0)
+    return document
+
+
+def plain(node: Node, *, floats: bool = False) -> object:
+    """The tree as plain objects: dict, list, str, int, bool, None and `Decimal` (or float with `floats=True`)."""
+    if isinstance(node, Map):
+        return {key: plain(value, floats=floats) for key, value in node.entries.items()}
+    if isinstance(node, List):
+        return [plain(item, floats=floats) for item in node.items]
+    if floats and isinstance(node.value, Decimal):
+        return float(node.value)
+    return node.value
+
+
+def find(node: Node, path: Iterable[str | int]) -> Node:
+    """The deepest node that exists along `path` (for placing an error about something missing)."""
+    for step in path:
+        if isinstance(node, Map) and isinstance(step, str) and step in node.entries:
+            node = node.entries[step]
+        elif isinstance(node, List) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+        else:
+            break
+    return node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Every node of a tree, top down, in file order."""
+    yield node
+    children = node.entries.values() if isinstance(node, Map) else node.items if isinstance(node, List) else ()
+    for child in children:
+        yield from walk(child)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _convert(document: Document, node: yaml.Node, depth: int) -> Node:
+    mark = Mark(document.file, node.start_mark.line + 1, node.start_mark.column + 1)
+    if depth > _MAX_DEPTH:
+        document.problems.append(document.problem(mark, f"nested more than {_MAX_DEPTH} levels deep"))
+        return Scalar(None, "", False, mark)
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(document, node, mark)
+    if isinstance(node, yaml.SequenceNode):
+        return List(tuple(_convert(document, item, depth + 1) for item in node.value), mark, bool(node.flow_style))
+    entries: dict[str, Node] = {}
+    keys: dict[str, Mark] = {}
+    for key_node, value_node in node.value:
+        place = Mark(document.file, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+        if not isinstance(key_node, yaml.ScalarNode):
+            hint = "braces start a YAML object here: put quotes around \"{{ ... }}\"" if isinstance(key_node, yaml.MappingNode) else ""
+            document.problems.append(document.problem(place, "a key must be a word", hint=hint))
+            continue
+        key = key_node.value
+        if key == "<<" and not key_node.style:
+            document.problems.append(document.problem(place, "merge keys (`<<`) are not read", hint="write the keys out, or use an alias for the whole value"))
+            continue
+        if key in entries:
+            document.problems.append(document.problem(place, f"key `{key}` is written twice (first at line {keys[key].line})"))
+            continue
+        keys[key] = place
+        entries[key] = _convert(document, value_node, depth + 1)
+    return Map(entries, keys, mark, bool(node.flow_style))
+
+
+def _scalar(document: Document, node: yaml.ScalarNode, mark: Mark) -> Scalar:
+    text: str = node.value
+    quoted = bool(node.style)
+    tag = node.tag or ""
+    if tag not in ("tag:yaml.org,2002:str", "", "!"):
+        document.problems.append(document.problem(mark, f"tag `{tag.replace('tag:yaml.org,2002:', '!!')}` is not read", hint="write the value without a tag"))
+    if quoted:
+        return Scalar(text, text, True, mark)
+    if text in _WORDS:
+        return Scalar(_WORDS[text], text, False, mark)  # type: ignore[arg-type]
+    if _INTEGER.match(text) and len(text) < 400:
+        return Scalar(int(text), text, False, mark)
+    if _NUMBER.match(text) and len(text) < 400:
+        return Scalar(Decimal(text), text, False, mark)
+    return Scalar(text, text, False, mark)
+
+
+def _yaml_hint(document: Document, mark: Mark, what: str) -> str:
+    line = document.lines[mark.line - 1] if 0 < mark.line <= len(document.lines) else ""
+    if "\t" in line[: max(mark.column, 1)]:
+        return "indent with spaces, not tabs"
+    if "{{" in line:
+        return "put quotes around a value with {{ }}"
+    if "mapping values are not allowed" in what:
+        return "put quotes around a value that holds `: `"
+    if "did not find expected ',' or" in what and "[" in line:
+        return "put quotes around a path with brackets inside { } or [ ]"
+    return ""

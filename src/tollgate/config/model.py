@@ -1,0 +1,314 @@
+"""What a configuration is, once read: frozen dataclasses, no YAML left except the pieces the mapping compiler takes.
+
+`build.py` makes these from documents. A field of type `Node` is a piece of the mapping language (a template, an
+expression, an edit list) kept with its position for the compiler; everything else is a plain value with a default
+written here, once, with its unit and its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from tollgate.config.load import Document, List, Map, Mark, Node
+
+_EMPTY: Mapping[str, object] = MappingProxyType({})
+
+DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the gateway listens and what it is called."""
+
+    bind: tuple[str, ...] = ("127.0.0.1:8787",)
+    base_url: str = "http://127.0.0.1:8787"
+    legacy_base_urls: tuple[str, ...] = ()
+    """Whole addresses ending in /v1, on any host and prefix; they reach the same endpoints (SPEC, service 8)."""
+    engine: Literal["hypercorn", "uvicorn"] = "hypercorn"
+    max_body_bytes: int = 32 * 1024 * 1024
+    """LLM routes; 32 MiB is what the messages API documents."""
+    max_small_body_bytes: int = 4 * 1024 * 1024
+    """Image and tool routes; the MCP SDK's own default."""
+    max_nesting: int = 200
+    """Deepest JSON nesting taken from a client."""
+    drain_seconds: float = 30.0
+    """How long SIGTERM waits for running requests."""
+    keepalive_comment_seconds: float = 15.0
+    """A stream silent for this long gets an SSE comment, so that load balancers keep it open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Four budgets in seconds; set per gateway, provider or model (the nearest wins, field by field)."""
+
+    connect: float = 10.0
+    first_byte: float = 120.0
+    idle: float = 120.0
+    total: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Attempts over different routes before the first byte (SPEC, limits: three)."""
+
+    attempts: int = 3
+    statuses: frozenset[int] = DEFAULT_RETRY_STATUSES
+    cooldown_failures: int = 3
+    """Consecutive failures after which a route cools down."""
+    cooldown_seconds: float = 30.0
+    max_retry_after_seconds: float = 120.0
+    """SDKs stop retrying when told to wait longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credits:
+    """Money rules. Credits are USD."""
+
+    minimum: Decimal = Decimal("0.01")
+    hold_cap: Decimal = Decimal("5")
+    """The most one request holds, however large its `max_tokens`."""
+    rates: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({"USD": Decimal(1), "CNY": Decimal("0.14")}))
+    """USD for one unit of a currency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`."""
+
+    url: str = ""
+    directory: Path = Path("var")
+    usage_directory: Path = Path("usage")
+    publish_seconds: float = 5.0
+    apply_seconds: float = 1.0
+    instance: str = "main"
+    """This process's name in published usage file names when several share a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bounds of the guarded download of a client's URL."""
+
+    max_bytes: int = 20 * 1024 * 1024
+    seconds: float = 20.0
+    allow_private: bool = False
+    """True only for tests: private and loopback addresses are refused otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """The web pages."""
+
+    enabled: bool = True
+    session_hours: float = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A price tier: when its bounds match, its prices replace the base ones (`min_prompt_tokens` is exclusive)."""
+
+    prices: Mapping[str, Decimal]
+    written: Mapping[str, str]
+    min_prompt_tokens: int | None = None
+    max_prompt_tokens: int | None = None
+    min_completion_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceWindow:
+    """Prices that hold in some UTC hours (`start` <= hour:minute < `end`, may wrap midnight) and ISO weekdays (1..7)."""
+
+    prices: Mapping[str, Decimal]
+    start: str
+    end: str
+    days: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Prices of one offer. `prices` has the exact decimals by field name, `written` the same fields as typed.
+
+    Token fields: prompt, completion, input_cache_read, input_cache_write, input_cache_write_1h, internal_reasoning,
+    audio, audio_output (per `unit` tokens). Flat fields: request (a call), image (a picture), web_search (a search).
+    A field absent here falls back as DESIGN section 5 says; "0" is free.
+    """
+
+    prices: Mapping[str, Decimal]
+    written: Mapping[str, str]
+    unit: int = 1
+    currency: str = "USD"
+    volumes: tuple[Volume, ...] = ()
+    service_tiers: Mapping[str, Mapping[str, Decimal]] = _EMPTY  # type: ignore[assignment]
+    windows: tuple[PriceWindow, ...] = ()
+    multipliers: Mapping[str, Decimal] = _EMPTY  # type: ignore[assignment]
+    """Named factors a provider file may switch on (residency and the like)."""
+    source: Mapping[str, object] = _EMPTY
+    """The whole `price:` block as plain values, for the catalog's `volumes` and for reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """One edit list (MAPPING b.4) with the file it stands in."""
+
+    document: Document
+    nodes: List
+
+
+@dataclass(frozen=True, slots=True)
+class EditSet:
+    """The three edit lists of one scope; None where the scope says nothing."""
+
+    request: Edits | None = None
+    response: Edits | None = None
+    stream: Edits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Edits, abilities and token limits for every model whose canonical or upstream id matches a glob."""
+
+    match: tuple[str, ...]
+    edits: EditSet = EditSet()
+    can: Mapping[str, object] = _EMPTY
+    protocols: tuple[str, ...] = ()
+    """The edits apply only under these upstream protocols; empty: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One protocol a provider speaks: where, in which framing, with which mapping and edits."""
+
+    protocol: str
+    """The mapping's name: chat, responses, messages, gemini, embeddings, ..."""
+    mapping: str
+    """Usually the protocol; another file when the provider's dialect is a foreign format."""
+    url: Node
+    """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
+    stream_url: Node | None = None
+    framing: Literal["sse", "ndjson", "json-array", "aws-eventstream"] = "sse"
+    unwrap: Node | None = None
+    """An expression giving the event inside a frame (base64 payloads of an event stream)."""
+    headers: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    query: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    edits: EditSet = EditSet()
+    can: Mapping[str, object] = _EMPTY
+    usage: Node | None = None
+    errors: Map | None = None
+    batch: int | None = None
+    """Embeddings: most inputs in one upstream call."""
+    count_tokens_url: Node | None = None
+    encoding: Literal["json", "multipart"] = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """How a call is authorised beyond headers: none, sigv4, oauth_jwt or oauth_client. `options` are templates."""
+
+    kind: Literal["none", "sigv4", "oauth_jwt", "oauth_client"] = "none"
+    options: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One offer: a canonical model at one provider."""
+
+    id: str
+    provider: str
+    upstream: str
+    mark: Mark
+    aliases: tuple[str, ...] = ()
+    name: str = ""
+    description: str = ""
+    type: Literal["chat", "embedding", "image"] = "chat"
+    created: int = 0
+    canonical_slug: str = ""
+    hugging_face_id: str | None = None
+    context: int = 0
+    max_output: int | None = None
+    input_modalities: tuple[str, ...] = ("text",)
+    output_modalities: tuple[str, ...] = ("text",)
+    tokenizer: str = "Other"
+    encoding: str | None = None
+    """tiktoken encoding name (o200k_base, cl100k_base) when counting locally."""
+    instruct_type: str | None = None
+    parameters: tuple[str, ...] = ()
+    dimensions: tuple[int, ...] = ()
+    max_dimension: int | None = None
+    max_inputs: int = 2048
+    price: Pricing | None = None
+    protocols: tuple[str, ...] = ()
+    """Upstream protocols this model is served through; empty: all of the provider's that fit its type."""
+    can: Mapping[str, object] = _EMPTY
+    edits: EditSet = EditSet()
+    timeouts: Mapping[str, float] = _EMPTY  # type: ignore[assignment]
+    priority: int = 0
+    """Lower is tried first."""
+    weight: int = 1
+    public: bool = True
+    """Shown in the catalog without a key."""
+    tags: tuple[str, ...] = ()
+    input_schema: Mapping[str, object] | None = None
+    image: Map | None = None
+    """Image models: per-model `price`, `bill` and step overrides, as nodes for the image compiler."""
+    retires: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One upstream service. `off` says why it is not used (a secret that is not set), or is empty."""
+
+    name: str
+    document: Document
+    about: str = ""
+    auth: Auth = Auth()
+    headers: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    query: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    variables: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    """`vars:` of the file: text or `$secret.NAME`; read as `$vars.name` in urls, headers and auth options."""
+    endpoints: Mapping[str, Endpoint] = _EMPTY  # type: ignore[assignment]
+    defines: Map | None = None
+    edits: EditSet = EditSet()
+    policies: tuple[Policy, ...] = ()
+    can: Mapping[str, object] = _EMPTY
+    usage: Node | None = None
+    errors: Map | None = None
+    timeouts: Mapping[str, float] = _EMPTY  # type: ignore[assignment]
+    models: tuple[Model, ...] = ()
+    images: Map | None = None
+    discover: Map | None = None
+    examples: List | None = None
+    priority: int = 0
+    weight: int = 1
+    proxy: str | None = None
+    verify_tls: bool = True
+    ca_file: str | None = None
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The whole configuration: server settings, providers by name (off ones included) and mapping documents by name."""
+
+    root: Path
+    """The directory relative paths start from."""
+    server: Server = Server()
+    timeouts: Timeouts = Timeouts()
+    retry: Retry = Retry()
+    credits: Credits = Credits()
+    store: Store = Store()
+    fetch: Fetch = Fetch()
+    dashboard: Dashboard = Dashboard()
+    secrets_dir: Path = Path("secrets")
+    aliases: Mapping[str, str] = _EMPTY  # type: ignore[assignment]
+    """Gateway-wide aliases: name -> canonical id or another alias (cycles are errors)."""
+    plugins: tuple[str, ...] = ()
+    providers: Mapping[str, Provider] = _EMPTY  # type: ignore[assignment]
+    mappings: Mapping[str, Document] = _EMPTY  # type: ignore[assignment]
+    files: tuple[Path, ...] = ()
+    """Every file read, for the reload watcher."""

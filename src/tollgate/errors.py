@@ -1,0 +1,212 @@
+"""The error tree. Every failure a caller or operator can see is one of these.
+
+    TollgateError
+    ├── ConfigErrors              all problems of a set of files at once (start, check, reload)
+    ├── RequestError              the caller's request is at fault; repeating it will not help
+    │   ├── BadRequest            400  malformed JSON, a wrong field, a refused conversion
+    │   ├── Unauthorized          401  key missing, malformed, unknown, expired, revoked
+    │   ├── QuotaExhausted        403  fewer than 0.01 credits, or a spend cap reached
+    │   ├── ModelNotFound         400/404 by endpoint; unknown and not-permitted look the same
+    │   ├── NotFound              404  an id this account does not own
+    │   ├── MethodNotAllowed      405
+    │   ├── BodyTooLarge          413
+    │   └── RateLimited           429  our own limit
+    ├── UpstreamError             a provider failed
+    │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our shape
+    │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
+    │   ├── UpstreamUnreachable   no connection, reset before an answer
+    │   └── UpstreamTimeout       one of the four budgets ran out
+    └── Unavailable               503  the gateway cannot take work (ledger not writable, shutting down)
+
+A class knows its HTTP status and a stable word (`code`, shown in `x-tollgate-error` and in usage rows); only the
+surface (`replies.py`) turns an error into a body, because each endpoint speaks its own dialect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollgate.config.load import Problem
+
+Budget = Literal["connect", "first_byte", "idle", "total"]
+
+
+class TollgateError(Exception):
+    """Base of all; `status` is the HTTP status, `code` the stable word for it."""
+
+    status: int = 500
+    code: str = "internal_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ConfigErrors(TollgateError):
+    """Every problem found in the configuration files, in file and line order."""
+
+    code = "config_invalid"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problem.render() for problem in self.problems))
+
+
+class RequestError(TollgateError):
+    """The caller's request is at fault."""
+
+    status = 400
+    code = "invalid_request"
+
+
+class BadRequest(RequestError):
+    """The body is malformed, a field is wrong, or a part cannot be carried to the upstream (`param` names it)."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        if code:
+            self.code = code
+
+
+class Unauthorized(RequestError):
+    """No usable key. `reason` is missing, malformed, unknown, expired or revoked; `shown` is the key, masked."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    def __init__(self, reason: str, shown: str = "") -> None:
+        super().__init__(f"key {reason}")
+        self.reason = reason
+        self.shown = shown
+
+
+class QuotaExhausted(RequestError):
+    """The account has fewer than 0.01 credits left, or the key's spend cap is reached."""
+
+    status = 403
+    code = "insufficient_quota"
+
+    def __init__(self, message: str = "insufficient quota") -> None:
+        super().__init__(message)
+
+
+class ModelNotFound(RequestError):
+    """No such model for this key; a model the key may not use looks exactly the same."""
+
+    code = "model_not_found"
+
+    def __init__(self, model: str, message: str | None = None) -> None:
+        super().__init__(message or f"model not found: {model}")
+        self.model = model
+        self.param = "model"
+
+
+class NotFound(RequestError):
+    """An id that does not exist for this account."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"method not allowed; use {allowed}")
+        self.allowed = allowed
+
+
+class BodyTooLarge(RequestError):
+    """The request body is over the configured limit."""
+
+    status = 413
+    code = "request_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"request body exceeds {limit} bytes")
+        self.limit = limit
+
+
+class RateLimited(RequestError):
+    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, retry_after: float, kind: str = "requests") -> None:
+        seconds = max(1, round(retry_after))
+        super().__init__(f"Rate limit reached for {kind}. Please try again in {seconds}s.")
+        self.retry_after = retry_after
+        self.kind = kind
+
+
+class UpstreamError(TollgateError):
+    """A provider failed. `provider` is its name in the configuration; `retry_after` in seconds when it said one."""
+
+    status = 500
+    code = "upstream_error"
+
+    def __init__(self, message: str, *, provider: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.retry_after = retry_after
+
+
+class UpstreamRejected(UpstreamError):
+    """The provider says the request itself is wrong (a 4xx that is the caller's). `body` is its parsed body or text."""
+
+    status = 400
+    code = "upstream_rejected"
+
+    def __init__(self, message: str, *, status: int = 400, body: object = None, kind: str | None = None,
+                 param: str | None = None, provider: str = "") -> None:
+        super().__init__(message, provider=provider)
+        self.status = status
+        self.body = body
+        self.kind = kind
+        self.param = param
+
+
+class UpstreamFailed(UpstreamError):
+    """The provider answered and failed. `upstream_status` is what it said, `overloaded` when it said so."""
+
+    code = "upstream_failed"
+
+    def __init__(self, message: str, *, upstream_status: int = 500, overloaded: bool = False, provider: str = "",
+                 retry_after: float | None = None) -> None:
+        super().__init__(message, provider=provider, retry_after=retry_after)
+        self.upstream_status = upstream_status
+        self.overloaded = overloaded
+
+
+class UpstreamUnreachable(UpstreamError):
+    """No connection could be made, or it was lost before an answer began."""
+
+    status = 502
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """One of the four budgets ran out: connect, first_byte, idle or total."""
+
+    status = 504
+    code = "upstream_timeout"
+
+    def __init__(self, budget: Budget, seconds: float, *, provider: str = "") -> None:
+        super().__init__(f"upstream exceeded its {budget.replace('_', '-')} budget of {seconds:g} s", provider=provider)
+        self.budget = budget
+        self.seconds = seconds
+
+
+class Unavailable(TollgateError):
+    """The gateway itself cannot take work now: the ledger is not writable, or it is shutting down."""
+
+    status = 503
+    code = "unavailable"

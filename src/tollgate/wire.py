@@ -1,0 +1,33 @@
+"""The wire formats by name, and where each says its model, stream switch, token limit and end user.
+
+The engine knows wire formats, never vendors: everything here is a property of a published format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Protocol = str
+"""A protocol is named by its mapping file: chat, responses, messages, gemini, embeddings, ..."""
+
+ClientProtocol = Literal["chat", "responses", "messages", "embeddings", "images"]
+
+
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """What is fixed about a client-facing format. `limit_fields`: where the caller bounds the answer's length."""
+
+    name: ClientProtocol
+    limit_fields: tuple[str, ...]
+    user_path: tuple[str, ...]
+    done: bytes | None
+    """The terminating event of a stream beyond the mapping's own events, or None."""
+
+
+CHAT = WireFormat("chat", ("max_completion_tokens", "max_tokens"), ("user",), b"data: [DONE]\n\n")
+RESPONSES = WireFormat("responses", ("max_output_tokens",), ("user",), None)
+MESSAGES = WireFormat("messages", ("max_tokens",), ("metadata", "user_id"), None)
+EMBEDDINGS = WireFormat("embeddings", (), ("user",), None)
+
+CLIENT_FORMATS: dict[str, WireFormat] = {f.name: f for f in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}
