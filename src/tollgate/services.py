@@ -1,0 +1,101 @@
+"""What a running gateway is made of, and the two values every endpoint trades in: `Inbound` and `Reply`.
+
+Owns the wiring, no behaviour: the pipelines (`completions`, `embeddings`, `images`) take `Services` and an `Inbound`
+and give a `Reply`; only the surface knows ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord, Ledger
+    from tollgate.metrics import Metrics
+    from tollgate.routing import Health, Sticky
+    from tollgate.runtime import RuntimeHolder
+    from tollgate.upstream import Client
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Inbound:
+    """One authenticated request. `headers` have lower-case names; `query` is the raw query string; times are
+    `time.perf_counter()` seconds in `started` and UTC in `received_at`."""
+
+    dialect: str
+    key: KeyRecord
+    body: bytes
+    headers: Mapping[str, str]
+    request_id: str
+    query: str = ""
+    started: float = field(default_factory=time.perf_counter)
+    received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the request arrived."""
+        return (time.perf_counter() - self.started) * 1000
+
+
+@dataclass(slots=True)
+class Reply:
+    """What goes back: a whole `body`, or a `stream` of byte blocks. Headers exclude the ones the surface adds.
+
+    Closing the stream (`aclose`) means the client has left: the iterator cancels its upstream call and settles.
+    """
+
+    status: int
+    headers: Headers = field(default_factory=list)
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+    media_type: bytes = b"application/json"
+
+
+class Background:
+    """Tasks that outlive their request: settlements after a client left, refreshers. SIGTERM waits for them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run `work` on its own; a reference is kept until it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for what is running, at most so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    def cancel(self) -> None:
+        """End what is left."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything a pipeline may use. `settlements` are waited for at shutdown; `tasks` (refreshers) are cancelled."""
+
+    runtime: RuntimeHolder
+    ledger: Ledger
+    client: Client
+    health: Health
+    sticky: Sticky
+    metrics: Metrics
+    settlements: Background = field(default_factory=Background)
+    tasks: Background = field(default_factory=Background)
+    draining: bool = False
+
+
+def new_request_id() -> str:
+    """`req_` and 24 hexadecimal characters (CLIENTS 3c)."""
+    return "req_" + secrets.token_hex(12)
