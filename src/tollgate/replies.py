@@ -1,0 +1,233 @@
+"""Errors become bodies here, and only here: one table by endpoint dialect (SPEC errors, CLIENTS 3b).
+
+A dialect is chat, responses, messages, embeddings, images, tools or catalog. Chat says most errors in plain text,
+responses and messages in their API's JSON, the others in the `{success, code, message}` envelope.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from tollgate.errors import (
+    BadRequest,
+    BodyTooLarge,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    QuotaExhausted,
+    RateLimited,
+    TollgateError,
+    Unauthorized,
+    Unavailable,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from tollgate.services import Headers, Reply
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+_UNREACHABLE = b'{"message":"Service temporarily unavailable"}'
+
+_NO_KEY = (
+    "You didn't provide an API key. Send it in an Authorization header using Bearer auth "
+    "(Authorization: Bearer YOUR_KEY) or in an X-Api-Key header."
+)
+
+
+def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Reply:
+    """The reply that tells `error` in the words of `dialect`; never shows an upstream's 5xx text or a secret."""
+    headers: Headers = [(b"x-tollgate-error", error.code.encode())]
+    after = getattr(error, "retry_after", None)
+    if after is not None and (isinstance(error, (RateLimited, UpstreamError, Unavailable))):
+        headers.append((b"retry-after", str(max(1, min(120, round(after)))).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
+    if getattr(error, "billed", False):
+        headers.append((b"x-should-retry", b"false"))
+    if isinstance(error, (UpstreamUnreachable, Unavailable)):
+        status = 503 if isinstance(error, Unavailable) else 502
+        return Reply(status, headers, _UNREACHABLE, media_type=JSON)
+    status, body = _BODIES.get(dialect, _catalog)(error, request_id)
+    if isinstance(body, str):
+        return Reply(status, headers, body.encode(), media_type=TEXT)
+    return Reply(status, headers, orjson.dumps(body), media_type=JSON)
+
+
+def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict | None = None) -> bytes:
+    """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
+
+    `sequence` is the next `sequence_number` and `response` the response object so far, for the responses dialect.
+    """
+    message = public_message(error)
+    if dialect == "messages":
+        kind = "overloaded_error" if getattr(error, "overloaded", False) else "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
+        return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
+    if dialect == "responses":
+        code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
+        out = _event("error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence})
+        if response is not None:
+            failed = {**response, "status": "failed", "error": {"code": code, "message": message}}
+            out += _event("response.failed", {"type": "response.failed", "response": failed, "sequence_number": sequence + 1})
+        return out
+    return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
+
+
+def public_message(error: TollgateError) -> str:
+    """What a caller may read of an error: their own faults in full, a provider's failure in our words."""
+    if isinstance(error, UpstreamTimeout):
+        return f"The model service did not answer in time ({error.budget.replace('_', '-')} budget of {error.seconds:g} s exceeded)."
+    if isinstance(error, UpstreamFailed):
+        if error.upstream_status == 429 or error.overloaded:
+            return "The model service is overloaded or rate limited. Please retry later."
+        return "The model service failed to answer. Please retry later."
+    if isinstance(error, UpstreamUnreachable):
+        return "The connection to the model service was lost."
+    return error.message
+
+
+def _event(name: str, body: dict) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"
+
+
+def _status(error: TollgateError) -> int:
+    if isinstance(error, UpstreamTimeout):
+        return 504
+    return error.status
+
+
+def _openai_error(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _account_error(error: TollgateError) -> tuple[int, dict] | None:
+    """401, 403 and 429 read the same on chat and responses."""
+    if isinstance(error, Unauthorized):
+        if error.reason == "missing":
+            return 401, _openai_error(_NO_KEY, "invalid_request_error")
+        return 401, _openai_error(f"Incorrect API key provided: {error.shown}", "invalid_request_error", "invalid_api_key")
+    if isinstance(error, QuotaExhausted):
+        body = _openai_error(error.message, "insufficient_quota", "insufficient_quota")
+        return 403, {"message": error.message, **body}
+    if isinstance(error, RateLimited):
+        return 429, _openai_error(error.message, "rate_limit_error", "rate_limit_exceeded")
+    return None
+
+
+def _chat(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    known = _account_error(error)
+    if known:
+        return known
+    if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
+        return error.status, error.message
+    if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
+        return 400, error.message
+    return 500, public_message(error) if isinstance(error, UpstreamError) else "internal server error"
+
+
+def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    known = _account_error(error)
+    if known:
+        return known
+    if isinstance(error, BodyTooLarge):
+        return 413, _openai_error(error.message, "invalid_request_error", "request_too_large")
+    if isinstance(error, ModelNotFound):
+        return 400, _openai_error(f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model")
+    if isinstance(error, UpstreamRejected):
+        return error.status, _openai_error(error.message, error.kind or "invalid_request_error", None, error.param)
+    if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
+        code = error.code if error.code != BadRequest.code else None
+        return error.status, _openai_error(error.message, "invalid_request_error", code, getattr(error, "param", None))
+    message = public_message(error) if isinstance(error, UpstreamError) else "internal server error"
+    return (504 if isinstance(error, UpstreamTimeout) else 500), _openai_error(message, "server_error", "server_error")
+
+
+_MESSAGES_TYPES = {401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error",
+                   413: "request_too_large", 429: "rate_limit_error"}
+
+
+def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    def say(status: int, kind: str, message: str) -> tuple[int, dict]:
+        return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+
+    if isinstance(error, Unauthorized):
+        return say(401, "authentication_error", "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key")
+    if isinstance(error, QuotaExhausted):
+        return say(403, "billing_error", error.message)
+    if isinstance(error, RateLimited):
+        return say(429, "rate_limit_error", error.message)
+    if isinstance(error, BodyTooLarge):
+        return say(413, "request_too_large", "Request exceeds the maximum size")
+    if isinstance(error, ModelNotFound):
+        return say(404, "not_found_error", f"model: {error.model}")
+    if isinstance(error, UpstreamRejected):
+        return say(error.status, error.kind or _MESSAGES_TYPES.get(error.status, "invalid_request_error"), error.message)
+    if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
+        return say(error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message)
+    if isinstance(error, UpstreamTimeout):
+        return say(504, "timeout_error", public_message(error))
+    if isinstance(error, UpstreamFailed) and error.overloaded:
+        return say(529, "overloaded_error", public_message(error))
+    return say(500, "api_error", public_message(error) if isinstance(error, UpstreamError) else "internal server error")
+
+
+def _envelope(status: int, message: str) -> tuple[int, dict]:
+    return status, {"success": False, "code": status, "message": message}
+
+
+def _envelope_common(error: TollgateError) -> tuple[int, dict] | None:
+    if isinstance(error, Unauthorized):
+        return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
+    if isinstance(error, RateLimited):
+        return _envelope(429, "rate limit exceeded")
+    if isinstance(error, (BodyTooLarge, MethodNotAllowed)):
+        return _envelope(error.status, error.message)
+    return None
+
+
+def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    known = _envelope_common(error)
+    if known:
+        return known
+    if isinstance(error, QuotaExhausted):
+        return _envelope(403, "user quota exceeded")
+    if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
+        return _envelope(400, f"failed to bind request: {error.message}")
+    return _envelope(500, "internal error, please try again later")
+
+
+def _images(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    known = _envelope_common(error)
+    if known:
+        return known
+    if isinstance(error, QuotaExhausted):
+        return _envelope(403, "insufficient quota")
+    if isinstance(error, NotFound):
+        return _envelope(404, "missing ID parameter")
+    if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
+        said = error.message
+        return _envelope(400, said if said.startswith("input validation failed") else f"input validation failed: {said}")
+    return _envelope(500, "internal server error")
+
+
+def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+    known = _account_error(error)
+    if known:
+        return known
+    if isinstance(error, ModelNotFound):
+        return 404, _openai_error(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return _status(error), _openai_error(error.message if error.status < 500 else "internal server error", kind, error.code)
+
+
+_BODIES = {
+    "chat": _chat,
+    "responses": _responses,
+    "messages": _messages,
+    "embeddings": _embeddings,
+    "images": _images,
+    "tools": _images,
+    "catalog": _catalog,
+}
