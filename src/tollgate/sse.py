@@ -1,0 +1,188 @@
+"""Event-stream framing: bytes to events and back, nothing about what an event means.
+
+What must stay true: the `raw` bytes of all events, in order, are the input; how the network cut the input never
+changes the events. Blocks without data (comments, stray blank lines) are events too, with empty `data`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tollgate.errors import UpstreamFailed
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Largest single event taken: an inline image of a responses stream is a few MiB, nothing honest is over this."""
+
+_BOM = b"\xef\xbb\xbf"
+_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_BREAK = re.compile(rb"\r\n|\n|\r")
+_KNOWN_NAMES = 256
+
+
+class Event(NamedTuple):
+    """One block of a stream: its `event:` name if any, its data lines joined, and its exact bytes with the blank line."""
+
+    name: str | None
+    data: bytes
+    raw: bytes
+
+
+_new = tuple.__new__
+
+
+class Decoder:
+    """Incremental decoder; one per stream.
+
+    `feed(b'data: {}\\n\\n')` gives `[Event(None, b'{}', b'data: {}\\n\\n')]`. Raises `UpstreamFailed` when one event
+    grows past `max_event_bytes`.
+    """
+
+    __slots__ = ("_carriage", "_held", "_limit", "_marked", "_names", "_scanned", "_started")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._held = bytearray()
+        self._scanned = 0
+        self._limit = max_event_bytes
+        self._carriage = False
+        self._started = False
+        self._marked = False
+        self._names: dict[bytes, str] = {}
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Take the next bytes, in any cut; give the events they complete."""
+        if not data:
+            return []
+        if not self._carriage and b"\r" in data:
+            self._carriage = True
+        held = self._held
+        if not self._started:
+            # A byte order mark may itself be cut; it only ever stands at the very start.
+            held += data
+            if len(held) < 3 and _BOM.startswith(held):
+                return []
+            self._started = True
+            self._marked = held.startswith(_BOM)
+            data = bytes(held)
+            held.clear()
+        if self._carriage:
+            held += data
+            return self._feed_any_break()
+        if not held and data.endswith(b"\n\n"):
+            return self._split(data)
+        held += data
+        cut = held.rfind(b"\n\n", self._scanned)
+        if cut < 0:
+            self._scanned = max(0, len(held) - 1)
+            self._check()
+            return []
+        whole = bytes(held[: cut + 2])
+        del held[: cut + 2]
+        self._scanned = max(0, len(held) - 1)
+        self._check()
+        return self._split(whole)
+
+    def finish(self) -> list[Event]:
+        """The stream has ended: give what is left, though its blank line never came."""
+        rest = bytes(self._held)
+        self._held.clear()
+        self._scanned = 0
+        if not rest:
+            return []
+        events, used = self._walk(rest, final=True)
+        if used < len(rest):
+            events.append(self._block(rest[used:]))
+        return events
+
+    def _split(self, data: bytes) -> list[Event]:
+        """The fast path: `data` ends in a blank line and has line feeds only."""
+        pieces = data.split(b"\n\n")
+        last = pieces.pop()
+        events: list[Event] = []
+        append = events.append
+        names = self._names
+        for piece in pieces:
+            if piece.startswith(b"data: ") and b"\n" not in piece:
+                append(_new(Event, (None, piece[6:], piece + b"\n\n")))
+            elif piece.startswith(b"event: ") and piece.count(b"\n") == 1 and (at := piece.find(b"\ndata: ")) > 0:
+                named = piece[7:at]
+                append(_new(Event, (names.get(named) or self._name(named), piece[at + 7 :], piece + b"\n\n")))
+            elif piece and not piece.startswith(b"\n"):
+                append(self._block(piece + b"\n\n"))
+            else:
+                events += self._walk(piece + b"\n\n", final=True)[0]
+        if last:
+            events += self._walk(last, final=True)[0]
+        return events
+
+    def _feed_any_break(self) -> list[Event]:
+        held = self._held
+        if _END.search(held, self._scanned) is None and held[:1] not in (b"\r", b"\n"):
+            # Three bytes back: a break that is cut in two may begin there.
+            self._scanned = max(0, len(held) - 3)
+            self._check()
+            return []
+        events, used = self._walk(bytes(held), final=False)
+        del held[:used]
+        self._scanned = max(0, len(held) - 3)
+        self._check()
+        return events
+
+    def _walk(self, data: bytes, *, final: bool) -> tuple[list[Event], int]:
+        """Every complete block of `data`, whatever its line ends, and how many bytes they take."""
+        events: list[Event] = []
+        at, size = 0, len(data)
+        while at < size:
+            found = _BREAK.match(data, at) or _END.search(data, at)
+            if found is None:
+                break
+            end = found.end()
+            if end == size and not final and data[end - 1] == 0x0D:
+                break  # the line feed of a CRLF may be the next byte
+            events.append(self._block(data[at:end]))
+            at = end
+        return events, at
+
+    def _block(self, raw: bytes) -> Event:
+        name: str | None = None
+        values: list[bytes] = []
+        text = raw
+        if self._marked:
+            text = raw[3:]
+            self._marked = False
+        for line in text.splitlines():
+            field, _, value = line.partition(b":")
+            if value.startswith(b" "):
+                value = value[1:]
+            if field == b"data":
+                values.append(value)
+            elif field == b"event":
+                name = self._name(value)
+        return Event(name, values[0] if len(values) == 1 else b"\n".join(values), raw)
+
+    def _name(self, value: bytes) -> str | None:
+        known = self._names.get(value)
+        if known is None:
+            known = value.decode("utf-8", "replace")
+            if len(self._names) < _KNOWN_NAMES:
+                self._names[value] = known
+        return known or None
+
+    def _check(self) -> None:
+        if len(self._held) > self._limit:
+            raise UpstreamFailed(f"a stream event exceeds {self._limit} bytes")
+
+
+def encode(data: bytes, name: str | None = None) -> bytes:
+    """One event as bytes: `encode(b'{}', 'ping')` is `event: ping`, `data: {}` and a blank line."""
+    if b"\n" in data or b"\r" in data:
+        # Splitting on `splitlines` would lose a last empty line.
+        data = _BREAK.sub(b"\ndata: ", data)
+    if name is None:
+        return b"data: %b\n\n" % data
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def comment(text: str = "") -> bytes:
+    """A comment block, which clients skip: a sign of life on a silent stream."""
+    return b": %b\n\n" % text.encode()

@@ -1,0 +1,136 @@
+"""Facts about event-stream framing: any cut gives the same events, and no byte is lost."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgate.errors import UpstreamFailed
+from tollgate.sse import Decoder, Event, comment, encode
+
+SHARED = Path(__file__).parents[1].parent / "shared"
+
+
+def decode(*chunks: bytes) -> list[Event]:
+    decoder = Decoder()
+    events = [event for chunk in chunks for event in decoder.feed(chunk)]
+    return events + decoder.finish()
+
+
+def facts(data: bytes) -> list[tuple[str | None, bytes]]:
+    return [(event.name, event.data) for event in decode(data)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "wanted"),
+    [
+        pytest.param(b"data: a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")], id="data only"),
+        pytest.param(b"event: ping\ndata: {}\n\n", [("ping", b"{}")], id="named"),
+        pytest.param(b"data: {}\nevent: ping\n\n", [("ping", b"{}")], id="name after data"),
+        pytest.param(b"data: a\r\n\r\ndata: b\r\n\r\n", [(None, b"a"), (None, b"b")], id="CRLF"),
+        pytest.param(b"data: a\r\rdata: b\r\r", [(None, b"a"), (None, b"b")], id="lone CR"),
+        pytest.param(b"data: a\r\n\ndata: b\n\r\n", [(None, b"a"), (None, b"b")], id="mixed breaks"),
+        pytest.param(b"data:a\n\ndata:  b\n\n", [(None, b"a"), (None, b" b")], id="no blank, two blanks"),
+        pytest.param(b"data: a\ndata: b\ndata:\n\n", [(None, b"a\nb\n")], id="several data lines"),
+        pytest.param(b"data\n\n", [(None, b"")], id="data without colon"),
+        pytest.param(b": KEEP ALIVE\n\ndata: a\n\n", [(None, b""), (None, b"a")], id="comment block"),
+        pytest.param(b": note\ndata: a\n\n", [(None, b"a")], id="comment inside a block"),
+        pytest.param(b"id: 7\nretry: 100\ndata: a\nother: b\n\n", [(None, b"a")], id="id, retry and unknown fields"),
+        pytest.param(b"event: keepalive\n\n", [("keepalive", b"")], id="name without data"),
+        pytest.param(b"event:\ndata: a\n\n", [(None, b"a")], id="empty name"),
+        pytest.param(b"\xef\xbb\xbfdata: a\n\n", [(None, b"a")], id="byte order mark"),
+        pytest.param(b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [(None, b"a"), (None, b"")], id="mark elsewhere is a field name"),
+        pytest.param(b"data: a\n\ndata: [DONE]", [(None, b"a"), (None, b"[DONE]")], id="no last break at all"),
+        pytest.param(b"data: a\n\ndata: b\n", [(None, b"a"), (None, b"b")], id="no last blank line"),
+        pytest.param(b"\n\ndata: a\n\n\n", [(None, b""), (None, b""), (None, b"a"), (None, b"")], id="stray blank lines"),
+        pytest.param(b"data: \xe2\x80\xa8\x0b\x0c\n\n", [(None, b"\xe2\x80\xa8\x0b\x0c")], id="other separators are data"),
+        pytest.param("data: {\"t\": \"é漢😀\"}\n\n".encode(), [(None, "{\"t\": \"é漢😀\"}".encode())], id="utf-8"),
+        pytest.param(b"", [], id="nothing"),
+    ],
+)
+def test_a_stream_is_read_as_the_standard_says(stream: bytes, wanted: list[tuple[str | None, bytes]]) -> None:
+    assert facts(stream) == wanted
+    assert b"".join(event.raw for event in decode(stream)) == stream
+    assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == decode(stream)
+
+
+_PIECES = st.sampled_from(
+    [b"data: ", b"data:", b"event: ", b"event: x", b": c", b"id: 1", b"\n", b"\n\n", b"\r\n", b"\r\n\r\n", b"\r", b"\r\r",
+     b"{}", b"[DONE]", b"\xef\xbb\xbf", "é".encode(), b"data: {}\n\n", b"event: a\ndata: b\n\n", b" ", b":"],
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_PIECES, max_size=24).map(b"".join), st.lists(st.integers(0, 120), max_size=12))
+def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list[int]) -> None:
+    marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    chunks = [stream[a:b] for a, b in zip(marks, marks[1:], strict=False)]
+    whole = decode(stream)
+    assert decode(*chunks) == whole
+    assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == whole
+    assert b"".join(event.raw for event in whole) == stream
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60).filter(lambda b: b"\r" not in b), st.sampled_from([None, "message_start", "ping"]))
+def test_an_encoded_event_reads_back(data: bytes, name: str | None) -> None:
+    raw = encode(data, name)
+    assert decode(raw) == [Event(name, data, raw)]
+
+
+def test_a_line_break_in_data_cannot_forge_an_event() -> None:
+    assert facts(encode(b"a\n\nevent: x\r\ndata: b\n")) == [(None, b"a\n\nevent: x\ndata: b\n")]
+
+
+def test_a_comment_is_an_event_without_data() -> None:
+    assert decode(comment("still here")) == [Event(None, b"", b": still here\n\n")]
+
+
+def test_events_leave_as_soon_as_their_blank_line_is_here() -> None:
+    decoder = Decoder()
+    assert [e.data for e in decoder.feed(b"data: a\n\ndata: b")] == [b"a"]
+    assert [e.data for e in decoder.feed(b"c\n\n")] == [b"bc"]
+    assert decoder.feed(b"data: d\r\n\r") == []
+    assert [e.data for e in decoder.feed(b"\n")] == [b"d"]
+
+
+@pytest.mark.parametrize("chunk", [b"x" * 600, b"data: y\n" * 80, b"data: z\r\n" * 70], ids=["one line", "LF lines", "CRLF lines"])
+def test_an_endless_event_is_refused(chunk: bytes) -> None:
+    decoder = Decoder(max_event_bytes=1000)
+    decoder.feed(chunk)
+    with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
+        decoder.feed(chunk)
+
+
+def test_a_large_event_in_small_pieces_takes_linear_time() -> None:
+    def seconds(count: int) -> float:
+        decoder = Decoder()
+        piece = b"x" * 512
+        started = time.process_time()
+        decoder.feed(b"data: ")
+        for _ in range(count):
+            decoder.feed(piece)
+        assert len(decoder.feed(b"\n\n")) == 1
+        return time.process_time() - started
+
+    assert seconds(16_000) < 1.0
+
+
+def test_recorded_streams_survive_every_small_cut() -> None:
+    index = SHARED / "traffic" / "index.json"
+    if not index.exists():
+        pytest.skip(f"no recorded traffic beside the repository ({index})")
+    rows = [row for row in json.loads(index.read_text())["exchanges"] if row.get("framing") == "sse"]
+    assert len(rows) > 100
+    for row in rows[::9]:
+        exchange = json.loads((SHARED / "traffic" / row["file"]).read_text())
+        stream = exchange["response"]["sse"].encode()
+        whole = decode(stream)
+        assert b"".join(event.raw for event in whole) == stream
+        for size in (1, 7, 1000):
+            assert decode(*(stream[i : i + size] for i in range(0, len(stream), size))) == whole
