@@ -16,7 +16,12 @@ from typing import Literal
 
 from tollgate.config.load import Document, List, Map, Mark, Node
 
-_EMPTY: Mapping[str, object] = MappingProxyType({})
+
+
+def _empty() -> Mapping[str, object]:
+    """A read-only empty mapping; a factory, since a mappingproxy is no allowed default before Python 3.12."""
+    return MappingProxyType({})
+
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
@@ -144,11 +149,11 @@ class Pricing:
     unit: int = 1
     currency: str = "USD"
     volumes: tuple[Volume, ...] = ()
-    service_tiers: Mapping[str, Mapping[str, Decimal]] = _EMPTY  # type: ignore[assignment]
+    service_tiers: Mapping[str, Mapping[str, Decimal]] = field(default_factory=_empty)
     windows: tuple[PriceWindow, ...] = ()
-    multipliers: Mapping[str, Decimal] = _EMPTY  # type: ignore[assignment]
+    multipliers: Mapping[str, Decimal] = field(default_factory=_empty)
     """Named factors a provider file may switch on (residency and the like)."""
-    source: Mapping[str, object] = _EMPTY
+    source: Mapping[str, object] = field(default_factory=_empty)
     """The whole `price:` block as plain values, for the catalog's `volumes` and for reports."""
 
 
@@ -175,7 +180,7 @@ class Policy:
 
     match: tuple[str, ...]
     edits: EditSet = EditSet()
-    can: Mapping[str, object] = _EMPTY
+    can: Mapping[str, object] = field(default_factory=_empty)
     protocols: tuple[str, ...] = ()
     """The edits apply only under these upstream protocols; empty: all."""
 
@@ -194,10 +199,10 @@ class Endpoint:
     framing: Literal["sse", "ndjson", "json-array", "aws-eventstream"] = "sse"
     unwrap: Node | None = None
     """An expression giving the event inside a frame (base64 payloads of an event stream)."""
-    headers: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
-    query: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    headers: Mapping[str, Node] = field(default_factory=_empty)
+    query: Mapping[str, Node] = field(default_factory=_empty)
     edits: EditSet = EditSet()
-    can: Mapping[str, object] = _EMPTY
+    can: Mapping[str, object] = field(default_factory=_empty)
     usage: Node | None = None
     errors: Map | None = None
     batch: int | None = None
@@ -211,7 +216,7 @@ class Auth:
     """How a call is authorised beyond headers: none, sigv4, oauth_jwt or oauth_client. `options` are templates."""
 
     kind: Literal["none", "sigv4", "oauth_jwt", "oauth_client"] = "none"
-    options: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    options: Mapping[str, Node] = field(default_factory=_empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +249,9 @@ class Model:
     price: Pricing | None = None
     protocols: tuple[str, ...] = ()
     """Upstream protocols this model is served through; empty: all of the provider's that fit its type."""
-    can: Mapping[str, object] = _EMPTY
+    can: Mapping[str, object] = field(default_factory=_empty)
     edits: EditSet = EditSet()
-    timeouts: Mapping[str, float] = _EMPTY  # type: ignore[assignment]
+    timeouts: Mapping[str, float] = field(default_factory=_empty)
     priority: int = 0
     """Lower is tried first."""
     weight: int = 1
@@ -267,18 +272,18 @@ class Provider:
     document: Document
     about: str = ""
     auth: Auth = Auth()
-    headers: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
-    query: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
-    variables: Mapping[str, Node] = _EMPTY  # type: ignore[assignment]
+    headers: Mapping[str, Node] = field(default_factory=_empty)
+    query: Mapping[str, Node] = field(default_factory=_empty)
+    variables: Mapping[str, Node] = field(default_factory=_empty)
     """`vars:` of the file: text or `$secret.NAME`; read as `$vars.name` in urls, headers and auth options."""
-    endpoints: Mapping[str, Endpoint] = _EMPTY  # type: ignore[assignment]
+    endpoints: Mapping[str, Endpoint] = field(default_factory=_empty)
     defines: Map | None = None
     edits: EditSet = EditSet()
     policies: tuple[Policy, ...] = ()
-    can: Mapping[str, object] = _EMPTY
+    can: Mapping[str, object] = field(default_factory=_empty)
     usage: Node | None = None
     errors: Map | None = None
-    timeouts: Mapping[str, float] = _EMPTY  # type: ignore[assignment]
+    timeouts: Mapping[str, float] = field(default_factory=_empty)
     models: tuple[Model, ...] = ()
     images: Map | None = None
     discover: Map | None = None
@@ -305,10 +310,10 @@ class Gateway:
     fetch: Fetch = Fetch()
     dashboard: Dashboard = Dashboard()
     secrets_dir: Path = Path("secrets")
-    aliases: Mapping[str, str] = _EMPTY  # type: ignore[assignment]
+    aliases: Mapping[str, str] = field(default_factory=_empty)
     """Gateway-wide aliases: name -> canonical id or another alias (cycles are errors)."""
     plugins: tuple[str, ...] = ()
-    providers: Mapping[str, Provider] = _EMPTY  # type: ignore[assignment]
-    mappings: Mapping[str, Document] = _EMPTY  # type: ignore[assignment]
+    providers: Mapping[str, Provider] = field(default_factory=_empty)
+    mappings: Mapping[str, Document] = field(default_factory=_empty)
     files: tuple[Path, ...] = ()
     """Every file read, for the reload watcher."""
