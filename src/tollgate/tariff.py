@@ -1,0 +1,248 @@
+"""What usage costs: a price block compiled once, then a few integer multiplications a request.
+
+Owns every pricing rule (DESIGN section 5 and the catalogue's notes on tiers): which prices hold for a request, what an
+absent price falls back to, and the single rounding. Nothing here knows a provider.
+
+Which prices hold, each step replacing only the prices it names:
+1. the base prices;
+2. every time window that contains the moment of the request;
+3. every `volumes` row whose bounds match, in order, for the whole request: `min_prompt_tokens` is exclusive ("more
+   than"), the other bounds inclusive, all prompt tokens count (cached ones too), `thinking` asks whether it reasoned;
+4. the service tier: its price, moved in the proportion in which steps 2 and 3 moved the base price, so that "half
+   price" stays half price for a long prompt. A `multipliers` name used as a tier multiplies all token prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tollgate.config.model import PriceWindow, Pricing, Volume
+from tollgate.money import CONTEXT, USD, round_cost
+
+if TYPE_CHECKING:
+    from tollgate.usage import Usage
+
+TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h",
+                "internal_reasoning", "audio", "audio_output")
+"""Per `unit` tokens."""
+FLAT_PRICES = ("request", "image", "web_search")
+"""Per call, per picture, per search: `unit` does not apply."""
+
+_FALLBACKS = (
+    ("input_cache_read", "prompt"),
+    ("input_cache_write", "prompt"),
+    ("input_cache_write_1h", "input_cache_write"),
+    ("internal_reasoning", "completion"),
+    ("audio", "prompt"),
+    ("audio_output", "completion"),
+)
+"""An absent or empty price is the other one's; "0" is a price, and free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used."""
+
+    cost: Decimal
+    native: Decimal
+    currency: str
+    rate: Decimal
+    rule: str = "base"
+
+
+NO_CHARGE = Charge(round_cost(Decimal(0)), round_cost(Decimal(0)), USD, Decimal(1), "none")
+
+
+class _Prices:
+    """Prices that hold together, as integers over one common divisor."""
+
+    __slots__ = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
+                 "audio", "audio_output", "request", "image", "web_search", "divisor", "rule")
+
+    def __init__(self, prices: Mapping[str, Decimal], unit: int, rule: str) -> None:
+        full = dict(prices)
+        for name, other in _FALLBACKS:
+            if name not in full and other in full:
+                full[name] = full[other]
+        places = max((max(0, -int(value.as_tuple().exponent)) for value in full.values()), default=0)
+        for name in TOKEN_PRICES:
+            setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)))
+        for name in FLAT_PRICES:
+            setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)) * unit)
+        self.divisor = Decimal(unit).scaleb(places, CONTEXT)
+        self.rule = rule
+
+
+class Tariff:
+    """A price block, compiled. Make it with `compile_tariff`; immutable but for its memo of price combinations."""
+
+    __slots__ = ("pricing", "currency", "unit", "base", "_simple", "_windows", "_memo")
+
+    def __init__(self, pricing: Pricing) -> None:
+        if pricing.unit < 1:
+            raise ValueError(f"unit is {pricing.unit}, wanted a whole number of tokens from 1 on")
+        self.pricing = pricing
+        self.currency = pricing.currency
+        self.unit = pricing.unit
+        self.base = _Prices(pricing.prices, pricing.unit, "base")
+        self._windows = tuple(_minutes(window) for window in pricing.windows)
+        self._simple = not pricing.volumes and not pricing.windows
+        self._memo: dict[tuple[int, int, str | None], _Prices] = {}
+
+    def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None) -> _Prices:
+        """The prices that hold for a request of this size at this moment."""
+        pricing = self.pricing
+        tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
+        if self._simple and tier is None:
+            return self.base
+        rows = 0
+        for place, row in enumerate(pricing.volumes):
+            if _matches(row, prompt, completion, thinking):
+                rows |= 1 << place
+        open_windows = 0
+        if self._windows:
+            moment = at.astimezone(UTC) if at.tzinfo else at
+            for place, window in enumerate(self._windows):
+                if _is_open(window, moment):
+                    open_windows |= 1 << place
+        key = (rows, open_windows, tier)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._combine(rows, open_windows, tier)
+        return found
+
+    def _combine(self, rows: int, open_windows: int, tier: str | None) -> _Prices:
+        pricing, rule = self.pricing, []
+        base = dict(pricing.prices)
+        merged = dict(base)
+        for place, window in enumerate(pricing.windows):
+            if open_windows >> place & 1:
+                merged.update(window.prices)
+                rule.append(f"windows[{place}]")
+        for place, row in enumerate(pricing.volumes):
+            if rows >> place & 1:
+                merged.update(row.prices)
+                rule.append(f"volumes[{place}]")
+        if tier is not None:
+            rule.append(tier)
+            factor = pricing.multipliers.get(tier)
+            if factor is not None:
+                merged |= {name: CONTEXT.multiply(merged[name], factor) for name in TOKEN_PRICES if name in merged}
+            for name, price in pricing.service_tiers.get(tier, {}).items():
+                merged[name] = _moved(price, base.get(name), merged.get(name))
+        return _Prices(merged, pricing.unit, " ".join(rule) or "base")
+
+
+def compile_tariff(pricing: Pricing) -> Tariff:
+    """A price block made ready for `price_usage`. ValueError for a unit, window or currency that cannot be meant."""
+    return Tariff(pricing)
+
+
+def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *, at: datetime,
+                service_tier: str | None = None, thinking: bool | None = None) -> Charge:
+    """What `usage` costs at `pricing`: sum of bucket x price / unit, plus call, pictures and searches, in USD by `rates`.
+
+    `at` is the moment of the request (UTC where it names no zone), `thinking` whether it reasoned (told by the usage
+    when None). No price known costs nothing. ValueError when `rates` lacks the currency.
+    """
+    if pricing is None:
+        return NO_CHARGE
+    tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
+    prompt = usage.input + usage.cache_read + usage.cache_write + usage.cache_write_1h + usage.audio_input
+    completion = usage.output + usage.reasoning + usage.audio_output
+    prices = tariff.prices(prompt, completion, usage.reasoning > 0 if thinking is None else thinking, at, service_tier)
+    due = usage.input * prices.prompt + usage.output * prices.completion + prices.request
+    if usage.cache_read:
+        due += usage.cache_read * prices.input_cache_read
+    if usage.cache_write:
+        due += usage.cache_write * prices.input_cache_write
+    if usage.cache_write_1h:
+        due += usage.cache_write_1h * prices.input_cache_write_1h
+    if usage.reasoning:
+        due += usage.reasoning * prices.internal_reasoning
+    if usage.audio_input:
+        due += usage.audio_input * prices.audio
+    if usage.audio_output:
+        due += usage.audio_output * prices.audio_output
+    if usage.images:
+        due += usage.images * prices.image
+    if usage.searches:
+        due += usage.searches * prices.web_search
+    native = CONTEXT.divide(Decimal(due), prices.divisor)
+    rate = _rate(tariff.currency, rates)
+    return Charge(round_cost(CONTEXT.multiply(native, rate)), round_cost(native), tariff.currency, rate, prices.rule)
+
+
+def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *,
+                at: datetime, service_tier: str | None = None, images: int = 0, hour_cache: bool = False) -> Decimal:
+    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price.
+
+    `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
+    """
+    if pricing is None:
+        return NO_CHARGE.cost
+    tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
+    dearest = Decimal(0)
+    for thinking in (False, True) if any(row.thinking is not None for row in tariff.pricing.volumes) else (False,):
+        prices = tariff.prices(prompt_tokens, max_output, thinking, at, service_tier)
+        a_token = max(prices.prompt, prices.input_cache_read, prices.input_cache_write, prices.audio, prices.input_cache_write_1h if hour_cache else 0)
+        due = (prompt_tokens * a_token + max_output * max(prices.completion, prices.internal_reasoning, prices.audio_output)
+               + prices.request + images * prices.image)
+        dearest = max(dearest, CONTEXT.divide(Decimal(due), prices.divisor))
+    return round_cost(CONTEXT.multiply(dearest, _rate(tariff.currency, rates)))
+
+
+def _rate(currency: str, rates: Mapping[str, Decimal]) -> Decimal:
+    rate = rates.get(currency)
+    if rate is None:
+        if currency == USD:
+            return Decimal(1)
+        raise ValueError(f"no exchange rate for {currency}, known are {', '.join(sorted(rates))}")
+    return rate
+
+
+def _matches(row: Volume, prompt: int, completion: int, thinking: bool) -> bool:
+    return (
+        (row.min_prompt_tokens is None or prompt > row.min_prompt_tokens)
+        and (row.max_prompt_tokens is None or prompt <= row.max_prompt_tokens)
+        and (row.min_completion_tokens is None or completion >= row.min_completion_tokens)
+        and (row.max_completion_tokens is None or completion <= row.max_completion_tokens)
+        and (row.thinking is None or row.thinking == thinking)
+    )
+
+
+def _moved(tier_price: Decimal, base: Decimal | None, moved: Decimal | None) -> Decimal:
+    """The tier's price in the proportion in which `base` became `moved`; exact, or to 30 digits where it never ends."""
+    if not base or moved is None or moved == base:
+        return tier_price
+    exact = Fraction(tier_price) * Fraction(moved) / Fraction(base)
+    value = CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return value if len(value.as_tuple().digits) <= 30 else value.normalize(CONTEXT).quantize(Decimal(1).scaleb(-30), context=CONTEXT)
+
+
+def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
+    start, end = (_minute(text) for text in (window.start, window.end))
+    return start, end, window.days
+
+
+def _minute(text: str) -> int:
+    hours, colon, minutes = text.partition(":")
+    if not (colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2) or int(minutes) > 59 or int(hours) * 60 + int(minutes) > 1440:
+        raise ValueError(f"\"{text}\" is no hour and minute in UTC, wanted one such as \"16:30\"")
+    return (int(hours) * 60 + int(minutes)) % 1440
+
+
+def _is_open(window: tuple[int, int, tuple[int, ...]], moment: datetime) -> bool:
+    """Inside the window, which may wrap midnight; a wrapped part belongs to the day on which it began."""
+    start, end, days = window
+    minute, day = moment.hour * 60 + moment.minute, moment.isoweekday()
+    if start < end:
+        return start <= minute < end and day in days
+    if minute >= start:
+        return day in days
+    return minute < end and (day - 2) % 7 + 1 in days

@@ -1,0 +1,182 @@
+"""Token usage as disjoint buckets.
+
+Vendors disagree whether an input count includes cache hits and an output count includes reasoning; a biller that
+trusts one formula is wrong for the others. Here the disagreement ends: a count lands in exactly one bucket, and the
+buckets add up to the totals. What a bucket costs is `tariff.py`, whose public names are also offered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from tollgate.money import decimal_of
+from tollgate.tariff import Charge, Tariff, compile_tariff, price_usage, upper_bound
+
+__all__ = ["BUCKETS", "Charge", "Tariff", "Usage", "compile_tariff", "from_hub", "price_usage", "upper_bound"]
+
+MAX_TOKENS = 20_000_000
+"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request."""
+MAX_PIECES = 10_000
+"""Searches or pictures in one request."""
+
+_FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one request used; every token is in one bucket only."""
+
+    input: int = 0
+    """Text tokens of the prompt that no cache served or stored."""
+    cache_read: int = 0
+    cache_write: int = 0
+    """Stored for the usual few minutes."""
+    cache_write_1h: int = 0
+    output: int = 0
+    """Generated text tokens, reasoning not included."""
+    reasoning: int = 0
+    searches: int = 0
+    images: int = 0
+    """Pictures in the prompt, where a price counts them."""
+    audio_input: int = 0
+    audio_output: int = 0
+    estimated: bool = False
+    flags: tuple[str, ...] = ()
+    """What was wrong with the upstream's numbers and was put right, in words."""
+    told_cost: Decimal | None = None
+    """The cost the provider itself reported: recorded beside ours, never charged."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt, cached ones included."""
+        return self.input + self.cache_read + self.cache_write + self.cache_write_1h + self.audio_input
+
+    @property
+    def completion_tokens(self) -> int:
+        """All generated tokens, reasoning included."""
+        return self.output + self.reasoning + self.audio_output
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together (the parts of a split batch)."""
+        costs = [cost for cost in (self.told_cost, other.told_cost) if cost is not None]
+        return replace(
+            self,
+            **{name: getattr(self, name) + getattr(other, name) for name in BUCKETS},
+            estimated=self.estimated or other.estimated,
+            flags=self.flags + other.flags,
+            told_cost=sum(costs, Decimal(0)) if costs else None,
+        )
+
+
+BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input", "audio_output")
+
+
+def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = (), limit: int = MAX_TOKENS) -> Usage:
+    """The hub's usage as disjoint buckets.
+
+    In the hub `input` holds everything of the prompt (both cache counts and audio too) and `output` everything
+    generated (reasoning and audio too); `cache_write` holds `cache_write_1h`. `excludes` names the counts that this
+    provider reports beside their parent instead: cache_read, cache_write, reasoning. Where `total` is told it decides
+    about reasoning, because one provider answers in both ways. Negative, non-numeric and absurd counts are clamped
+    and flagged, so a bad number never becomes a bad bill.
+
+    {"input": 100, "cache_read": 40, "output": 30, "reasoning": 10} -> Usage(input=60, cache_read=40, output=20, reasoning=10)
+    """
+    if not hub_usage:
+        return Usage()
+    flags: list[str] = []
+
+    def count(name: str) -> int:
+        value = hub_usage.get(name)
+        if value is None:
+            return 0
+        if type(value) is not int:
+            value = _whole(name, value, flags)
+        if value < 0:
+            flags.append(f"{name} was {value}")
+            return 0
+        most = _FLAT.get(name, limit)
+        if value > most:
+            flags.append(f"{name} was {value}, more than {most}")
+            return most
+        return value
+
+    def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
+        if value > whole:
+            flags.append(f"{name} was {value}, more than the {whole} of {whole_name}")
+            return whole
+        return value
+
+    prompt, cache_read, cache_write, hour = count("input"), count("cache_read"), count("cache_write"), count("cache_write_1h")
+    if hour:
+        cache_write = cache_write or hour
+        hour = part_of("cache_write_1h", hour, "cache_write", cache_write)
+    if cache_read and "cache_read" not in excludes:
+        cache_read = part_of("cache_read", cache_read, "input", prompt)
+        prompt -= cache_read
+    if cache_write and "cache_write" not in excludes:
+        cache_write = part_of("cache_write", cache_write, "uncached input", prompt)
+        hour = min(hour, cache_write)
+        prompt -= cache_write
+    audio_input = count("audio_input")
+    if audio_input:
+        audio_input = part_of("audio_input", audio_input, "uncached input", prompt)
+        prompt -= audio_input
+
+    output, reasoning = count("output"), count("reasoning")
+    outside = "reasoning" in excludes
+    if "total" in hub_usage:
+        spare = count("total") - (prompt + cache_read + cache_write + audio_input) - output
+        if outside and not reasoning and spare > 0:
+            reasoning = spare  # generated and billed there, but named nowhere
+        elif reasoning and outside != (spare == reasoning) and spare in (0, reasoning):
+            flags.append(f"reasoning is {'beside' if outside else 'inside'} output as declared, but the total says otherwise")
+            outside = not outside
+    if reasoning and not outside:
+        reasoning = part_of("reasoning", reasoning, "output", output)
+        output -= reasoning
+    audio_output = count("audio_output")
+    if audio_output:
+        audio_output = part_of("audio_output", audio_output, "output", output)
+        output -= audio_output
+
+    searches, images, told_cost = count("searches"), count("images"), _told(hub_usage, flags)
+    return Usage(
+        input=prompt, cache_read=cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
+        output=output, reasoning=reasoning, searches=searches, images=images,
+        audio_input=audio_input, audio_output=audio_output, flags=tuple(flags), told_cost=told_cost,
+    )
+
+
+def _whole(name: str, value: object, flags: list[str]) -> int:
+    """A count that did not come as an integer: 5.0 and "5" are five, anything else is nothing and is flagged."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
+        return int(value)
+    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
+        return int(value)
+    flags.append(f"{name} was {str(value)[:40]!r}, no whole number")
+    return 0
+
+
+def _told(hub_usage: Mapping[str, object], flags: list[str]) -> Decimal | None:
+    value = hub_usage.get("cost")
+    if value is None:
+        return None
+    try:
+        # JSON has already made a float of it; its shortest notation is the figure that was sent
+        amount = decimal_of(repr(value) if isinstance(value, float) else value)  # type: ignore[arg-type]
+    except ValueError:
+        flags.append(f"cost was {str(value)[:40]!r}, no amount")
+        return None
+    if amount < 0:
+        flags.append(f"cost was {amount}")
+        return None
+    return amount

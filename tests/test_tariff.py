@@ -1,0 +1,198 @@
+"""Which prices hold for a request, what an absent price means, and that rounding happens once."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgate.config.model import PriceWindow, Pricing, Volume
+from tollgate.usage import Usage, compile_tariff, price_usage, upper_bound
+
+RATES = {"USD": Decimal(1), "CNY": Decimal("0.14")}
+TUESDAY_NOON = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
+
+
+def exact(prices):
+    return {name: Decimal(price) for name, price in prices.items()}
+
+
+def row(prices, **bounds):
+    return Volume(exact(prices), prices, **bounds)
+
+
+def tariff(prices, **more):
+    return compile_tariff(Pricing(exact(prices), prices, **more))
+
+
+def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, thinking=None, **more):
+    return price_usage(usage, tariff(prices, **more), RATES, at=at, service_tier=service_tier, thinking=thinking).cost
+
+
+@pytest.mark.parametrize(
+    ("usage", "prices", "expected"),
+    [
+        pytest.param(Usage(input=10, output=4), {"prompt": "2", "completion": "3"}, "32", id="prompt and completion"),
+        pytest.param(Usage(cache_read=10), {"prompt": "2"}, "20", id="no cache price: the prompt's"),
+        pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0"}, "0", id="zero is free"),
+        pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0.5"}, "5", id="its own cache price"),
+        pytest.param(Usage(cache_write=10), {"prompt": "2"}, "20", id="no cache-write price: the prompt's"),
+        pytest.param(Usage(cache_write_1h=10), {"prompt": "2", "input_cache_write": "3"}, "30", id="no hour price: the cache write's"),
+        pytest.param(Usage(cache_write_1h=10), {"prompt": "2"}, "20", id="no hour and no write price: the prompt's"),
+        pytest.param(Usage(reasoning=10), {"completion": "3"}, "30", id="no reasoning price: the completion's"),
+        pytest.param(Usage(reasoning=10), {"completion": "3", "internal_reasoning": "0"}, "0", id="free reasoning"),
+        pytest.param(Usage(audio_input=10, audio_output=10), {"prompt": "2", "completion": "3"}, "50", id="audio at text prices"),
+        pytest.param(Usage(audio_input=10, audio_output=10), {"prompt": "2", "audio": "5", "audio_output": "7"}, "120", id="audio at its own"),
+        pytest.param(Usage(), {"request": "0.005"}, "0.005", id="a fee per call"),
+        pytest.param(Usage(searches=3, images=2), {"web_search": "0.01", "image": "0.1"}, "0.23", id="searches and pictures"),
+        pytest.param(Usage(searches=3, images=2), {"prompt": "1"}, "0", id="searches without a price cost nothing"),
+        pytest.param(Usage(input=10, output=10), {}, "0", id="no price known"),
+    ],
+)
+def test_a_bucket_costs_its_price_or_the_one_it_falls_back_to(usage, prices, expected):
+    assert cost(usage, prices) == Decimal(expected)
+
+
+def test_unit_divides_token_prices_but_not_flat_ones():
+    prices = {"prompt": "0.30", "request": "0.01", "web_search": "0.02"}
+    assert cost(Usage(input=1000, searches=1), prices, unit=1_000_000) == Decimal("0.0303")
+
+
+def test_a_unit_that_is_no_power_of_ten_is_rounded_only_at_the_end():
+    assert cost(Usage(input=1), {"prompt": "1"}, unit=3) == Decimal("0.333333333333")
+    assert cost(Usage(input=3), {"prompt": "1"}, unit=3) == Decimal(1)
+
+
+def test_a_foreign_price_is_told_in_both_currencies():
+    charge = price_usage(Usage(input=1000), tariff({"prompt": "0.8"}, unit=1000, currency="CNY"), RATES, at=TUESDAY_NOON)
+    assert (charge.cost, charge.native, charge.currency, charge.rate) == (Decimal("0.112"), Decimal("0.8"), "CNY", Decimal("0.14"))
+
+
+def test_a_currency_without_a_rate_names_the_known_ones():
+    with pytest.raises(ValueError, match="no exchange rate for EUR, known are CNY, USD"):
+        price_usage(Usage(), tariff({}, currency="EUR"), RATES, at=TUESDAY_NOON)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [(199_999, "199999"), (200_000, "200000"), (200_001, "400002")],
+)
+def test_a_tier_starts_above_its_mark_and_holds_for_the_whole_request(prompt, expected):
+    assert cost(Usage(input=prompt), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)) == Decimal(expected)
+
+
+def test_cached_tokens_count_towards_the_tier():
+    assert cost(Usage(input=1, cache_read=200_000), {"prompt": "1", "input_cache_read": "0"},
+                volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)) == Decimal(2)
+
+
+def test_rows_apply_in_order_and_keep_what_they_do_not_name():
+    volumes = (row({"prompt": "2"}, min_prompt_tokens=10), row({"prompt": "3", "completion": "9"}, min_prompt_tokens=20))
+    assert cost(Usage(input=15, output=1), {"prompt": "1", "completion": "5"}, volumes=volumes) == Decimal(15 * 2 + 5)
+    assert cost(Usage(input=25, output=1), {"prompt": "1", "completion": "5"}, volumes=volumes) == Decimal(25 * 3 + 9)
+
+
+def test_a_fallback_follows_the_tier():
+    assert cost(Usage(cache_read=11), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=10),)) == Decimal(22)
+
+
+@pytest.mark.parametrize(("prompt", "output", "expected"), [(10, 199, "199"), (10, 200, "400"), (50, 200, "200")])
+def test_a_tier_by_completion_size(prompt, output, expected):
+    volumes = (row({"completion": "2"}, min_prompt_tokens=0, max_prompt_tokens=32, min_completion_tokens=200),)
+    assert cost(Usage(input=prompt, output=output), {"completion": "1"}, volumes=volumes) == Decimal(expected)
+
+
+def test_an_upper_bound_of_a_tier_is_inclusive():
+    volumes = (row({"completion": "9"}, max_completion_tokens=5),)
+    assert cost(Usage(output=5), {"completion": "1"}, volumes=volumes) == Decimal(45)
+    assert cost(Usage(output=6), {"completion": "1"}, volumes=volumes) == Decimal(6)
+
+
+def test_a_tier_by_thinking():
+    volumes = (row({"completion": "8"}, thinking=True), row({"completion": "3"}, thinking=False))
+    assert cost(Usage(output=1, reasoning=1), {"completion": "2"}, volumes=volumes) == Decimal(16)
+    assert cost(Usage(output=1), {"completion": "2"}, volumes=volumes) == Decimal(3)
+    assert cost(Usage(output=1), {"completion": "2"}, volumes=volumes, thinking=True) == Decimal(8)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        ("2026-11-17T16:29", "2"), ("2026-11-17T16:30", "1"), ("2026-11-17T23:59", "1"), ("2026-11-18T00:29", "1"), ("2026-11-18T00:30", "2"),
+        ("2026-11-20T17:00", "1"), ("2026-11-21T00:10", "1"), ("2026-11-21T17:00", "2"), ("2026-11-22T17:00", "2"), ("2026-11-23T00:10", "2"),
+    ],
+)
+def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
+    weekdays = (PriceWindow({"prompt": Decimal(1)}, "16:30", "00:30", (1, 2, 3, 4, 5)),)
+    assert cost(Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at).replace(tzinfo=UTC), windows=weekdays) == Decimal(expected)
+
+
+def test_a_window_is_in_utc_and_may_last_all_day():
+    beijing = datetime(2026, 11, 18, 0, 45, tzinfo=timezone(timedelta(hours=8)))
+    evening = (PriceWindow({"prompt": Decimal(1)}, "16:30", "17:00"),)
+    assert cost(Usage(input=1), {"prompt": "2"}, at=beijing, windows=evening) == Decimal(1)
+    weekend = (PriceWindow({"prompt": Decimal(1)}, "00:00", "00:00", (6, 7)),)
+    assert cost(Usage(input=1), {"prompt": "2"}, at=datetime(2026, 11, 21, 5, 0), windows=weekend) == Decimal(1)
+    assert cost(Usage(input=1), {"prompt": "2"}, windows=weekend) == Decimal(2)
+
+
+@pytest.mark.parametrize("text", ["25:00", "12", "12:60", "noon", "1:1"])
+def test_a_window_that_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="hour and minute"):
+        tariff({}, windows=(PriceWindow({}, text, "00:00"),))
+
+
+FLEX = {"service_tiers": {"flex": exact({"prompt": "0.5", "completion": "1"})}, "multipliers": exact({"fast": "6"})}
+
+
+def test_a_service_tier_replaces_what_it_names():
+    prices = {"prompt": "1", "completion": "2", "request": "5"}
+    assert cost(Usage(input=10, output=10), prices, service_tier="flex", **FLEX) == Decimal(20)
+    assert cost(Usage(input=10, output=10), prices, service_tier="default", **FLEX) == Decimal(35)
+    assert cost(Usage(input=10, output=10), prices, service_tier="fast", **FLEX) == Decimal(185)
+
+
+def test_a_service_tier_stays_in_proportion_on_a_long_prompt():
+    long = (row({"prompt": "2", "completion": "3"}, min_prompt_tokens=100),)
+    assert cost(Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX) == Decimal("215")
+
+
+def test_a_charge_says_which_prices_it_used():
+    long = (row({"prompt": "2"}, min_prompt_tokens=100),)
+    compiled = tariff({"prompt": "1"}, volumes=long, **FLEX)
+    assert price_usage(Usage(input=200), compiled, RATES, at=TUESDAY_NOON, service_tier="flex").rule == "volumes[0] flex"
+    assert price_usage(Usage(input=2), compiled, RATES, at=TUESDAY_NOON).rule == "base"
+
+
+def test_no_price_block_costs_nothing():
+    assert price_usage(Usage(input=5), None, RATES, at=TUESDAY_NOON).cost == 0
+
+
+def test_rounding_happens_once():
+    assert cost(Usage(input=3, output=1), {"prompt": "0.0000000000004", "completion": "0.0000000000004"}) == Decimal("0.000000000002")
+
+
+def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
+    prices = {"prompt": "1", "completion": "2", "input_cache_write": "1.25", "input_cache_write_1h": "2", "internal_reasoning": "3", "request": "7"}
+    assert upper_bound(100, 10, tariff(prices), RATES, at=TUESDAY_NOON) == Decimal(125 + 30 + 7)
+    assert upper_bound(100, 10, tariff(prices), RATES, at=TUESDAY_NOON, hour_cache=True) == Decimal(200 + 30 + 7)
+    assert upper_bound(100, 10, None, RATES, at=TUESDAY_NOON) == 0
+    thinking = (row({"completion": "20"}, thinking=True),)
+    assert upper_bound(0, 1, tariff({"completion": "2"}, volumes=thinking), RATES, at=TUESDAY_NOON) == Decimal(20)
+
+
+price = st.decimals(min_value=0, max_value=100, places=9).map(str)
+tokens = st.integers(0, 10**6)
+
+
+@given(prices=st.fixed_dictionaries({"prompt": price, "completion": price}, optional={"input_cache_read": price, "internal_reasoning": price}),
+       unit=st.sampled_from([1, 1000, 10**6]), fresh=tokens, read=tokens, text=tokens, thought=tokens)
+def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(prices, unit, fresh, read, text, thought):
+    usage = Usage(input=fresh, cache_read=read, output=text, reasoning=thought)
+    due = (fresh * Fraction(prices["prompt"]) + read * Fraction(prices.get("input_cache_read", prices["prompt"]))
+           + text * Fraction(prices["completion"]) + thought * Fraction(prices.get("internal_reasoning", prices["completion"]))) / unit
+    charge = price_usage(usage, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)
+    assert abs(Fraction(charge.cost) - due) <= Fraction(1, 2 * 10**12)
+    assert charge.cost <= upper_bound(usage.prompt_tokens, usage.completion_tokens, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)

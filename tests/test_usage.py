@@ -1,0 +1,203 @@
+"""Usage becomes disjoint buckets; recorded usage of real providers is billed the same by an independent sum."""
+
+import json
+import timeit
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgate.config.model import Pricing
+from tollgate.usage import BUCKETS, MAX_TOKENS, Usage, compile_tariff, from_hub, price_usage
+
+TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
+
+
+def buckets(usage):
+    return {name: getattr(usage, name) for name in BUCKETS if getattr(usage, name)}
+
+
+@pytest.mark.parametrize(
+    ("hub", "excludes", "expected"),
+    [
+        pytest.param({"input": 10, "output": 5}, (), {"input": 10, "output": 5}, id="plain"),
+        pytest.param({"input": 100, "cache_read": 40, "cache_write": 10, "output": 5}, (),
+                     {"input": 50, "cache_read": 40, "cache_write": 10, "output": 5}, id="caches inside the input"),
+        pytest.param({"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5}, ("cache_read", "cache_write"),
+                     {"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5}, id="caches beside the input"),
+        pytest.param({"input": 100, "cache_write": 30, "cache_write_1h": 20}, (),
+                     {"input": 70, "cache_write": 10, "cache_write_1h": 20}, id="the hour is part of the cache write"),
+        pytest.param({"input": 100, "cache_write_1h": 20}, (), {"input": 80, "cache_write_1h": 20}, id="only the hour is told"),
+        pytest.param({"output": 30, "reasoning": 10}, (), {"output": 20, "reasoning": 10}, id="reasoning inside the output"),
+        pytest.param({"input": 291, "output": 26, "reasoning": 196}, ("reasoning",),
+                     {"input": 291, "output": 26, "reasoning": 196}, id="reasoning beside the output"),
+        pytest.param({"input": 85, "output": 28, "reasoning": 54, "total": 167}, (),
+                     {"input": 85, "output": 28, "reasoning": 54}, id="the total shows reasoning beside the output"),
+        pytest.param({"input": 10, "output": 28, "reasoning": 8, "total": 38}, ("reasoning",),
+                     {"input": 10, "output": 20, "reasoning": 8}, id="the total shows reasoning inside the output"),
+        pytest.param({"input": 35, "output": 12, "total": 109}, ("reasoning",),
+                     {"input": 35, "output": 12, "reasoning": 62}, id="reasoning named only by the total"),
+        pytest.param({"input": 35, "output": 12, "total": 109}, (), {"input": 35, "output": 12}, id="a total alone adds nothing undeclared"),
+        pytest.param({"input": 100, "audio_input": 30, "output": 50, "audio_output": 20}, (),
+                     {"input": 70, "audio_input": 30, "output": 30, "audio_output": 20}, id="audio inside both"),
+        pytest.param({"input": 1, "searches": 3, "images": 2}, (), {"input": 1, "searches": 3, "images": 2}, id="searches and pictures"),
+        pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="whole numbers in other clothes"),
+        pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
+        pytest.param(None, (), {}, id="no usage"),
+        pytest.param({}, (), {}, id="empty usage"),
+    ],
+)
+def test_every_token_lands_in_one_bucket(hub, excludes, expected):
+    assert buckets(from_hub(hub, excludes=excludes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("hub", "expected", "said"),
+    [
+        pytest.param({"input": -5, "output": 3}, {"output": 3}, "input was -5", id="negative"),
+        pytest.param({"input": 10**12}, {"input": MAX_TOKENS}, "input was 1000000000000", id="absurd"),
+        pytest.param({"input": 10, "cache_read": 15}, {"cache_read": 10}, "cache_read was 15, more than the 10 of input", id="more cached than sent"),
+        pytest.param({"output": 10, "reasoning": 11}, {"reasoning": 10}, "reasoning was 11, more than the 10 of output", id="more reasoning than output"),
+        pytest.param({"input": "many"}, {}, "input was 'many'", id="a word"),
+        pytest.param({"input": 1.5}, {}, "input was '1.5'", id="a fraction"),
+        pytest.param({"input": True}, {}, "input was 'True'", id="a truth"),
+        pytest.param({"input": [1]}, {}, "input was '[1]'", id="a list"),
+        pytest.param({"searches": 10**9}, {"searches": 10_000}, "searches was", id="a billion searches"),
+        pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no amount"),
+        pytest.param({"cost": -1}, {}, "cost was -1", id="a negative cost"),
+        pytest.param({"input": 9, "output": 9, "reasoning": 3, "total": 21}, {"input": 9, "output": 9, "reasoning": 3},
+                     "reasoning is inside output as declared, but the total says otherwise", id="a wrong declaration"),
+    ],
+)
+def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
+    usage = from_hub(hub)
+    assert buckets(usage) == expected
+    assert len(usage.flags) == 1
+    assert said in usage.flags[0]
+
+
+def test_a_cost_told_by_the_provider_keeps_its_figure():
+    assert from_hub({"input": 1, "cost": 0.000123}).told_cost == Decimal("0.000123")
+    assert from_hub({"input": 1, "cost": "0.5"}).told_cost == Decimal("0.5")
+    assert from_hub({"input": 1}).told_cost is None
+
+
+def test_parts_of_a_batch_add_up():
+    both = Usage(input=1, output=2, told_cost=Decimal(1)).plus(Usage(input=10, reasoning=3, estimated=True, flags=("x",)))
+    assert both == Usage(input=11, output=2, reasoning=3, estimated=True, flags=("x",), told_cost=Decimal(1))
+
+
+counts = st.one_of(st.none(), st.integers(-10, 10**9), st.floats(), st.sampled_from(["", "5", "-3", "x"]), st.booleans(), st.lists(st.integers(), max_size=1))
+hubs = st.dictionaries(st.sampled_from([*BUCKETS, "total", "cost"]), counts)
+declared = st.sets(st.sampled_from(["cache_read", "cache_write", "reasoning"]))
+
+
+@given(hubs, declared)
+def test_any_report_becomes_sane_buckets(hub, excludes):
+    usage = from_hub(hub, excludes=excludes)
+    assert all(type(getattr(usage, name)) is int and 0 <= getattr(usage, name) <= 3 * MAX_TOKENS for name in BUCKETS)
+    assert usage.prompt_tokens + usage.completion_tokens == usage.total_tokens
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_buckets_sum_to_the_totals(fresh, read, write, text, thought):
+    inside = from_hub({"input": fresh + read + write, "cache_read": read, "cache_write": write, "output": text + thought, "reasoning": thought})
+    beside = from_hub({"input": fresh, "cache_read": read, "cache_write": write, "output": text, "reasoning": thought},
+                      excludes=("cache_read", "cache_write", "reasoning"))
+    assert inside == beside == Usage(input=fresh, cache_read=read, cache_write=write, output=text, reasoning=thought)
+    assert inside.total_tokens == fresh + read + write + text + thought
+    assert not inside.flags
+
+
+def test_pricing_a_request_takes_microseconds():
+    tariff = compile_tariff(Pricing({"prompt": Decimal("0.3"), "completion": Decimal("0.45"), "input_cache_read": Decimal("0.03")}, {}, unit=1_000_000))
+    usage = Usage(input=600, cache_read=400, output=280, reasoning=20)
+    rates, now = {"USD": Decimal(1)}, datetime.now(UTC)
+    best = min(timeit.repeat(lambda: price_usage(usage, tariff, rates, at=now), number=500, repeat=7)) / 500
+    assert best < 40e-6, f"{best * 1e6:.1f} us"  # 2.5 us where nothing else runs
+
+
+# -- recorded usage ---------------------------------------------------------------------------------------------
+
+PRICES = {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003", "input_cache_write": "0.00000375",
+          "input_cache_write_1h": "0.000006", "internal_reasoning": "0.00002"}
+
+
+def chat_bill(u):
+    """(hub usage, excludes, bill) of a chat usage block, the bill summed straight from the vendor's own fields."""
+    details, done = u.get("prompt_tokens_details") or {}, u.get("completion_tokens_details") or {}
+    read = details.get("cached_tokens") or u.get("prompt_cache_hit_tokens") or 0
+    thought = done.get("reasoning_tokens") or 0
+    prompt, out = u.get("prompt_tokens") or 0, u.get("completion_tokens") or 0
+    beside = thought > 0 and u.get("total_tokens") == prompt + out + thought
+    hub = {"input": prompt, "output": out, "cache_read": read, "reasoning": thought}
+    text = out if beside else max(0, out - thought)
+    return hub, ("reasoning",) if beside else (), {"prompt": prompt - read, "input_cache_read": read, "completion": text,
+                                                  "internal_reasoning": thought if beside else min(thought, out)}
+
+
+def messages_bill(u):
+    read, made = u.get("cache_read_input_tokens") or 0, u.get("cache_creation_input_tokens") or 0
+    hour = (u.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+    fresh, out = u.get("input_tokens") or 0, u.get("output_tokens") or 0
+    hub = {"input": fresh + read + made, "output": out, "cache_read": read, "cache_write": made, "cache_write_1h": hour}
+    return hub, (), {"prompt": fresh, "input_cache_read": read, "input_cache_write": made - hour, "input_cache_write_1h": hour, "completion": out}
+
+
+def responses_bill(u):
+    read = (u.get("input_tokens_details") or {}).get("cached_tokens") or 0
+    thought = (u.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+    prompt, out = u.get("input_tokens") or 0, u.get("output_tokens") or 0
+    hub = {"input": prompt, "output": out, "cache_read": read, "reasoning": thought}
+    return hub, (), {"prompt": prompt - read, "input_cache_read": read, "completion": out - thought, "internal_reasoning": thought}
+
+
+def gemini_bill(u):
+    thought, tool = u.get("thoughtsTokenCount") or 0, u.get("toolUsePromptTokenCount") or 0
+    read, prompt, out = u.get("cachedContentTokenCount") or 0, u.get("promptTokenCount") or 0, u.get("candidatesTokenCount") or 0
+    hub = {"input": prompt + tool, "output": out + thought, "cache_read": read, "reasoning": thought}
+    return hub, (), {"prompt": prompt + tool - read, "input_cache_read": read, "completion": out, "internal_reasoning": thought}
+
+
+BILLS = {
+    "openai-chat": (lambda body: body.get("usage"), chat_bill),
+    "anthropic-messages": (lambda body: body.get("usage"), messages_bill),
+    "openai-responses": (lambda body: (body.get("response") or body).get("usage"), responses_bill),
+    "gemini-generate": (lambda body: body.get("usageMetadata"), gemini_bill),
+}
+
+
+def recorded(protocol, find):
+    for line in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]:
+        if line["protocol"] != protocol or (line.get("status") or 200) >= 400:
+            continue
+        answer = json.loads((TRAFFIC / line["file"]).read_text())["response"]
+        bodies = [answer["body"]] if isinstance(answer.get("body"), dict) else []
+        for text in (answer.get("sse") or "").splitlines():
+            if text.startswith("data:") and '"usage' in text:
+                bodies.append(json.loads(text[5:]))
+        told = [usage for body in bodies if isinstance(body, dict) and isinstance(usage := find(body), dict)]
+        if told:
+            yield line["id"], told[-1]
+
+
+@pytest.mark.parametrize("protocol", BILLS)
+def test_recorded_usage_is_billed_like_an_independent_sum(protocol):
+    if not TRAFFIC.exists():
+        pytest.skip("shared/traffic is not beside this repository")
+    find, bill = BILLS[protocol]
+    tariff = compile_tariff(Pricing({name: Decimal(price) for name, price in PRICES.items()}, PRICES))
+    seen = 0
+    for name, told in recorded(protocol, find):
+        hub, excludes, parts = bill(told)
+        due = sum(Fraction(PRICES[price]) * tokens for price, tokens in parts.items())
+        usage = from_hub(hub, excludes=excludes)
+        charge = price_usage(usage, tariff, {"USD": Decimal(1)}, at=datetime(2026, 11, 1, tzinfo=UTC))
+        assert Fraction(charge.cost) == due, (name, told, usage)
+        assert usage.total_tokens == sum(parts.values()), (name, told)
+        seen += 1
+    assert seen > 90
