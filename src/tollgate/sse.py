@@ -82,6 +82,11 @@ class Decoder:
         self._check()
         return self._split(whole)
 
+    @property
+    def pending(self) -> bool:
+        """True while part of an event has been taken."""
+        return bool(self._held)
+
     def finish(self) -> list[Event]:
         """The stream has ended: give what is left, though its blank line never came."""
         rest = bytes(self._held)

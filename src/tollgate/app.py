@@ -1,0 +1,128 @@
+"""The ASGI application: paths to endpoints, headers on every reply, errors to bodies, draining at shutdown.
+
+Routes are one dictionary look-up. Legacy bases and a doubled `/v1` are the same routes under other spellings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from tollgate import endpoints
+from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
+from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
+from tollgate.services import Reply, Services, new_request_id
+
+log = logging.getLogger("tollgate.app")
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class App:
+    """One running gateway as an ASGI application."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._mounts: dict[str, Asgi] = {}
+        server = services.runtime.current.gateway.server
+        self._prefixes = _prefixes(server.base_url, *server.legacy_base_urls)
+
+    def mount(self, prefix: str, application: Asgi) -> None:
+        """Serve everything at and below `prefix` by another application."""
+        self._mounts[prefix] = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection scope."""
+        if scope["type"] == "http":
+            path = self._canonical(scope["path"])
+            for prefix, mounted in self._mounts.items():
+                if path == prefix or path.startswith(prefix + "/"):
+                    await mounted({**scope, "path": path}, receive, send)
+                    return
+            await self._serve(scope, path, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    def _canonical(self, path: str) -> str:
+        """The path every route is written with: configured prefixes off, `/v1/v1/` collapsed, no trailing slash."""
+        if path in endpoints.ROUTES:
+            return path
+        for prefix in self._prefixes:
+            if path.startswith(prefix + "/"):
+                path = path[len(prefix) :]
+                break
+        while path.startswith("/v1/v1/"):
+            path = path[3:]
+        return path.rstrip("/") or "/"
+
+    async def _serve(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        services = self.services
+        request_id = new_request_id()
+        tag = request_id.encode()
+        responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)])
+        method = scope["method"]
+        route, argument = endpoints.find(path)
+        dialect = route.dialect if route else "catalog"
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status = 499
+        services.metrics.running += 1
+        try:
+            try:
+                if route is None:
+                    raise NotFound(f"no such endpoint: {method} {path}")
+                if method == "HEAD" and "GET" in route.methods:
+                    send_body = False
+                elif method in route.methods:
+                    send_body = True
+                else:
+                    raise MethodNotAllowed(", ".join(route.methods))
+                if services.draining and route.works:
+                    raise Unavailable("the gateway is shutting down")
+                reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
+                if not send_body:
+                    reply = Reply(reply.status, reply.headers, b"", media_type=reply.media_type)
+                status = reply.status
+            except TollgateError as error:
+                status = error.status
+                services.metrics.refused[error.code] += 1
+                reply = endpoints.failure(dialect, error, request_id, responder)
+            await responder.send(reply)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            if not responder.client_gone:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        except Exception:
+            log.exception("request %s failed: %s %s", request_id, method, path)
+            status = 500
+            await responder.send(endpoints.failure(dialect, TollgateError("internal server error"), request_id, responder))
+        finally:
+            responder.close()
+            services.metrics.running -= 1
+            services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        """Start and stop are the server module's; the protocol is only answered."""
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+
+def _prefixes(*bases: str) -> tuple[str, ...]:
+    """The path prefixes of the configured addresses before their `/v1`, longest first; no prefix is left out."""
+    found = set()
+    for base in bases:
+        path = urlsplit(base).path.rstrip("/")
+        found.add(path.removesuffix("/v1"))
+    return tuple(sorted(filter(None, found), key=len, reverse=True))
+

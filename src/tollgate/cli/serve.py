@@ -1,0 +1,64 @@
+"""`tollgate serve`: the gateway itself. Prints where it listens and, on its first start, a key and a request to try."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from tollgate.errors import ConfigErrors
+
+
+@click.command(help="Run the gateway.")
+@click.option("--config", "path", type=click.Path(path_type=Path), default=None, help="gateway.yaml to use; default: the one in this folder, else the built-in one.")
+@click.option("--bind", multiple=True, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
+@click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
+def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_level: str) -> None:
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("hypercorn").setLevel(logging.WARNING)
+    from dataclasses import replace
+
+    from tollgate import server
+
+    try:
+        runtime = server.load(path)
+    except ConfigErrors as errors:
+        click.echo(str(errors), err=True)
+        click.echo(f"\n{len(errors.problems)} problem(s); the gateway did not start.", err=True)
+        sys.exit(1)
+    changes = {name: value for name, value in (("bind", bind), ("engine", engine)) if value}
+    if bind:
+        changes["base_url"] = f"http://{bind[0]}"
+    if changes:
+        settings = runtime.gateway.server
+        runtime = replace(runtime, gateway=replace(runtime.gateway, server=replace(settings, **changes)))
+    try:
+        server.run(server.serve(runtime, path, _announce))
+    except OSError as error:
+        click.echo(f"the gateway could not start: {error}", err=True)
+        sys.exit(1)
+
+
+def _announce(opened) -> None:  # type: ignore[no-untyped-def]
+    settings = opened.services.runtime.current.gateway.server
+    base = settings.base_url.rstrip("/").removesuffix("/v1")
+    catalog = opened.services.runtime.current.catalog
+    lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
+    if opened.first_key:
+        model = "sandbox/echo" if catalog.resolve("sandbox/echo") else "MODEL"
+        lines += [
+            f"  key        {opened.first_key}   (account default; shown once)",
+            "",
+            "Try it:",
+            "",
+            f"curl {base}/v1/chat/completions \\",
+            f"  -H 'Authorization: Bearer {opened.first_key}' -H 'Content-Type: application/json' \\",
+            f"""  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
+        ]
+    else:
+        lines.append("  key        the ones made before; a new one: tollgate keys create --account default")
+    click.echo("\n".join(lines) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,137 @@
+"""Chat, responses and messages: one pipeline from an authenticated request to its reply.
+
+resolve the model -> check access -> plan at most three routes -> hold an upper bound of the cost -> try the routes
+until one begins to answer -> convert, record, let the end leave. Everything that decides a retry lives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from tollgate import tokens
+from tollgate.catalog import CatalogModel, access_of, may_use
+from tollgate.completions.attempt import AttemptFailed, send
+from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.needs import needs_of
+from tollgate.completions.stream import stream_reply
+from tollgate.completions.whole import whole_reply
+from tollgate.errors import ModelNotFound, TollgateError, UpstreamError, UpstreamFailed
+from tollgate.routing import Offer, plan
+from tollgate.services import Inbound, Reply, Services
+from tollgate.usage import upper_bound
+from tollgate.wire import CLIENT_FORMATS
+
+__all__ = ["complete", "count_tokens"]
+
+_DEFAULT_OUTPUT = 4096
+"""Tokens an answer may have when neither the caller nor the catalog bounds it; only for holds."""
+
+
+async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None) -> Reply:
+    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream.
+
+    Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
+    """
+    runtime = services.runtime.current
+    gateway = runtime.gateway
+    body = read_json(inbound.body, gateway.server.max_nesting)
+    check_fields(inbound.dialect, body)
+    model = _model_of(services, inbound, body)
+    stream = body.get("stream") is True
+    exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates)
+    needs = needs_of(inbound.dialect, body, inbound.body)
+    conversation = services.sticky.fingerprint(inbound.key.account_id, model.id, body)
+    offers = plan(model, inbound.dialect, needs, services.health, services.sticky.route(conversation), gateway.retry.attempts, random.random)
+    if not offers:
+        raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
+    services.ledger.admit(inbound.key, needs.prompt_tokens)
+    exchange.hold = services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens))
+    if stream:
+        streaming()
+    try:
+        reply = await _attempts(exchange, offers)
+    except asyncio.CancelledError:
+        if exchange.attempts and not exchange.settled:
+            services.settlements.spawn(exchange.settle("client_gone", status=499))
+        raise
+    except TollgateError as error:
+        if exchange.attempts and not exchange.settled:
+            await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
+        raise
+    except BaseException:
+        exchange.release()
+        raise
+    assert exchange.offer is not None
+    services.sticky.remember(conversation, exchange.offer)
+    return reply
+
+
+async def _attempts(exchange: Exchange, offers: list[Offer]) -> Reply:
+    """Try the routes in order; the first that begins to answer wins."""
+    health, metrics = exchange.services.health, exchange.services.metrics
+    errors: list[UpstreamError] = []
+    for offer in offers:
+        exchange.attempts += 1
+        try:
+            answer = await send(exchange, offer)
+            try:
+                reply = await (stream_reply if exchange.stream else whole_reply)(exchange, offer, answer)
+            except BaseException:
+                answer.abort()
+                raise
+            if not exchange.stream:
+                await answer.close()
+                health.succeeded(offer, exchange.first_byte_ms)
+            metrics.attempts[offer.provider, "ok"] += 1
+            return reply
+        except AttemptFailed as failure:
+            metrics.attempts[offer.provider, failure.error.code] += 1
+            if failure.final:
+                raise failure.error from None
+            health.failed(offer, failure.verdict, error=failure.error)
+            errors.append(failure.error)
+    raise _worst(errors) from None
+
+
+def _worst(errors: list[UpstreamError]) -> UpstreamError:
+    """What to tell when every route failed: the last failure of a provider that answered, else the last of the network;
+    the shortest wait any of them asked for."""
+    answered = [error for error in errors if isinstance(error, UpstreamFailed)]
+    error = (answered or errors)[-1]
+    waits = [other.retry_after for other in errors if other.retry_after is not None]
+    error.retry_after = min(waits) if waits else None
+    return error
+
+
+def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> CatalogModel:
+    """The model a request names. Unknown and not permitted look the same (CLIENTS 3d)."""
+    model = services.runtime.current.catalog.resolve(body["model"])
+    if model is None or model.type != "chat" or not may_use(access_of(inbound.key), model):
+        raise ModelNotFound(body["model"][:200])
+    return model
+
+
+def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int) -> Any:
+    """The most this request can cost: what is held while it runs."""
+    asked = next((value for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields if isinstance(value := exchange.body.get(name), int)), None)
+    most = asked or offer.model.max_output or _DEFAULT_OUTPUT
+    several = exchange.body.get("n")
+    if isinstance(several, int) and several > 1:
+        most *= several
+    return upper_bound(prompt_tokens, most, offer.tariff, exchange.rates)
+
+
+async def count_tokens(services: Services, inbound: Inbound) -> Reply:
+    """`POST /v1/messages/count_tokens`: asked of the provider where it can say, else counted here."""
+    body = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
+    check_fields("count_tokens", body)
+    model = _model_of(services, inbound, body)
+    encoding = next((offer.model.encoding for offer in model.offers), None)
+    counted = await tokens.count_request("messages", body, encoding)
+    return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": counted}))

@@ -1,0 +1,158 @@
+"""One attempt at one route: build the upstream request, send it, and judge whether it began to answer.
+
+A failure before the first byte is an `AttemptFailed` that says whether another route may do better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.inline import inline_urls
+from tollgate.completions.native import native_body, native_document
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from tollgate.mapping import Context, request_from_hub, request_to_hub
+from tollgate.mapping.provider import Verdict
+from tollgate.routing import Offer
+from tollgate.upstream import Answer, Call
+
+_MAX_ERROR_BYTES = 256 * 1024
+_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+
+
+class AttemptFailed(Exception):
+    """This route did not answer. `error` is what the caller would be told; `verdict` is None when it was the network."""
+
+    def __init__(self, error: UpstreamError, verdict: Verdict | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.verdict = verdict
+
+    @property
+    def final(self) -> bool:
+        """True when no other route can do better: the request itself is at fault."""
+        return self.verdict is not None and self.verdict.kind == "stop"
+
+
+@dataclass(slots=True)
+class Begun:
+    """An upstream that began to answer: its answer and, for a stream, what has been read of it already."""
+
+    answer: Answer
+    blocks: AsyncIterator[bytes] | None = None
+
+
+def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
+    """The error for a verdict: the caller's fault as a rejection, everything else as a failure of the provider."""
+    if verdict.kind == "stop":
+        return UpstreamRejected(verdict.message, status=verdict.status, kind=verdict.type, param=verdict.param, provider=offer.provider)
+    return UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
+                          retry_after=verdict.retry_after)
+
+
+async def send(exchange: Exchange, offer: Offer) -> Answer:
+    """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
+    `BadRequest` when the request cannot be carried to this protocol."""
+    exchange.offer = offer
+    body = await upstream_body(exchange, offer)
+    headers = offer.headers(exchange.inbound.headers)
+    call = Call("POST", offer.url(exchange.stream, exchange.inbound.query if exchange.native else ""), headers, body, offer.timeouts, offer.provider,
+                exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    began = time.perf_counter()
+    try:
+        answer = await exchange.services.client.open(call)
+    except (UpstreamUnreachable, UpstreamTimeout) as error:
+        raise AttemptFailed(error) from None
+    exchange.first_byte(began)
+    exchange.provider_status = answer.status
+    if answer.status >= 400 or answer.status < 200:
+        raise await _refused(answer, offer)
+    if exchange.stream and not _is_stream(answer):
+        raise await _not_a_stream(answer, offer)
+    return answer
+
+
+async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
+    """The bytes to send: the client's own when the protocols match and no edit applies, else converted and edited."""
+    inbound, body = exchange.inbound, exchange.body
+    context = exchange.context = Context(model=offer.model_facts, can=offer.can, strict=exchange.inbound.headers.get("x-tollgate-strict") == "true"
+                                         or exchange.inbound.key.strict)
+    if offer.protocol == inbound.dialect:
+        ask_usage = exchange.stream and offer.protocol == "chat"
+        if offer.request_edits is None:
+            return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
+        return orjson.dumps(offer.request_edits(native_document(body, offer.model.upstream, ask_usage=ask_usage), context))
+    source = exchange.services.runtime.current.mappings[inbound.dialect]
+    hub = request_to_hub(source, body, context)
+    await inline_urls(hub, offer, exchange.services.runtime.current.gateway.fetch)
+    context.request = hub
+    document = request_from_hub(offer.mapping, hub, context)
+    if offer.request_edits is not None:
+        document = offer.request_edits(document, context)
+    return orjson.dumps(document)
+
+
+async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[bytes, Any]:
+    """A whole answer, raw and parsed, judged. Raises `AttemptFailed` when it is no answer."""
+    began = time.perf_counter()
+    try:
+        raw = await answer.read(_MAX_ANSWER_BYTES)
+    except (UpstreamUnreachable, UpstreamTimeout, UpstreamFailed) as error:
+        raise AttemptFailed(error) from None
+    finally:
+        exchange.upstream_ms += (time.perf_counter() - began) * 1000
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise AttemptFailed(UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)) from None
+    verdict = offer.errors.judge(answer.status, answer.headers, body)
+    if verdict is not None:
+        raise AttemptFailed(failure_of(verdict, offer), verdict)
+    if not isinstance(body, dict):
+        raise AttemptFailed(UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider))
+    return raw, body
+
+
+def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
+    """The error a stream event reports, or None."""
+    verdict = offer.errors.judge(200, {}, chunk, chunk=True)
+    return failure_of(verdict, offer) if verdict is not None else None
+
+
+async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
+    body: Any
+    try:
+        raw = await answer.read(_MAX_ERROR_BYTES)
+    except TollgateError:
+        raw = b""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = raw.decode("utf-8", "replace")
+    verdict = offer.errors.judge(answer.status, answer.headers, body)
+    assert verdict is not None
+    return AttemptFailed(failure_of(verdict, offer), verdict)
+
+
+async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
+    """A 200 that is no event stream: an error in a JSON body, or an HTML page from something in between."""
+    try:
+        raw = await answer.read(_MAX_ERROR_BYTES)
+        body = orjson.loads(raw)
+    except (TollgateError, orjson.JSONDecodeError):
+        body = None
+    if isinstance(body, (dict, list)):
+        verdict = offer.errors.judge(answer.status, answer.headers, body)
+        if verdict is not None:
+            return AttemptFailed(failure_of(verdict, offer), verdict)
+    return AttemptFailed(UpstreamFailed("a stream was asked for and none came", upstream_status=answer.status, provider=offer.provider))
+
+
+def _is_stream(answer: Answer) -> bool:
+    kind = answer.headers.get("content-type", "")
+    return not kind or not (kind.startswith("text/html") or kind.startswith("application/json"))

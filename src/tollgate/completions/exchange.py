@@ -1,0 +1,153 @@
+"""One request on its way: what is known of it so far, and the one place where it is settled.
+
+Every exit path ends in `settle`: usage is completed (estimated if missing), priced, recorded, and the hold released.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tollgate.errors import TollgateError
+from tollgate.ledger import Hold, UsageRow
+from tollgate.services import Headers, Inbound, Services
+from tollgate.usage import Charge, Usage, from_hub, price_usage
+from tollgate.wire import CLIENT_FORMATS
+
+if TYPE_CHECKING:
+    from tollgate.catalog import CatalogModel
+    from tollgate.mapping import Context
+    from tollgate.routing import Offer
+
+
+class Exchange:
+    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known."""
+
+    __slots__ = ("attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "model", "offer", "provider_status", "rates",
+                 "services", "settled", "stream", "upstream_ms")
+
+    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
+        self.services = services
+        self.inbound = inbound
+        self.body = body
+        self.model = model
+        self.stream = stream
+        self.rates = rates
+        self.offer: Offer | None = None
+        self.context: Context | None = None
+        self.hold: Hold | None = None
+        self.attempts = 0
+        self.first_byte_ms: float | None = None
+        self.upstream_ms = 0.0
+        self.hub_usage: dict[str, Any] | None = None
+        self.charge: Charge | None = None
+        self.settled = False
+        self.provider_status = 0
+
+    @property
+    def native(self) -> bool:
+        """True when the client's protocol is the upstream's."""
+        return self.offer is not None and self.offer.protocol == self.inbound.dialect
+
+    def end_user(self) -> str | None:
+        """The application-defined user of the request, where the format has one."""
+        node: Any = self.body
+        for step in CLIENT_FORMATS[self.inbound.dialect].user_path:
+            node = node.get(step) if isinstance(node, dict) else None
+        return node if isinstance(node, str) else None
+
+    def reply_headers(self) -> Headers:
+        """The headers of a success (CLIENTS 3c); the cost only once it is known."""
+        assert self.offer is not None
+        elapsed = self.inbound.elapsed_ms()
+        headers = [
+            (b"x-tollgate-provider", self.offer.provider.encode()),
+            (b"x-tollgate-attempts", b"%d" % self.attempts),
+            (b"openai-processing-ms", b"%d" % elapsed),
+            (b"x-tollgate-overhead-ms", b"%.2f" % max(0.0, elapsed - self.upstream_ms)),
+        ]
+        if self.context is not None and self.context.lost:
+            headers.append((b"x-tollgate-dropped", _header_text(self.context.lost)))
+        if self.charge is not None:
+            headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
+        return headers
+
+    async def settle(self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None) -> Charge:
+        """Price what was used and record it durably; a second call does nothing. Returns the charge."""
+        if self.settled:
+            assert self.charge is not None
+            return self.charge
+        self.settled = True
+        offer, inbound = self.offer, self.inbound
+        usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
+        tier = self.body.get("service_tier")
+        charge = self.charge = price_usage(usage, offer.tariff if offer else None, self.rates, at=inbound.received_at,
+                                           service_tier=tier if isinstance(tier, str) else None)
+        row = UsageRow(
+            request_id=inbound.request_id,
+            time=inbound.received_at,
+            account_id=inbound.key.account_id,
+            key_id=inbound.key.id,
+            endpoint=inbound.dialect,
+            asked_model=self.body["model"][:200],
+            model=self.model.id,
+            provider=offer.provider if offer else "",
+            upstream_model=offer.model.upstream if offer else "",
+            client_protocol=inbound.dialect,
+            upstream_protocol=offer.protocol if offer else "",
+            attempts=self.attempts,
+            status=status,
+            outcome=outcome,
+            input_tokens=usage.input + usage.audio_input,
+            cache_read_tokens=usage.cache_read,
+            cache_write_tokens=usage.cache_write + usage.cache_write_1h,
+            output_tokens=usage.output + usage.audio_output,
+            reasoning_tokens=usage.reasoning,
+            searches=usage.searches,
+            images=usage.images,
+            cost=charge.cost,
+            native_cost=charge.native,
+            currency=charge.currency,
+            rate=charge.rate,
+            prices=offer.prices_text if offer else "",
+            ttfb_ms=self.first_byte_ms,
+            total_ms=inbound.elapsed_ms(),
+            stream=self.stream,
+            estimated=estimated,
+            end_user=self.end_user(),
+            error_code=error.code if error is not None else None,
+            lost="; ".join(self.context.lost)[:2000] if self.context is not None and self.context.lost else None,
+            provider_cost=usage.told_cost,
+        )
+        self._count(usage, charge, outcome)
+        await self.services.ledger.record(row, self.hold)
+        return charge
+
+    def first_byte(self, began: float) -> None:
+        """Note when the upstream began to answer (`began`: perf_counter when it was called)."""
+        now = time.perf_counter()
+        self.upstream_ms += (now - began) * 1000
+        if self.first_byte_ms is None:
+            self.first_byte_ms = (now - self.inbound.started) * 1000
+
+    def release(self) -> None:
+        """Give the hold back; for exits on which nothing was recorded."""
+        if self.hold is not None:
+            self.hold.release()
+
+    def _count(self, usage: Usage, charge: Charge, outcome: str) -> None:
+        metrics = self.services.metrics
+        metrics.outcomes[outcome] += 1
+        if self.offer is not None:
+            provider = self.offer.provider
+            metrics.tokens[provider, "prompt"] += usage.prompt_tokens
+            metrics.tokens[provider, "completion"] += usage.completion_tokens
+            metrics.cost[provider] += charge.cost
+        if usage.prompt_tokens or usage.completion_tokens:
+            self.services.ledger.used_tokens(self.inbound.key, usage.prompt_tokens + usage.completion_tokens)
+
+
+def _header_text(lost: list[str]) -> bytes:
+    """The loss report as a header: one line, ASCII, bounded."""
+    text = ", ".join(dict.fromkeys(lost))
+    return text.encode("ascii", "replace").replace(b"\n", b" ").replace(b"\r", b" ")[:1000]

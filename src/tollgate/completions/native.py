@@ -1,0 +1,51 @@
+"""The request bytes of the native path: what the client sent, with the model name replaced and usage asked for.
+
+The body is not re-encoded when it can be spliced: numbers, key order, escapes and unknown fields stay as they came
+(DESIGN invariant 4). Where a splice is not certain to be right, the parsed body is encoded instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+_MODEL = re.compile(rb'"model"(\s*:\s*)"((?:[^"\\]|\\.)*)"')
+_ASK_USAGE = b'"stream_options":{"include_usage":true}'
+
+
+def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_usage: bool) -> bytes:
+    """`raw` with its top-level model set to `upstream_model`; with `ask_usage`, `stream_options.include_usage` true.
+
+    `body` is `raw` parsed. A body in which `"model"` stands once as a token has it at the top level (the caller has
+    checked that it is there), so that token's value can be replaced in place.
+    """
+    spliced = _splice_model(raw, body, upstream_model)
+    if spliced is not None:
+        if not ask_usage:
+            return spliced
+        options = body.get("stream_options")
+        if isinstance(options, dict) and options.get("include_usage") is True:
+            return spliced
+        if "stream_options" not in body and (end := spliced.rstrip()).endswith(b"}"):
+            return end[:-1] + b"," + _ASK_USAGE + b"}"
+    return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
+
+
+def native_document(body: dict[str, Any], upstream_model: str, *, ask_usage: bool) -> dict[str, Any]:
+    """The same as an object, for a provider whose edits must run over it; `body` is not changed."""
+    document = {**body, "model": upstream_model}
+    if ask_usage:
+        options = body.get("stream_options")
+        document["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    return document
+
+
+def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
+    if raw.count(b'"model"') != 1:
+        return None
+    found = _MODEL.search(raw)
+    if found is None or found.group(2) != body["model"].encode():
+        return None
+    return raw[: found.start(2)] + orjson.dumps(upstream_model)[1:-1] + raw[found.end(2) :]

@@ -1,0 +1,205 @@
+"""A streamed answer on its way to the client: begun only when the upstream has, ended only when the row is durable.
+
+`stream_reply` waits for the first event, so that a failure before it may move to another route; from then on nothing
+is retried and every end is told: the finish, an error event, or (client gone) the upstream call cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from tollgate.completions.attempt import AttemptFailed, judge_chunk
+from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
+from tollgate.completions.estimate import estimate_usage, texts_of_events, texts_of_parts
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream
+from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from tollgate.mapping import Context, Tap, response_from_hub
+from tollgate.public_errors import stream_error_events
+from tollgate.routing import Offer
+from tollgate.services import Reply
+from tollgate.upstream import Answer
+
+_GRACE_SECONDS = 0.25
+"""How long to wait for the upstream to close after the answer's last event, so that its connection can be used again."""
+
+
+class Stage(Protocol):
+    """What the pump drives: a native or a converted stream."""
+
+    error: UpstreamError | None
+    ended: bool
+
+    def feed(self, block: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+    def usage(self) -> dict[str, Any] | None: ...
+
+    async def estimate(self) -> dict[str, Any]: ...
+
+    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes: ...
+
+    def failure(self, error: TollgateError) -> bytes: ...
+
+
+async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
+    """The reply for a stream that has begun. Raises `AttemptFailed` while another route may still be tried."""
+    stage: Stage = _Native(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
+    blocks = answer.chunks()
+    first = b""
+    try:
+        while not first and not stage.ended and stage.error is None:
+            try:
+                block = await anext(blocks)
+            except StopAsyncIteration:
+                first = stage.close()
+                break
+            first = stage.feed(block)
+        if stage.error is not None and not first:
+            raise AttemptFailed(stage.error, stage.error.verdict if isinstance(stage.error, _Judged) else None)
+    except (UpstreamUnreachable, UpstreamTimeout) as error:
+        await answer.close()
+        raise AttemptFailed(error) from None
+    except BaseException:
+        answer.abort()
+        raise
+    return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
+
+
+async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncIterator[bytes], stage: Stage, first: bytes) -> AsyncIterator[bytes]:
+    health = exchange.services.health
+    try:
+        if first:
+            yield first
+        try:
+            if not stage.ended and stage.error is None:
+                async for block in blocks:
+                    out = stage.feed(block)
+                    if out:
+                        yield out
+                    if stage.ended or stage.error is not None:
+                        break
+            if stage.error is None:
+                rest = await _rest(blocks, stage) if stage.ended else b""
+                rest += stage.close()
+                if rest:
+                    yield rest
+        except UpstreamError as error:
+            stage.error = error
+        usage = stage.usage()
+        estimated = not usage
+        exchange.hub_usage = usage or await stage.estimate()
+        if stage.error is not None:
+            health.failed(offer, None, error=stage.error)
+            outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
+            await exchange.settle(outcome, estimated=estimated, error=stage.error)
+            yield stage.failure(stage.error)
+            return
+        health.succeeded(offer, exchange.first_byte_ms)
+        await exchange.settle("ok", estimated=estimated)
+        yield stage.tail(exchange.hub_usage, estimated=estimated)
+    except (GeneratorExit, asyncio.CancelledError):
+        answer.abort()
+        if not exchange.settled:
+            exchange.services.settlements.spawn(_settle_gone(exchange, stage))
+        raise
+    finally:
+        if not exchange.settled and stage.error is not None:
+            exchange.release()
+        await answer.close()
+
+
+async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
+    """What the upstream still says after the end of its answer, given a moment to say it."""
+    out = b""
+    try:
+        async with asyncio.timeout(_GRACE_SECONDS):
+            async for block in blocks:
+                out += stage.feed(block)
+    except (TimeoutError, UpstreamError):
+        pass
+    return out
+
+
+async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
+    """The client left: what was used until then is billed, as reported or as estimated."""
+    usage = stage.usage()
+    exchange.hub_usage = usage or await stage.estimate()
+    await exchange.settle("client_gone", status=499, estimated=not usage)
+
+
+class _Judged(UpstreamError):
+    """An upstream error with the verdict that led to it."""
+
+    verdict: Any = None
+
+
+class _Native:
+    """A native stream as a stage: the bytes pass, the tap reads usage."""
+
+    def __init__(self, exchange: Exchange, offer: Offer) -> None:
+        self._exchange = exchange
+        self._tap = Tap(offer.mapping)
+        self._dialect = exchange.inbound.dialect
+        self._offer = offer
+        self._last: dict[str, Any] = {}
+        self._failed = b""
+        judge = self._judge
+        self._inner: NativeStream = ChatStream(judge) if self._dialect == "chat" else PlainStream(judge, self._watch)
+        self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
+
+    @property
+    def error(self) -> UpstreamError | None:
+        return self._inner.error
+
+    @error.setter
+    def error(self, value: UpstreamError) -> None:
+        self._inner.error = value
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.ended
+
+    def feed(self, block: bytes) -> bytes:
+        return self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
+
+    def close(self) -> bytes:
+        out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
+        return out + self._inner.close()
+
+    def usage(self) -> dict[str, Any] | None:
+        if self._inner.usage is not None:
+            self._tap.feed({"choices": [], "usage": self._inner.usage})
+        if self._offer.usage_rule is not None and self._inner.usage is not None:
+            return self._offer.usage_rule({"usage": self._inner.usage})
+        return self._tap.usage or None
+
+    async def estimate(self) -> dict[str, Any]:
+        kept = self._inner.kept
+        return await estimate_usage(self._exchange, texts_of_events(self._exchange, kept.events()), scale=kept.scale)
+
+    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
+        usage = self._inner.usage
+        if estimated and self._dialect == "chat":
+            target = self._exchange.services.runtime.current.mappings["chat"]
+            usage = response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
+        return self._inner.tail(usage)
+
+    def failure(self, error: TollgateError) -> bytes:
+        if self._failed:
+            return self._failed
+        return stream_error_events(self._dialect, error, sequence=self._last.get("sequence_number", -1) + 1, response=self._last.get("response"))
+
+    def _judge(self, chunk: dict[str, Any]) -> UpstreamError | None:
+        return judge_chunk(self._offer, chunk)
+
+    def _watch(self, name: str | None, event: dict[str, Any]) -> bool:
+        """Read usage and the end off an event of the messages or responses format."""
+        self._tap.feed(event, name)
+        kind = event.get("type")
+        if "sequence_number" in event:
+            self._last = {"sequence_number": event["sequence_number"], "response": event.get("response") or self._last.get("response")}
+        return kind in ("message_stop", "response.completed", "response.incomplete", "response.failed")

@@ -1,0 +1,57 @@
+"""A whole answer on its way to the client: native bytes as they came, or converted; recorded before it leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from tollgate.completions.attempt import AttemptFailed, read_answer
+from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.exchange import Exchange
+from tollgate.errors import UpstreamFailed
+from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response
+from tollgate.routing import Offer
+from tollgate.services import Reply
+from tollgate.upstream import Answer
+
+
+async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
+    """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
+    raw, body = await read_answer(exchange, offer, answer)
+    edited = offer.response_edits(body, _quiet(exchange)) if offer.response_edits is not None else body
+    if exchange.native:
+        hub = tap_response(offer.mapping, edited)
+    else:
+        hub = response_to_hub(offer.mapping, edited, exchange.context)
+        if not hub.get("parts") and not hub.get("stop"):
+            raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
+    if offer.usage_rule is not None:
+        hub["usage"] = offer.usage_rule(body)
+    estimated = not hub.get("usage")
+    if estimated:
+        hub["usage"] = await estimate_usage(exchange, texts_of_parts(hub.get("parts", [])))
+    exchange.hub_usage = hub["usage"]
+    out = _native_bytes(exchange, raw, body, edited, estimated=estimated) if exchange.native else _converted_bytes(exchange, hub)
+    await exchange.settle("ok", estimated=estimated)
+    return Reply(200, exchange.reply_headers(), out)
+
+
+def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:
+    """The upstream's bytes, untouched where nothing had to change; usage is appended when the upstream left it out."""
+    if estimated and not edited.get("usage"):
+        target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+        usage = response_from_hub(target, {"parts": [], "usage": exchange.hub_usage}, Context(model={}, can={})).get("usage")
+        return orjson.dumps({**edited, "usage": usage})
+    return raw if edited is body else orjson.dumps(edited)
+
+
+def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    return orjson.dumps(response_from_hub(target, hub, exchange.context))
+
+
+def _quiet(exchange: Exchange) -> Context:
+    """A context for edits on answers: what they drop was the upstream's, so it is no loss of the client's."""
+    assert exchange.context is not None
+    return Context(model=exchange.context.model, can=exchange.context.can)

@@ -1,0 +1,189 @@
+"""Every endpoint by path: what it needs (key, credits, body), which service it calls, in which dialect it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from tollgate import embeddings, images
+from tollgate.auth import authenticate, authenticate_optional
+from tollgate.catalog import ANONYMOUS, access_of
+from tollgate.completions import complete, count_tokens
+from tollgate.errors import ModelNotFound, TollgateError, Unavailable
+from tollgate.http import Receive, Responder, Scope, read_body, require_json
+from tollgate.public_errors import stream_error_events
+from tollgate.replies import error_reply
+from tollgate.services import Headers, Inbound, Reply, Services
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an endpoint gets: the services, the raw request and, for paths with a variable part, that part."""
+
+    services: Services
+    scope: Scope
+    headers: Mapping[str, str]
+    receive: Receive
+    responder: Responder
+    request_id: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path's methods, its error dialect and its endpoint; `works` is false where it answers even while draining."""
+
+    name: str
+    methods: tuple[str, ...]
+    dialect: str
+    endpoint: Callable[[Request], Awaitable[Reply]]
+    works: bool = True
+
+
+def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
+    """The reply for an error; when a stream has already begun (a keep-alive comment went out), its error event."""
+    if responder.started:
+        return Reply(error.status, [], stream_error_events(dialect, error))
+    return error_reply(dialect, error, request_id)
+
+
+async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
+    """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4)."""
+    services = request.services
+    key = authenticate(services.ledger, request.headers)
+    if not services.ledger.ready:
+        raise Unavailable(services.ledger.not_ready_reason)
+    services.ledger.require_credits(key.account_id)
+    require_json(request.headers)
+    body = await read_body(request.receive, request.headers, limit)
+    request.responder.watch_client()
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    return Inbound(dialect, key, body, request.headers, request.request_id, query)
+
+
+def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
+    async def endpoint(request: Request) -> Reply:
+        server = request.services.runtime.current.gateway.server
+        inbound = await _inbound(request, dialect, server.max_body_bytes)
+        return await complete(request.services, inbound, streaming=lambda: request.responder.keep_alive(server.keepalive_comment_seconds))
+
+    return endpoint
+
+
+async def _count_tokens(request: Request) -> Reply:
+    return await count_tokens(request.services, await _inbound(request, "count_tokens", request.services.runtime.current.gateway.server.max_body_bytes))
+
+
+async def _embeddings(request: Request) -> Reply:
+    return await embeddings.embed(request.services, await _inbound(request, "embeddings", request.services.runtime.current.gateway.server.max_body_bytes))
+
+
+def _known_key(request: Request) -> KeyRecord | None:
+    return authenticate_optional(request.services.ledger, request.headers)
+
+
+async def _models(request: Request) -> Reply:
+    key = _known_key(request)
+    catalog = request.services.runtime.current.catalog
+    body, etag = catalog.catalog_bytes(access_of(key) if key else ANONYMOUS)
+    headers: Headers = [(b"etag", etag), (b"cache-control", b"private, max-age=60"), (b"vary", b"authorization, x-api-key")]
+    if request.headers.get("if-none-match", "").encode() == etag:
+        return Reply(304, headers)
+    return Reply(200, headers, body)
+
+
+async def _model(request: Request) -> Reply:
+    key = _known_key(request)
+    entry = request.services.runtime.current.catalog.model(request.argument, access_of(key) if key else ANONYMOUS)
+    if entry is None:
+        raise ModelNotFound(request.argument)
+    return Reply(200, [], orjson.dumps(entry))
+
+
+async def _image_models(request: Request) -> Reply:
+    return await images.list_image_models(request.services, _known_key(request))
+
+
+async def _images(request: Request) -> Reply:
+    services = request.services
+    if request.scope["method"] == "POST":
+        inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
+        return await images.create_generation(services, inbound)
+    key = authenticate(services.ledger, request.headers)
+    services.ledger.require_credits(key.account_id)
+    return await images.list_generations(services, key)
+
+
+async def _image(request: Request) -> Reply:
+    key = authenticate(request.services.ledger, request.headers)
+    request.services.ledger.require_credits(key.account_id)
+    return await images.get_generation(request.services, key, request.argument)
+
+
+async def _alive(request: Request) -> Reply:
+    return Reply(200, [], b'{"status":"ok"}')
+
+
+async def _ready(request: Request) -> Reply:
+    services = request.services
+    if services.draining:
+        return Reply(503, [], b'{"status":"draining"}')
+    if not services.ledger.ready:
+        return Reply(503, [], orjson.dumps({"status": "not ready", "reason": services.ledger.not_ready_reason}))
+    return Reply(200, [], b'{"status":"ready"}')
+
+
+async def _metrics(request: Request) -> Reply:
+    services = request.services
+    gauges = {"tollgate_ready": float(services.ledger.ready and not services.draining)}
+    text = services.metrics.render(gauges)
+    return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _root(request: Request) -> Reply:
+    return Reply(200, [], orjson.dumps({"service": "tollgate", "models": "/v1/models", "health": "/healthz"}))
+
+
+_GET = ("GET",)
+_POST = ("POST",)
+_CATALOG = Route("models", _GET, "catalog", _models)
+
+ROUTES: dict[str, Route] = {
+    "/v1/chat/completions": Route("chat", _POST, "chat", _completion("chat")),
+    "/v1/responses": Route("responses", _POST, "responses", _completion("responses")),
+    "/v1/messages": Route("messages", _POST, "messages", _completion("messages")),
+    "/v1/messages/count_tokens": Route("count_tokens", _POST, "messages", _count_tokens),
+    "/v1/embeddings": Route("embeddings", _POST, "embeddings", _embeddings),
+    "/v1/models": _CATALOG,
+    "/models": _CATALOG,
+    "/v1/images/models": Route("image_models", _GET, "images", _image_models),
+    "/v1/images/generations": Route("images", ("GET", "POST"), "images", _images),
+    "/healthz": Route("healthz", _GET, "catalog", _alive, works=False),
+    "/readyz": Route("readyz", _GET, "catalog", _ready, works=False),
+    "/metrics": Route("metrics", _GET, "catalog", _metrics, works=False),
+    "/": Route("root", _GET, "catalog", _root, works=False),
+}
+_WITH_ARGUMENT: tuple[tuple[str, Route], ...] = (
+    ("/v1/models/", Route("model", _GET, "catalog", _model)),
+    ("/models/", Route("model", _GET, "catalog", _model)),
+    ("/v1/images/generations/", Route("image", _GET, "images", _image)),
+)
+
+
+def find(path: str) -> tuple[Route | None, str]:
+    """The route of a canonical path, and the variable part of the path (empty where it has none)."""
+    route = ROUTES.get(path)
+    if route is not None:
+        return route, ""
+    for prefix, route in _WITH_ARGUMENT:
+        if path.startswith(prefix) and len(path) > len(prefix):
+            return route, path[len(prefix) :]
+    return None, ""
+
+

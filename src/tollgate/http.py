@@ -1,0 +1,196 @@
+"""ASGI at arm's length: a request's headers and body in, a `Reply` out, and a client that leaves.
+
+Plain ASGI on purpose: body-buffering middleware loses cancellation and back-pressure. A client that leaves cancels
+the task that works for it; whatever must still be settled is settled by the pipelines themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from tollgate.errors import BadRequest, BodyTooLarge
+from tollgate.services import Reply
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_WATCH_AFTER = 0.05
+"""Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
+done by then, and a watcher is a task."""
+
+SSE_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientGone(Exception):
+    """The client left; there is nobody to answer."""
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Request headers by lower-case name; repeated ones are joined by a comma."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    """The whole body, decompressed. Raises `BodyTooLarge` as soon as it is known to be, `ClientGone`, `BadRequest`."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > limit:
+        raise BodyTooLarge(limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body = message.get("body", b"")
+    if message.get("more_body", False):
+        blocks = [body]
+        size = len(body)
+        while message.get("more_body", False):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            blocks.append(message.get("body", b""))
+            size += len(blocks[-1])
+            if size > limit:
+                raise BodyTooLarge(limit)
+        body = b"".join(blocks)
+    if len(body) > limit:
+        raise BodyTooLarge(limit)
+    encoding = headers.get("content-encoding", "identity").lower()
+    return body if encoding == "identity" else _decompress(body, encoding, limit)
+
+
+def require_json(headers: Mapping[str, str]) -> None:
+    """Refuse a content type that cannot be JSON; none at all is taken as JSON."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and kind != "application/json" and not kind.endswith("+json") and kind != "text/json":
+        raise BadRequest(f"content type {kind} is not supported; send application/json", code="unsupported_content_type")
+
+
+def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    windows = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+    if encoding not in windows:
+        raise BadRequest(f"content encoding {encoding} is not supported; send gzip, deflate or none")
+    unpacker = zlib.decompressobj(windows[encoding])
+    try:
+        plain = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise BadRequest(f"the request body is not valid {encoding}") from None
+    if len(plain) > limit:
+        raise BodyTooLarge(limit)
+    return plain
+
+
+class Responder:
+    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves."""
+
+    __slots__ = ("_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
+                 "started")
+
+    def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]]) -> None:
+        self._receive = receive
+        self._send = send
+        self._extra = extra_headers
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._gone = False
+        self._watcher: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._keepalive: asyncio.Task[None] | None = None
+        self._quiet = 0.0
+        self._last = 0.0
+        self._sending = False
+        self.started = False
+
+    def watch_client(self) -> None:
+        """From now on a client that leaves cancels the current task. Only after the whole body has been read."""
+        self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
+
+    def keep_alive(self, seconds: float) -> None:
+        """Send an SSE comment whenever the stream has been silent for so long, even before its first event."""
+        self._quiet = seconds
+        self._last = self._loop.time()
+        self._timer = self._loop.call_later(seconds, self._silent)
+
+    @property
+    def client_gone(self) -> bool:
+        """True when the cancellation of the current task means that the client left."""
+        return self._gone
+
+    async def send(self, reply: Reply) -> None:
+        """Send a reply whole, or its stream block by block; the stream is always closed."""
+        if reply.stream is None:
+            if self.started:
+                await self._block(reply.body, last=True)
+                return
+            headers = [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode()), *reply.headers, *self._extra]
+            self.started = True
+            await self._send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": reply.body})
+            return
+        stream = reply.stream
+        try:
+            if not self.started:
+                await self._start(reply.headers, reply.status)
+            async for block in stream:
+                await self._block(block)
+            await self._block(b"", last=True)
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Stop watching; called when the request is over, however it ended."""
+        for handle in (self._watch, self._timer):
+            if handle is not None:
+                handle.cancel()
+        for task in (self._watcher, self._keepalive):
+            if task is not None and not task.done():
+                task.cancel()
+
+    async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*SSE_HEADERS, *headers, *self._extra]})
+
+    async def _block(self, block: bytes, *, last: bool = False) -> None:
+        if self._keepalive is not None and not self._keepalive.done():
+            await asyncio.shield(self._keepalive)
+        self._sending = True
+        await self._send({"type": "http.response.body", "body": block, "more_body": not last})
+        self._sending = False
+        self._last = self._loop.time()
+
+    def _begin_watching(self) -> None:
+        self._watcher = self._loop.create_task(self._watch_for_leaving())
+
+    async def _watch_for_leaving(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+        self._gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _silent(self) -> None:
+        waited = self._loop.time() - self._last
+        if waited >= self._quiet and not self._sending:
+            self._keepalive = self._loop.create_task(self._comment())
+            self._last = self._loop.time()
+            waited = 0.0
+        self._timer = self._loop.call_later(max(0.01, self._quiet - waited), self._silent)
+
+    async def _comment(self) -> None:
+        if not self.started:
+            await self._start([])
+        await self._send({"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True})

@@ -1,0 +1,46 @@
+"""What a caller may read of an error, and how a stream that has begun tells one.
+
+Whole replies are the surface's (`replies.py`); a stream's last event is said by the pipeline that runs it, so it is here.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+
+
+def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict | None = None) -> bytes:
+    """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
+
+    `sequence` is the next `sequence_number` and `response` the response object so far, for the responses dialect.
+    """
+    message = public_message(error)
+    if dialect == "messages":
+        kind = "overloaded_error" if getattr(error, "overloaded", False) else "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
+        return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
+    if dialect == "responses":
+        code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
+        out = _event("error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence})
+        if response is not None:
+            failed = {**response, "status": "failed", "error": {"code": code, "message": message}}
+            out += _event("response.failed", {"type": "response.failed", "response": failed, "sequence_number": sequence + 1})
+        return out
+    return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
+
+
+def public_message(error: TollgateError) -> str:
+    """What a caller may read of an error: their own faults in full, a provider's failure in our words."""
+    if isinstance(error, UpstreamTimeout):
+        return f"The model service did not answer in time ({error.budget.replace('_', '-')} budget of {error.seconds:g} s exceeded)."
+    if isinstance(error, UpstreamFailed):
+        if error.upstream_status == 429 or error.overloaded:
+            return "The model service is overloaded or rate limited. Please retry later."
+        return "The model service failed to answer. Please retry later."
+    if isinstance(error, UpstreamUnreachable):
+        return "The connection to the model service was lost."
+    return error.message
+
+
+def _event(name: str, body: dict) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"

@@ -1,0 +1,172 @@
+"""The process: configuration, ledger and client opened, the application served, everything drained at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tollgate.app import App
+from tollgate.config.build import load_gateway
+from tollgate.images import run_refresher
+from tollgate.ledger import Ledger
+from tollgate.metrics import Metrics
+from tollgate.reload import Reloader
+from tollgate.routing import Health, Sticky
+from tollgate.runtime import Runtime, RuntimeHolder, build_runtime
+from tollgate.sandbox import app as sandbox_app
+from tollgate.services import Services
+from tollgate.tools import tools_app
+from tollgate.upstream import Client
+
+log = logging.getLogger("tollgate.server")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A gateway ready to serve: its application, and what closes it."""
+
+    app: App
+    services: Services
+    reloader: Reloader
+    first_key: str | None
+    """The key of the default account, only when this start created it."""
+
+
+def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Runtime:
+    """Read and compile the configuration. Raises `ConfigErrors` with every problem."""
+    loaded = load_gateway(path, environ=environ if environ is not None else os.environ)
+    for warning in loaded.warnings:
+        log.warning("%s", warning.render(source=False))
+    return build_runtime(loaded)
+
+
+async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
+    """Open the ledger, the upstream client and the background work. The caller must `close_gateway`."""
+    gateway = runtime.gateway
+    ledger = Ledger(gateway.store, gateway.credits)
+    await ledger.open()
+    first_key = await ledger.ensure_default_account()
+    await ledger.serve_admin()
+    client = Client()
+    client.register_app("sandbox", sandbox_app)
+    holder = RuntimeHolder(runtime)
+    services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics())
+    reloader = Reloader(holder, path)
+    app = App(services)
+    app.mount("/v1/images/mcp", tools_app(services))
+    services.tasks.spawn(reloader.watch())
+    services.tasks.spawn(run_refresher(services))
+    return Opened(app, services, reloader, first_key)
+
+
+async def close_gateway(opened: Opened) -> None:
+    """Finish what is running, then make everything durable."""
+    services = opened.services
+    services.draining = True
+    services.tasks.cancel()
+    await services.settlements.drain(services.runtime.current.gateway.server.drain_seconds)
+    await services.client.close()
+    await services.ledger.close()
+
+
+async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` is called once the gateway listens."""
+    opened = await open_gateway(runtime, path)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: opened.services.tasks.spawn(opened.reloader.reload()))
+
+    async def stopped() -> None:
+        await stop.wait()
+        opened.services.draining = True
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # requests make few cycles; the default threshold spends 5 % of the hot path here
+    server = runtime.gateway.server
+    try:
+        if server.engine == "uvicorn":
+            await _serve_uvicorn(opened, stopped, announce)
+        else:
+            await _serve_hypercorn(opened, stopped, announce)
+    finally:
+        await close_gateway(opened)
+
+
+async def _serve_hypercorn(opened: Opened, stopped: Callable, announce: Callable[[Opened], None]) -> None:
+    from hypercorn.asyncio import serve as hypercorn_serve
+    from hypercorn.config import Config
+
+    server = opened.services.runtime.current.gateway.server
+    config = Config()
+    config.bind = list(server.bind)
+    config.graceful_timeout = server.drain_seconds
+    config.include_server_header = False
+    config.accesslog = None
+    config.errorlog = "-"
+    config.loglevel = "WARNING"
+    config.keep_alive_timeout = 75
+    config.h11_max_incomplete_size = 64 * 1024
+    sockets = config.create_sockets()  # bound now, so that an address in use is an error before anything is announced
+    config.create_sockets = lambda: sockets  # type: ignore[method-assign]
+    for each in sockets.insecure_sockets:
+        each.listen(config.backlog)
+    announce(opened)
+    await hypercorn_serve(opened.app, config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
+
+
+async def _serve_uvicorn(opened: Opened, stopped: Callable, announce: Callable[[Opened], None]) -> None:
+    import socket
+
+    import uvicorn
+
+    server = opened.services.runtime.current.gateway.server
+    config = uvicorn.Config(opened.app, log_level="warning", access_log=False, server_header=False, date_header=False, lifespan="off",
+                            timeout_keep_alive=75, timeout_graceful_shutdown=int(server.drain_seconds), loop="asyncio")
+    running = uvicorn.Server(config)
+    running.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
+    running.capture_signals = _no_signals  # type: ignore[method-assign,assignment]
+    sockets = []
+    for bind in server.bind:
+        host, _, port = bind.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host.strip("[]"), int(port)))
+        sockets.append(sock)
+
+    async def watch() -> None:
+        await stopped()
+        running.should_exit = True
+
+    watcher = asyncio.get_running_loop().create_task(watch())
+    announce(opened)
+    try:
+        await running.serve(sockets=sockets)
+    finally:
+        watcher.cancel()
+
+
+def _no_signals():  # type: ignore[no-untyped-def]
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def run(coroutine) -> None:  # type: ignore[no-untyped-def]
+    """Run on uvloop where it is installed."""
+    if sys.platform != "win32":
+        import uvloop
+
+        uvloop.run(coroutine)
+    else:
+        asyncio.run(coroutine)
