@@ -155,4 +155,4 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
 
 def _is_stream(answer: Answer) -> bool:
     kind = answer.headers.get("content-type", "")
-    return not kind or not (kind.startswith("text/html") or kind.startswith("application/json"))
+    return not kind or not (kind.startswith(("text/html", "application/json")))

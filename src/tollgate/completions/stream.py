@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, judge_chunk
 from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
-from tollgate.completions.estimate import estimate_usage, texts_of_events, texts_of_parts
+from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout, UpstreamUnreachable

@@ -1,0 +1,5 @@
+"""`python -m tollgate` is the `tollgate` command."""
+
+from tollgate.cli import main
+
+main()

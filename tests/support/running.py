@@ -1,0 +1,127 @@
+"""A real gateway (and a real sandbox server) in its own process on a loopback port, for end-to-end tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 30
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@dataclass
+class Running:
+    """A started gateway: where it is, the key of its default account, and how to end it."""
+
+    base: str
+    key: str
+    folder: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+    log: Path = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        return self.base + "/v1"
+
+    def cli(self, *words: str) -> str:
+        """Run a `tollgate` command in the gateway's folder; gives its output."""
+        done = subprocess.run([sys.executable, "-m", "tollgate", *words], cwd=self.folder, env=environment(), capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise AssertionError(f"the gateway did not stop: {self.log.read_text()[-3000:]}") from None
+        return self.process.returncode
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's environment with the sources importable and no provider's secret in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), **extra}
+
+
+def start_gateway(folder: Path, *, port: int | None = None, extra: tuple[str, ...] = (), environ: dict[str, str] | None = None) -> Running:
+    """Start `tollgate serve` in `folder` and wait until it answers. A `gateway.yaml` there is used."""
+    port = port or free_port()
+    log = folder / "gateway.log"
+    with log.open("ab") as sink:
+        began = sink.tell()
+        process = subprocess.Popen([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", *extra], cwd=folder,
+                                   env=environment(**(environ or {})), stdout=sink, stderr=sink)
+    base = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + _START_SECONDS
+    while not answers(base + "/healthz"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"the gateway did not start:\n{log.read_text()[began:]}")
+        time.sleep(0.05)
+    found = re.search(r"sk-tg-\S+", log.read_text())
+    return Running(base, found.group(0) if found else "", folder, process, log)
+
+
+def start_sandbox(folder: Path, port: int | None = None) -> tuple[str, subprocess.Popen[bytes]]:
+    """Start `tollgate sandbox` as its own HTTP server; gives its address and process."""
+    port = port or free_port()
+    log = folder / "sandbox.log"
+    with log.open("ab") as sink:
+        process = subprocess.Popen([sys.executable, "-m", "tollgate", "sandbox", "--bind", f"127.0.0.1:{port}"], cwd=folder, env=environment(),
+                                   stdout=sink, stderr=sink)
+    base = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + _START_SECONDS
+    while not answers(base + "/_sandbox/stats"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"the sandbox did not start:\n{log.read_text()}")
+        time.sleep(0.05)
+    return base, process
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(urllib.error.URLError, OSError):
+        with urllib.request.urlopen(url, timeout=2) as reply:
+            return reply.status == 200
+    return False
+
+
+@contextlib.contextmanager
+def gateway(folder: Path, **options) -> Iterator[Running]:
+    """A gateway for the length of a block."""
+    running = start_gateway(folder, **options)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.terminate()
+            try:
+                running.process.wait(40)
+            except subprocess.TimeoutExpired:
+                running.process.kill()
