@@ -1,0 +1,47 @@
+"""One attempt at one upstream: `Client.open(call)` sends and gives an `Answer`. The only module that talks to providers.
+
+Owns connections, proxies, TLS, budgets and cancellation. Leaves which upstream, what body and whether to try again
+to the services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tollgate.upstream.answer import MAX_ANSWER_BYTES, Answer
+from tollgate.upstream.app import App, AppTransport
+from tollgate.upstream.call import Call
+from tollgate.upstream.http import HttpTransport
+from tollgate.upstream.transport import Transport
+
+__all__ = ["MAX_ANSWER_BYTES", "Answer", "App", "Call", "Client", "Transport"]
+
+
+class Client:
+    """Every upstream call of a gateway goes through one of these; it lives as long as the server's event loop.
+
+    `environ` (the process's by default) is read once, for proxies. `transport` replaces the one for http and https.
+    """
+
+    def __init__(self, *, environ: Mapping[str, str] | None = None, transport: Transport | None = None) -> None:
+        self._http = transport or HttpTransport(environ=environ)
+        self._apps = AppTransport()
+
+    def register_app(self, name: str, app: App) -> None:
+        """Let `app://name/path` reach an in-process app."""
+        self._apps.register(name, app)
+
+    async def open(self, call: Call) -> Answer:
+        """Send `call` and return once the answer's head is here, whatever its status.
+
+        The caller closes the answer on every path (`async with answer:`). Raises `UpstreamUnreachable` and
+        `UpstreamTimeout`; cancelling it closes the connection.
+        """
+        if call.url.startswith("app://"):
+            return await self._apps.open(call)
+        return await self._http.open(call)
+
+    async def close(self) -> None:
+        """Drop all connections and running apps."""
+        await self._apps.close()
+        await self._http.close()

@@ -1,0 +1,276 @@
+"""One upstream answer: its head, its body as it arrives, and the four budgets. Transport-neutral.
+
+A transport (a `Source`) pushes in; the consumer pulls out. What must stay true: one timer per answer whatever its
+length; a slow consumer pauses the source and never times the upstream out; bytes that arrived before a failure are
+given before it is raised; leaving early closes the source at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tollgate.errors import TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.upstream.coding import Unpacker, unpack_all
+
+if TYPE_CHECKING:
+    from tollgate.upstream.call import Call
+
+HIGH_WATER = 256 * 1024
+"""Bytes held for a consumer that is not reading before the source is paused."""
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""`read` without a limit of its own: several inline images fit."""
+
+_EARLY = 0.002
+"""uvloop's clock ticks in milliseconds: a timer may fire this much before its time."""
+
+
+class Source(Protocol):
+    """Where an answer's bytes come from."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Answer:
+    """`status` and `headers` (lower-case names) are there once `Client.open` returns; the body is read once.
+
+    `await read(limit)` for a whole body, `async for chunk in answer.chunks()` for a stream. Whoever opened it calls
+    `abort()` or `close()` on every path, most simply by `async with answer:`.
+    """
+
+    __slots__ = ("_budget", "_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop",
+                 "_paused", "_source", "_tick", "_ticked", "_timer", "_timer_at", "_total_at", "_wait_from", "_waiter",
+                 "_whole", "headers", "parts", "size", "status")
+
+    def __init__(self, source: Source, call: Call, loop: asyncio.AbstractEventLoop, started: float) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.parts: list[bytes] = []
+        self.size = 0
+        self._source = source
+        self._call = call
+        self._loop = loop
+        self._waiter: asyncio.Future[bool] | None = None
+        self._error: TollgateError | None = None
+        self._coding: Unpacker | None = None
+        self._headed = self._done = self._paused = self._whole = self._ticked = False
+        self._limit = HIGH_WATER
+        self._tick: float | None = None
+        now = loop.time()
+        self._last = self._wait_from = now
+        timeouts = call.timeouts
+        self._total_at = started + timeouts.total
+        self._first_at: float | None = now + timeouts.first_byte
+        self._timer_at = min(self._first_at, self._total_at)
+        self._timer: asyncio.TimerHandle | None = loop.call_at(self._timer_at, self._expire)
+
+    # The source's side.
+
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        """The head is complete."""
+        self.status = status
+        self.headers = headers
+        self._headed = True
+
+    def arrived(self) -> None:
+        """Something came: the head, parts (already appended to `parts`, counted in `size`), or the end."""
+        self._last = now = self._loop.time()
+        if self.size:
+            if self._first_at is not None:
+                self._first_at = None
+                self._reach(now + self._call.timeouts.idle)
+            if self.size > self._limit and not self._done:
+                if self._whole:
+                    self._stop(self._too_large(self._limit))
+                elif not self._paused:
+                    self._paused = True
+                    self._source.pause()
+            if self._whole and not self._done and self._error is None:
+                return
+        self._wake(True)
+
+    def complete(self) -> None:
+        """The body has ended as it should. The source is no longer this answer's."""
+        self._done = True
+        self._cancel_timer()
+        self._wake(True)
+
+    def fail(self, error: TollgateError) -> None:
+        """The source is gone or broken; `error` is raised after what arrived before it."""
+        if self._done or self._error is not None:
+            return
+        self._error = error
+        self._cancel_timer()
+        self._wake(True)
+
+    # The consumer's side.
+
+    async def headed(self) -> None:
+        """Wait for the head."""
+        while not self._headed:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        coding = self.headers.get("content-encoding", "").strip().lower()
+        if coding and coding != "identity":
+            try:
+                self._coding = Unpacker(coding)
+            except UpstreamFailed as error:
+                self._stop(error)
+                raise
+            # The caller sees decoded bytes: these two would lie about them.
+            del self.headers["content-encoding"]
+            self.headers.pop("content-length", None)
+
+    async def read(self, limit: int = MAX_ANSWER_BYTES) -> bytes:
+        """The whole body, decoded. Over `limit` bytes it is refused with `UpstreamFailed`."""
+        self._whole = True
+        self._limit = limit
+        length = self.headers.get("content-length", "")
+        if self.size > limit or (length.isdigit() and int(length) > limit):
+            self._stop(self._too_large(limit))
+        elif self._paused:
+            self._resume()
+        while not self._done and self._error is None:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+        data = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        self.parts.clear()
+        if self._coding is None:
+            return data
+        unpacked = unpack_all(self._coding, data, limit) if data else b""
+        if unpacked is None:
+            raise self._too_large(limit)
+        return unpacked
+
+    def chunks(self, tick: float | None = None) -> Self:
+        """Iterate the body as it comes, never an empty chunk; with `tick`, an empty one after that many silent seconds."""
+        self._tick = tick
+        if tick is not None:
+            self._reach(self._loop.time() + tick)
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            if self.parts or (self._coding is not None and self._coding.more):
+                if chunk := self._take():
+                    return chunk
+                continue
+            if self._error is not None:
+                raise self._error
+            if self._done:
+                if self._coding is not None:
+                    self._coding.ended()
+                raise StopAsyncIteration
+            if not await self._wait():
+                return b""
+
+    def abort(self) -> None:
+        """Stop now: the connection is closed at once if the body has not ended. May be called twice."""
+        self.parts.clear()
+        if not self._done and self._error is None:
+            self._stop(UpstreamUnreachable("the answer was abandoned", provider=self._call.provider))
+
+    async def close(self) -> None:
+        """`abort` under the name that pairs with open."""
+        self.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+
+    # Inside.
+
+    def _take(self) -> bytes:
+        parts = self.parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self.size = 0
+        if self._paused:
+            self._resume()
+        if self._coding is None:
+            return data
+        try:
+            return self._coding.unpack(data)
+        except UpstreamUnreachable as error:
+            self._coding = None
+            self._stop(error)
+            raise
+
+    async def _wait(self) -> bool:
+        """Sleep until something happens (True) or the tick is over (False)."""
+        self._wait_from = self._loop.time()
+        if self._ticked:
+            self._ticked = False  # the silence goes on: the idle budget is not begun anew
+        elif self._first_at is None:
+            self._last = self._wait_from
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self, something: bool) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(something)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._last = self._loop.time()
+        if not self._done and self._error is None:
+            self._source.resume()
+
+    def _stop(self, error: TollgateError) -> None:
+        if not self._done and self._error is None:
+            self.fail(error)
+            self._source.abort()
+
+    def _too_large(self, limit: int) -> UpstreamFailed:
+        return UpstreamFailed(f"the upstream's answer exceeds {limit} bytes", upstream_status=self.status, provider=self._call.provider)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _reach(self, when: float) -> None:
+        """See to it that the timer looks no later than `when`."""
+        if self._timer is not None and when < self._timer_at:
+            self._timer.cancel()
+            self._timer_at = when
+            self._timer = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        """The timer fired: fail if a budget is over, tick if the tick is, and look again at the next earliest moment."""
+        timeouts = self._call.timeouts
+        now = self._loop.time() + _EARLY
+        waiting = self._waiter is not None and not self._paused
+        if now >= self._total_at:
+            return self._stop(UpstreamTimeout("total", timeouts.total, provider=self._call.provider))
+        if self._first_at is not None:
+            due = self._first_at
+            if now >= due:
+                return self._stop(UpstreamTimeout("first_byte", timeouts.first_byte, provider=self._call.provider))
+        else:
+            # A consumer that is not waiting stops the idle clock; look again when it might have run out.
+            due = (self._last if waiting else now) + timeouts.idle
+            if now >= due:
+                return self._stop(UpstreamTimeout("idle", timeouts.idle, provider=self._call.provider))
+        if self._tick is not None:
+            if waiting and now >= self._wait_from + self._tick:
+                self._ticked = True
+                self._wake(False)
+                waiting = False
+            due = min(due, (self._wait_from if waiting else now) + self._tick)
+        self._timer_at = min(due, self._total_at)
+        self._timer = self._loop.call_at(self._timer_at, self._expire)

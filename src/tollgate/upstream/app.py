@@ -1,0 +1,100 @@
+"""The app transport: `app://name/path` goes to a callable of this process, with the same budgets and cancellation.
+
+The sandbox provider is one such app; tests register their own. An app runs in a task of its own, so leaving early
+cancels it where it stands, and its body iterator is closed on every path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from typing import Any
+
+from tollgate.errors import TollgateError, UpstreamUnreachable
+from tollgate.upstream.answer import Answer
+from tollgate.upstream.call import Call
+
+App = Callable[[str, str, Mapping[str, str], bytes], Awaitable[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]]
+"""`(method, path with query, headers, body) -> (status, headers, chunks)`."""
+
+
+class AppTransport:
+    """In-process apps by name."""
+
+    def __init__(self) -> None:
+        self._apps: dict[str, App] = {}
+        self._runs: set[_Run] = set()
+
+    def register(self, name: str, app: App) -> None:
+        """Make `app://name/...` reach `app`; a later one of the same name replaces it."""
+        self._apps[name] = app
+
+    async def open(self, call: Call) -> Answer:
+        """See `Transport.open`. What the app raises is `UpstreamUnreachable`, unless it is of our own error tree."""
+        name, slash, path = call.url.removeprefix("app://").partition("/")
+        app = self._apps.get(name)
+        if app is None:
+            raise UpstreamUnreachable(f"no in-process app is named {name!r}", provider=call.provider)
+        loop = asyncio.get_running_loop()
+        run = _Run()
+        answer = Answer(run, call, loop, loop.time())
+        self._runs.add(run)
+        run.task = loop.create_task(run.pump(app, call, slash + path or "/", answer))
+        run.task.add_done_callback(lambda _: self._runs.discard(run))
+        try:
+            await answer.headed()
+        except BaseException:
+            answer.abort()
+            raise
+        return answer
+
+    async def close(self) -> None:
+        """See `Transport.close`."""
+        tasks = [run.task for run in self._runs if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class _Run:
+    """One running app, the source of one answer."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._going = asyncio.Event()
+        self._going.set()
+
+    def pause(self) -> None:
+        self._going.clear()
+
+    def resume(self) -> None:
+        self._going.set()
+
+    def abort(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    async def pump(self, app: App, call: Call, path: str, answer: Answer) -> None:
+        try:
+            headers = {name.lower(): value for name, value in call.headers.items()}
+            status, head, chunks = await app(call.method, path, headers, call.body)
+            answer.head(status, {name.lower(): value for name, value in head.items()})
+            answer.arrived()
+            closing: Any = aclosing(chunks) if hasattr(chunks, "aclose") else nullcontext(chunks)
+            async with closing:
+                async for chunk in chunks:
+                    if chunk:
+                        answer.parts.append(chunk)
+                        answer.size += len(chunk)
+                        answer.arrived()
+                        await self._going.wait()
+            answer.complete()
+        except asyncio.CancelledError:
+            answer.fail(UpstreamUnreachable("the in-process app was stopped", provider=call.provider))
+            raise
+        except TollgateError as error:
+            answer.fail(error)
+        except Exception as error:  # the app is another program to us: whatever it raises is its failure
+            answer.fail(UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}", provider=call.provider))

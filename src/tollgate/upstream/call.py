@@ -1,0 +1,29 @@
+"""What one attempt sends. `Call` is the whole vocabulary between the services and a transport's way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tollgate.config.model import Timeouts
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One HTTP request to a provider. Treat it as frozen: it is not, because freezing costs 2 µs on the hot path.
+
+    `url` is absolute (http, https or app) and goes out as written, `%3A` included. `headers` hold the provider's own
+    headers and credentials only, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
+    `accept-encoding: identity` are added when absent. `proxy` (of the provider) beats the environment's; `""` means none.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    provider: str = ""
+    stream: bool = False
+    proxy: str | None = None
+    verify: bool = True
+    ca_file: str | None = None

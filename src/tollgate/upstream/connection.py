@@ -1,0 +1,253 @@
+"""One HTTP/1.1 connection: writes a request, feeds the parser, hands the answer its bytes.
+
+It serves one answer at a time and goes back to its pool when that has ended cleanly; anything unclear (bytes after
+the end, a request cut short, a malformed answer) closes it instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httptools
+
+from tollgate.errors import UpstreamUnreachable
+
+if TYPE_CHECKING:
+    from tollgate.upstream.answer import Answer
+    from tollgate.upstream.pool import Pool
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 200
+WRITE_WHOLE = 256 * 1024
+"""Bodies up to this go out in one write with the head; larger ones in slices of it, each waiting for room."""
+
+_names: dict[bytes, str] = {}
+
+
+class _Malformed(Exception):
+    """Raised inside parser callbacks; the parser wraps it."""
+
+
+class Connection(asyncio.Protocol):
+    """Made by a dialer for a pool; `answered` says whether any byte came for the current answer, `served` how many ended."""
+
+    def __init__(self, pool: Pool, label: str) -> None:
+        self.pool = pool
+        self.label = label
+        self.adopted = False
+        self.answered = False
+        self.served = 0
+        self.expires = 0.0
+        self.idle_seconds = pool.idle_seconds
+        self.transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._answer: Answer | None = None
+        self._heading: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._headed = self._interim = self._keep = self._to_end = self._bodiless = False
+        self._sending = self._ended = False
+        self._room: asyncio.Future[None] | None = None
+        self._full = False
+
+    @property
+    def usable(self) -> bool:
+        """Open and silent, as far as the loop knows."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    # Sending.
+
+    def send(self, answer: Answer, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
+        """Begin: write the head, and the body if it is small (`upload` sends a large one)."""
+        self._answer = answer
+        self._headed = self._to_end = self._ended = self.answered = False
+        self._head_bytes = 0
+        self._bodiless = bodiless
+        transport = self.transport
+        if transport is None:
+            self._answer = None
+            answer.fail(self._lost())
+        elif len(body) <= WRITE_WHOLE:
+            transport.write(head + body if body else head)
+        else:
+            self._sending = True
+            transport.write(head)
+
+    async def upload(self, answer: Answer, body: bytes) -> None:
+        """Send a large body in slices, waiting for room; stops when the upstream has refused or the answer is over."""
+        for at in range(0, len(body), WRITE_WHOLE):
+            transport = self.transport
+            if self._answer is not answer or transport is None or (self._headed and answer.status >= 300):
+                self._keep = False
+                return
+            transport.write(body[at : at + WRITE_WHOLE])
+            if self._full:
+                self._room = asyncio.get_running_loop().create_future()
+                try:
+                    await self._room
+                finally:
+                    self._room = None
+        self._sending = False
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    # Source of an answer.
+
+    def pause(self) -> None:
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once, without flushing."""
+        self._answer = None
+        if self.transport is not None:
+            self.transport.abort()
+        self._make_room()
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        self._parser = httptools.HttpResponseParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        parser = self._parser
+        if answer is None or parser is None:
+            self.abort()  # nobody asked: a connection that talks out of turn is not reused
+            return
+        self.answered = True
+        if not self._headed:
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # Malformed after the end (`_ended`) harms no one but the connection.
+            self.abort()
+            if not self._ended:
+                said = getattr(error, "__context__", None)
+                why = f": {said}" if isinstance(said, _Malformed) else ""
+                answer.fail(UpstreamUnreachable(f"{self.label} sent a malformed HTTP answer{why}"))
+            return
+        if not self._headed and self._head_bytes > MAX_HEAD_BYTES:
+            self.abort()
+            answer.fail(UpstreamUnreachable(f"{self.label} sent a head of more than {MAX_HEAD_BYTES} bytes"))
+            return
+        if not self._ended:
+            answer.arrived()
+            return
+        self._answer = None
+        self.served += 1
+        if self._keep and not self._sending:
+            self.pool.release(self)
+        elif self.transport is not None:
+            self.transport.abort()
+        self._make_room()
+
+    def eof_received(self) -> None:
+        # The upstream closed while we write: what is still to be sent will not be read.
+        if self._sending and self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._parser = None  # it holds our bound methods: break the cycle
+        answer, self._answer = self._answer, None
+        self.pool.forget(self)
+        if answer is not None:
+            if self._headed and self._to_end and exc is None:
+                answer.complete()
+            else:
+                answer.fail(self._lost())
+        self._make_room()
+
+    def _lost(self) -> UpstreamUnreachable:
+        when = "mid-answer" if self._headed else "before answering"
+        return UpstreamUnreachable(f"{self.label} closed the connection {when}")
+
+    # The parser's side.
+
+    def on_message_begin(self) -> None:
+        if self._ended:
+            raise _Malformed("bytes after the end")
+        self._heading.clear()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._headed:
+            return  # trailers
+        heading = self._heading
+        if len(heading) >= MAX_HEADERS:
+            raise _Malformed(f"more than {MAX_HEADERS} headers")
+        heading.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        parser, answer = self._parser, self._answer
+        assert parser is not None
+        assert answer is not None
+        status = parser.get_status_code()
+        if status < 200:
+            if status == 101:
+                raise _Malformed("101 to a request that asked for no upgrade")
+            self._interim = True
+            return
+        headers: dict[str, str] = {}
+        for raw, value in self._heading:
+            name = _names.get(raw) or _name(raw)
+            text = value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+        self._headed = True
+        self._keep = parser.should_keep_alive()
+        if not self._keep:
+            chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
+            self._to_end = not chunked and "content-length" not in headers
+        elif "keep-alive" in headers:
+            self.idle_seconds = min(self.pool.idle_seconds, _idle_seconds(headers["keep-alive"]))
+        answer.head(status, headers)
+        if self._bodiless:
+            self._keep = False
+            self.on_message_complete()
+
+    def on_body(self, data: bytes) -> None:
+        if self._ended:
+            raise _Malformed("bytes after the end")
+        answer = self._answer
+        answer.parts.append(data)  # type: ignore[union-attr]
+        answer.size += len(data)  # type: ignore[union-attr]
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            return
+        if self._ended:
+            return
+        self._ended = True
+        self._answer.complete()  # type: ignore[union-attr]
+
+
+def _name(raw: bytes) -> str:
+    name = raw.decode("latin-1").lower()
+    if len(_names) < 1000:  # upstreams choose these: the cache must not grow with them
+        _names[bytes(raw)] = name
+    return name
+
+
+def _idle_seconds(value: str) -> float:
+    """How long an upstream's `Keep-Alive: timeout=5` lets us keep a connection: a second less than it says."""
+    for item in value.split(","):
+        key, _, seconds = item.strip().partition("=")
+        if key.lower() == "timeout" and seconds.isdigit():
+            return max(0.0, int(seconds) - 1.0)
+    return 3600.0

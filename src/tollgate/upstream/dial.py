@@ -1,0 +1,185 @@
+"""Opening a connection: names to addresses, the race between them, proxy tunnels and TLS.
+
+The `connect` budget covers all of it; the caller holds the clock. Messages name host and port, never a path or header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from tollgate.errors import UpstreamUnreachable
+from tollgate.upstream.connection import Connection
+from tollgate.upstream.proxies import Proxy
+
+Address = tuple[socket.AddressFamily, str, int]
+Resolve = Callable[[str, int], Awaitable[list[Address]]]
+
+STAGGER = 0.25
+"""Seconds one address gets before the next is tried beside it (RFC 8305 recommends 250 ms)."""
+
+_MAX_REPLY = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whom a connection is to, and how: what two calls must share to share connections."""
+
+    secure: bool
+    host: str
+    port: int
+    proxy: Proxy | None = None
+    verify: bool = True
+    ca_file: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The host as messages name it."""
+        return f"{self.host}:{self.port}"
+
+
+async def resolve(host: str, port: int) -> list[Address]:
+    """Addresses of `host` in the system's order; raises `UpstreamUnreachable` when it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
+    addresses = [(socket.AddressFamily(family), str(where[0]), port) for family, _, _, _, where in found
+                 if family in (socket.AF_INET, socket.AF_INET6)]
+    if not addresses:
+        raise UpstreamUnreachable(f"cannot resolve {host}: no address")
+    return list(dict.fromkeys(addresses))
+
+
+async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
+    """A connection to `origin`, ready for a request; raises `UpstreamUnreachable`."""
+    loop = asyncio.get_running_loop()
+    near = (origin.proxy.host, origin.proxy.port) if origin.proxy else (origin.host, origin.port)
+    sock = await _race(f"{near[0]}:{near[1]}", await resolver(*near))
+    try:
+        if origin.proxy is not None and origin.secure:
+            await _tunnel(sock, origin, origin.proxy)
+        if not origin.secure:
+            _, connection = await loop.create_connection(make, sock=sock)
+            return connection
+        context = await tls_context(origin.verify, origin.ca_file)
+        try:
+            _, connection = await loop.create_connection(make, sock=sock, ssl=context, server_hostname=origin.host)
+        except ssl.SSLCertVerificationError as error:
+            raise UpstreamUnreachable(f"{origin.label} has no trusted certificate: {error.verify_message}") from None
+        except (ssl.SSLError, ConnectionError, TimeoutError) as error:
+            why = getattr(error, "reason", None) or error
+            raise UpstreamUnreachable(f"the TLS handshake with {origin.label} failed: {why}") from None
+        return connection
+    except OSError as error:
+        sock.close()
+        raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _race(label: str, addresses: list[Address]) -> socket.socket:
+    """Connect to the first address that answers, families taking turns, each given a head start on the next."""
+    first = addresses[0][0]
+    same = [a for a in addresses if a[0] == first]
+    other = [a for a in addresses if a[0] != first]
+    queue = [a for a in chain.from_iterable(zip_longest(same, other)) if a is not None]
+    running: set[asyncio.Task[socket.socket]] = set()
+    failures: list[str] = []
+    try:
+        while queue or running:
+            if queue:
+                running.add(asyncio.ensure_future(_connect(queue.pop(0))))
+            done, running = await asyncio.wait(running, timeout=STAGGER if queue else None,
+                                               return_when=asyncio.FIRST_COMPLETED)
+            winner: socket.socket | None = None
+            for task in done:
+                error = task.exception()
+                if error is None and winner is None:
+                    winner = task.result()
+                elif error is None:
+                    task.result().close()
+                elif isinstance(error, OSError):
+                    failures.append(os.strerror(error.errno) if error.errno else type(error).__name__)
+                else:
+                    raise error
+            if winner is not None:
+                return winner
+    finally:
+        for task in running:
+            task.add_done_callback(_discard)
+            task.cancel()
+    raise UpstreamUnreachable(f"cannot connect to {label}: {', '.join(dict.fromkeys(failures)) or 'no address'}")
+
+
+def _discard(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+async def _connect(address: Address) -> socket.socket:
+    family, host, port = address
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
+    """Ask the proxy for a tunnel. TLS clients speak first, so nothing may follow the reply's head."""
+    loop = asyncio.get_running_loop()
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    lines = [f"CONNECT {host}:{origin.port} HTTP/1.1", f"host: {host}:{origin.port}"]
+    if proxy.authorization:
+        lines.append(f"proxy-authorization: {proxy.authorization}")
+    await loop.sock_sendall(sock, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+    reply = b""
+    name = f"proxy {proxy.host}:{proxy.port}"
+    while b"\r\n\r\n" not in reply:
+        data = await loop.sock_recv(sock, 4096)
+        reply += data
+        if not data or len(reply) > _MAX_REPLY:
+            raise UpstreamUnreachable(f"{name} gave no tunnel to {origin.label}")
+    version, _, rest = reply.partition(b"\r\n")[0].partition(b" ")
+    status = rest[:3]
+    if not version.startswith(b"HTTP/1.") or not status.startswith(b"2"):
+        said = status.decode("latin-1") if status.isdigit() else "a malformed reply"
+        raise UpstreamUnreachable(f"{name} refused a tunnel to {origin.label}: {said}")
+    if not reply.endswith(b"\r\n\r\n"):
+        raise UpstreamUnreachable(f"{name} sent bytes of its own into the tunnel to {origin.label}")
+
+
+async def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    """The context for these settings, made once: loading the system's certificates takes tens of milliseconds."""
+    return await asyncio.to_thread(_tls_context, verify, ca_file)
+
+
+@functools.cache
+def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
+    paths = ssl.get_default_verify_paths()
+    if ca_file is None and not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
+        import certifi  # httpx brings it; an image without system certificates still works
+
+        context.load_verify_locations(cafile=certifi.where())
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

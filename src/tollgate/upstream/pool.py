@@ -1,0 +1,156 @@
+"""The connections to one origin: which are idle, how many there are, who waits for one.
+
+What must stay true: never more than `limit` connections, first come first served; a slot or a connection that is
+handed to a waiter which is cancelled that very moment goes on to the next; idle ones do not outlive `idle_seconds`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from tollgate.upstream.connection import Connection
+
+IDLE_SECONDS = 55.0
+"""Many servers and load balancers close idle connections after 60 s; leaving first avoids the race."""
+
+MAX_PER_ORIGIN = 1024
+"""Streams hold a connection for their whole life: this is the most concurrent calls to one provider host."""
+
+
+class Pool:
+    """Connections to one origin. `dial(pool)` opens a new one."""
+
+    def __init__(self, dial: Callable[[Pool], Awaitable[Connection]], *, limit: int = MAX_PER_ORIGIN,
+                 idle_seconds: float = IDLE_SECONDS) -> None:
+        self.limit = limit
+        self.idle_seconds = idle_seconds
+        self.size = 0
+        self._dial = dial
+        self._idle: dict[Connection, None] = {}
+        self._all: set[Connection] = set()
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> int:
+        """How many connections wait for a call."""
+        return len(self._idle)
+
+    def take(self, now: float) -> Connection | None:
+        """The most recently used idle connection, if one is fit."""
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            if connection.usable and connection.expires > now:
+                return connection
+            connection.abort()
+        return None
+
+    async def acquire(self, now: float, *, fresh: bool = False) -> Connection:
+        """An idle connection (unless `fresh`), else a new one, else the next that comes free."""
+        while True:
+            if not fresh and (connection := self.take(now)) is not None:
+                return connection
+            if self.size < self.limit or self._evict():
+                self.size += 1
+            else:
+                handed = await self._queue()
+                if handed is not None:
+                    if handed.usable:
+                        return handed
+                    continue
+            return await self._open()
+
+    async def _open(self) -> Connection:
+        """Dial on a slot already counted; give the slot back if that fails."""
+        try:
+            connection = await self._dial(self)
+        except BaseException:
+            self._free_slot()
+            raise
+        if not connection.usable:
+            self._free_slot()
+            return connection  # sending on it fails with the proper error
+        connection.adopted = True
+        self._all.add(connection)
+        return connection
+
+    def _evict(self) -> bool:
+        """Make room for a fresh connection by closing the oldest idle one."""
+        if not self._idle:
+            return False
+        connection = next(iter(self._idle))
+        del self._idle[connection]
+        connection.abort()
+        self.forget(connection)
+        return self.size < self.limit
+
+    async def _queue(self) -> Connection | None:
+        """Wait in line: a connection, or None for a slot that is already counted as ours."""
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                connection = waiter.result()
+                if connection is None:
+                    self._free_slot()
+                elif connection.usable:
+                    self.release(connection)
+            raise
+
+    def release(self, connection: Connection) -> None:
+        """The connection's answer has ended cleanly: the next in line gets it, or it rests."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        if connection.idle_seconds <= 0:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.expires = loop.time() + connection.idle_seconds
+        self._idle[connection] = None
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(connection.idle_seconds, self._sweep)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed: its slot is free. Harmless when said twice."""
+        self._idle.pop(connection, None)
+        if connection.adopted:
+            connection.adopted = False
+            self._all.discard(connection)
+            self._free_slot()
+
+    def _free_slot(self) -> None:
+        self.size -= 1
+        while self._waiters and self.size < self.limit:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self.size += 1
+                waiter.set_result(None)
+                return
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        loop = asyncio.get_running_loop()
+        now = loop.time() + 0.01
+        for connection in [c for c in self._idle if c.expires <= now]:
+            del self._idle[connection]
+            connection.abort()
+        if self._idle:
+            soonest = min(connection.expires for connection in self._idle)
+            self._sweeper = loop.call_later(max(0.05, soonest - now), self._sweep)
+
+    def close(self) -> None:
+        """Drop every connection; whoever waits for an answer learns that it is lost."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in list(self._all):
+            if connection.transport is not None:
+                connection.transport.abort()
+        self._idle.clear()

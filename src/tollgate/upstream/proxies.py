@@ -1,0 +1,83 @@
+"""Which proxy, if any, a host is reached through: the provider's own, or the environment's as it was at start."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from tollgate.errors import UpstreamUnreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy: tunnels for https (CONNECT), absolute addresses for http."""
+
+    host: str
+    port: int
+    authorization: str = ""
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host}:{self.port})"  # never the password
+
+
+def parse_proxy(url: str) -> Proxy:
+    """`http://user:pass@host:3128` as a `Proxy`; raises `UpstreamUnreachable` for any other kind."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise UpstreamUnreachable(f"a proxy must be http://host:port, found one with scheme {parts.scheme!r}")
+    authorization = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+    return Proxy(parts.hostname, parts.port or 80, authorization)
+
+
+class ProxyRules:
+    """HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY (names, `.suffix`, networks, `*`; either case, lower wins)."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        def read(name: str) -> str:
+            return environ.get(name, "") or environ.get(name.upper(), "")
+
+        everything = read("all_proxy")
+        # Under CGI, HTTP_PROXY is a request header of the client: only the lower-case name is trusted there.
+        plain = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else read("http_proxy")
+        self._by_scheme = {"http": plain or everything, "https": read("https_proxy") or everything}
+        self._exceptions = [item.strip().lower() for item in read("no_proxy").split(",") if item.strip()]
+
+    def find(self, scheme: str, host: str, port: int) -> Proxy | None:
+        """The environment's proxy for this host; this machine itself is never asked for through one."""
+        url = self._by_scheme.get(scheme, "")
+        if not url or self._excepted(host.lower(), port):
+            return None
+        return parse_proxy(url)
+
+    def _excepted(self, host: str, port: int) -> bool:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            address = None
+        if host == "localhost" or (address is not None and address.is_loopback):
+            return True
+        return any(_matches(item, host, port, address) for item in self._exceptions)
+
+
+def _matches(item: str, host: str, port: int, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:
+    if item == "*":
+        return True
+    if address is not None:
+        try:
+            if address in ipaddress.ip_network(item.strip("[]"), strict=False):
+                return True
+        except ValueError:
+            pass  # not a network: a name, or a name with a port
+    name, _, wanted = item.rpartition(":")
+    if name and wanted.isdigit() and not name.endswith(":"):
+        if int(wanted) != port:
+            return False
+        item = name.strip("[]")
+    item = item.lstrip("*").lstrip(".")
+    return host == item or host.endswith("." + item)
