@@ -1,0 +1,199 @@
+"""Decides what to answer: text, reasoning, tool calls, finish and token counts; the same for every protocol.
+
+The answer echoes: `hi` gives `You said: hi`. Only ids and times differ between two runs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from tollgate.sandbox import counting
+from tollgate.sandbox.caching import Cached
+from tollgate.sandbox.controls import Call
+from tollgate.sandbox.prompt import Prompt, Tool
+from tollgate.sandbox.samples import sample
+
+Finish = Literal["stop", "length", "tool_calls", "content_filter"]
+
+BAD = "\ue000"
+"""Stands for the two bytes that are no UTF-8; swapped when the event is written."""
+BAD_BYTES = b"\xff\xfe"
+
+_ROUNDS = {"none": 0, "minimal": 0, "low": 1, "medium": 2, "high": 4, "xhigh": 6, "max": 8}
+_REFUSAL = "I'm sorry, but I can't help with that."
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call to make; `arguments` is JSON text, or free text for a custom tool."""
+
+    name: str
+    arguments: str
+    kind: Literal["function", "custom"] = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Token counts: `prompt` includes what the cache read and wrote, `completion` includes `reasoning`."""
+
+    prompt: int
+    completion: int
+    reasoning: int = 0
+    read: int = 0
+    written_5m: int = 0
+    written_1h: int = 0
+
+    @property
+    def written(self) -> int:
+        return self.written_5m + self.written_1h
+
+    @property
+    def uncached(self) -> int:
+        return max(0, self.prompt - self.read - self.written)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One choice, complete."""
+
+    text: str
+    reasoning: str
+    calls: tuple[ToolCall, ...]
+    finish: Finish
+    counts: Counts
+    refusal: str | None = None
+    stop_sequence: str | None = None
+
+
+def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
+    """The answer to a prompt; `number` is the choice's index (later choices say so)."""
+    wishes = prompt.controls
+    reasoning = _reasoning(prompt)
+    calls = () if wishes.refuse or wishes.empty else _calls(prompt)
+    text = "" if wishes.empty or wishes.refuse or (calls and not wishes.preface) else _text(prompt, number)
+    refusal = _REFUSAL if wishes.refuse else None
+    finish: Finish = "tool_calls" if calls else "stop"
+    text, stopped = _until_stop(text, prompt.stop)
+    thought = counting.count(reasoning)
+    text, finish = _limited(text, prompt.limit, thought, finish, bool(calls))
+    if wishes.finish in ("stop", "length", "content_filter", "tool_calls"):
+        finish = wishes.finish  # type: ignore[assignment]
+    said = thought + counting.count(text) + counting.count(refusal or "")
+    said += sum(counting.count(c.name) + counting.count(c.arguments) for c in calls)
+    if wishes.bad_utf8 and text:
+        text = text[:1] + BAD + text[1:]
+    return Answer(text, reasoning, calls, finish, _counts(prompt, cached, said, thought), refusal,
+                  stopped if finish == "stop" else None)
+
+
+def total(answers: Sequence[Answer]) -> Counts:
+    """The counts of several choices of one prompt: the prompt once, the output of all."""
+    first = answers[0].counts
+    if len(answers) == 1:
+        return first
+    return Counts(first.prompt, sum(a.counts.completion for a in answers), sum(a.counts.reasoning for a in answers),
+                  first.read, first.written_5m, first.written_1h)
+
+
+def logprobs(text: str, top: int) -> list[dict[str, object]]:
+    """Log probabilities piece by piece: small, negative and always the same for a piece."""
+    found = []
+    for piece in counting.pieces(text):
+        value = -(zlib.crc32(piece.encode()) % 1000) / 10000 - 0.0001
+        entry: dict[str, object] = {"token": piece, "logprob": value, "bytes": list(piece.encode())}
+        rivals = [piece, *(f"{piece}{mark}" for mark in "'\"-_~*+=^`|<>/"[:19])][:top]
+        entry["top_logprobs"] = [{"token": r, "logprob": value - index, "bytes": list(r.encode())}
+                                 for index, r in enumerate(rivals)]
+        found.append(entry)
+    return found
+
+
+def _text(prompt: Prompt, number: int) -> str:
+    wishes = prompt.controls
+    if prompt.schema is not None and not (prompt.results and not prompt.settled):
+        return orjson.dumps(sample(prompt.schema, prompt.text)).decode()
+    if prompt.json_mode:
+        return orjson.dumps({"you_said": prompt.text}).decode()
+    if prompt.settled:
+        text = f"The tool said: {'; '.join(prompt.results)}"
+    else:
+        text = f"You said: {prompt.text}" if prompt.text else "You said nothing."
+    if prompt.images:
+        text += f" (with {prompt.images} attachment{'s' if prompt.images > 1 else ''})"
+    if number:
+        text += f" (choice {number + 1})"
+    return counting.fitted(text, wishes.tokens) if wishes.tokens is not None else text
+
+
+def _reasoning(prompt: Prompt) -> str:
+    if not (prompt.thinks or prompt.controls.think):
+        return ""
+    rounds = _ROUNDS.get(prompt.effort or "medium", 2)
+    if prompt.controls.think:
+        rounds = max(1, rounds)
+    words = prompt.text[:60] or "nothing"
+    line = f"The user says \"{words}\". Repeating it is what they expect."
+    return " ".join([line, *(["Let me look at it once more."] * (rounds - 1))]) if rounds else ""
+
+
+def _calls(prompt: Prompt) -> tuple[ToolCall, ...]:
+    """The tool calls of this turn: none when results are waiting for an answer, so that loops end."""
+    if prompt.settled or prompt.choice == "none":
+        return ()
+    wishes = prompt.controls
+    wanted = list(wishes.calls)
+    if wishes.tools is not None:
+        wanted = [wanted[i] if i < len(wanted) else Call() for i in range(min(wishes.tools, 128))]
+    if not wanted and prompt.tools and (prompt.choice == "required" or prompt.choice.startswith("=")):
+        wanted = [Call()]
+    if not prompt.parallel:
+        wanted = wanted[:1]
+    forced = prompt.choice[1:] if prompt.choice.startswith("=") else None
+    found = []
+    for index, call in enumerate(wanted):
+        name = call.name or forced or (prompt.tools[index % len(prompt.tools)].name if prompt.tools else None)
+        if name is None:
+            continue
+        tool = next((t for t in prompt.tools if t.name == name), Tool(name, {}))
+        arguments = call.arguments if call.arguments is not None else sample(tool.schema or {"type": "object"}, prompt.text)
+        if tool.kind == "custom":
+            found.append(ToolCall(name, prompt.text or "text", "custom"))
+        else:
+            found.append(ToolCall(name, orjson.dumps(arguments).decode()))
+    return tuple(found)
+
+
+def _until_stop(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
+    hits = [(text.find(stop), stop) for stop in stops if stop and stop in text]
+    if not hits:
+        return text, None
+    at, stop = min(hits)
+    return text[:at], stop
+
+
+def _limited(text: str, limit: int | None, thought: int, finish: Finish, calling: bool) -> tuple[str, Finish]:
+    """The text within the token limit; reasoning counts against it."""
+    if limit is None or calling or thought + counting.count(text) <= limit:
+        return text, finish
+    return counting.fitted(text, max(0, limit - thought)), "length"
+
+
+def _counts(prompt: Prompt, cached: Cached, said: int, thought: int) -> Counts:
+    wishes = prompt.controls
+    total_in = prompt.tokens if wishes.prompt_tokens is None else wishes.prompt_tokens
+    read = min(cached.read, total_in) if wishes.cached_tokens is None else wishes.cached_tokens
+    written_5m, written_1h = cached.written_5m, cached.written_1h
+    if wishes.cache_write_tokens is not None:
+        written_5m, written_1h = wishes.cache_write_tokens, 0
+    out = said if wishes.completion_tokens is None else wishes.completion_tokens
+    reasoned = min(thought, out) if wishes.reasoning_tokens is None else wishes.reasoning_tokens
+    if wishes.reasoning_tokens is not None and wishes.completion_tokens is None:
+        out = said - thought + reasoned
+    if wishes.prompt_tokens is None:
+        total_in = max(total_in, read + written_5m + written_1h)
+    return Counts(total_in, out, reasoned, read, written_5m, written_1h)

@@ -1,0 +1,37 @@
+"""The sandbox's fixed rule for tokens: up to eight word characters, or one other character, with one blank before it.
+
+The same pieces are the deltas of a stream, so an answer of N tokens streams as N deltas. Nothing here resembles a real
+tokenizer on purpose: a test can count by hand.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PIECE = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
+
+PER_MESSAGE = 4
+PER_IMAGE = 85
+"""What a message's frame and a picture add to a prompt."""
+
+_FILLER = " and so it goes on,"
+
+
+def pieces(text: str) -> list[str]:
+    """`"You said: hi"` -> `["You", " said", ":", " hi"]`; joined again they are the text."""
+    return _PIECE.findall(text)
+
+
+def count(text: str) -> int:
+    """How many tokens a text has."""
+    return len(_PIECE.findall(text))
+
+
+def fitted(text: str, tokens: int) -> str:
+    """The text made exactly `tokens` tokens long, by cutting or by filling."""
+    found = pieces(text)
+    if len(found) < tokens:
+        filler = pieces(_FILLER)
+        missing = tokens - len(found)
+        found += (filler * (missing // len(filler) + 1))[:missing]
+    return "".join(found[:tokens])

@@ -1,0 +1,159 @@
+"""A request as the sandbox understands it, whatever the protocol, and the collector the three readers fill.
+
+The readers check what published interfaces check (required fields, types, tool results that belong to calls, signatures
+that were minted here), because a gateway's mistakes must show against the sandbox as they would in real life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from tollgate.sandbox import counting
+from tollgate.sandbox.caching import Segment
+from tollgate.sandbox.controls import Controls, read_controls
+from tollgate.sandbox.faults import Fault, missing, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A declared tool: a function with a schema, or a custom one that takes free text."""
+
+    name: str
+    schema: object
+    kind: Literal["function", "custom"] = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What to answer. `choice` is auto, none, required or `=NAME`; `results` are tool outputs nobody has answered yet."""
+
+    model: str
+    stream: bool
+    text: str
+    controls: Controls
+    segments: tuple[Segment, ...]
+    images: int
+    tools: tuple[Tool, ...]
+    choice: str
+    parallel: bool
+    results: tuple[str, ...]
+    settled: bool
+    """True when tool results are the newest thing said: the answer is text and a tool loop ends."""
+    schema: object = None
+    json_mode: bool = False
+    limit: int | None = None
+    stop: tuple[str, ...] = ()
+    effort: str | None = None
+    """none, minimal, low, medium, high, ...; None when the request does not say."""
+    thinks: bool = False
+    n: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Input tokens, cached ones included."""
+        return sum(segment.tokens for segment in self.segments)
+
+
+class Gather:
+    """Collects one request's pieces in the order a model reads them."""
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self.segments: list[Segment] = []
+        self.images = 0
+        self.text = ""
+        self.results: list[str] = []
+        self.settled = False
+        self.open_calls: list[str] = []
+
+    def add(self, role: str, block: Mapping[str, object], text: str, *, extra: int = 0) -> None:
+        """One block; its `cache_control` marks a boundary and is no part of what is remembered."""
+        control = block.get("cache_control")
+        mark = None
+        if isinstance(control, Mapping):
+            mark = "1h" if control.get("ttl") == "1h" else "5m"
+        bare = {k: v for k, v in block.items() if k != "cache_control"}
+        data = orjson.dumps([role, bare], option=orjson.OPT_SORT_KEYS)
+        self.segments.append(Segment(data, counting.count(text) + extra, mark))  # type: ignore[arg-type]
+
+    def picture(self, role: str, block: Mapping[str, object]) -> None:
+        """An image, a file or a sound: counted as one picture."""
+        self.images += 1
+        self.add(role, block, "", extra=counting.PER_IMAGE)
+
+    def user_text(self, texts: list[str]) -> None:
+        """The newest user text."""
+        if texts:
+            self.text = "\n".join(texts)
+            self.settled = False
+
+    def assistant(self) -> None:
+        """An assistant turn: earlier results and pictures are answered."""
+        self.results.clear()
+        self.images = 0
+        self.settled = False
+
+    def result(self, call_id: str, text: str, where: str) -> None:
+        """A tool's output; it must belong to a call that is still open."""
+        if call_id not in self.open_calls:
+            raise Fault(400, f"{where}: no tool call found with id '{call_id}'.", param=where)
+        self.open_calls.remove(call_id)
+        self.results.append(text)
+        self.settled = True
+
+    def closed(self, where: str) -> None:
+        """Every call must have its result by now."""
+        if self.open_calls:
+            ids = ", ".join(self.open_calls)
+            raise Fault(400, f"{where}: tool calls without a result right after them: {ids}", param=where)
+
+    def wishes(self, headers: Mapping[str, str], model: str) -> tuple[Controls, str]:
+        """The controls and the text without markers."""
+        return read_controls(self.text, headers, model)
+
+
+def field(body: Mapping[str, object], name: str, kind: type | tuple[type, ...], wanted: str, dialect: str) -> object:
+    """A required field of a type, or a fault."""
+    value = body.get(name)
+    if value is None:
+        raise missing(name, dialect)
+    if not isinstance(value, kind):
+        raise wrong(name, value, wanted, dialect)
+    return value
+
+
+def integer(body: Mapping[str, object], name: str, dialect: str) -> int | None:
+    """An optional whole number of at least 1."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong(name, value, "a valid integer", dialect)
+    if value < 1:
+        raise Fault(400, f"{name}: must be at least 1, got {value}.", param=name, code="integer_below_min_value")
+    return value
+
+
+def as_list(value: object, name: str, dialect: str) -> list[Mapping[str, object]]:
+    """A list of objects (None: empty), or a fault."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise wrong(name, value, "a list of objects", dialect)
+    return value
+
+
+def strings(value: object) -> tuple[str, ...]:
+    """`stop` as a tuple, from a string, a list or nothing."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(str(v) for v in value) if isinstance(value, list) else ()
+
+
+def reasons(model: str) -> bool:
+    """Whether a model of this name reasons unasked: `reasoner` and every name with `reason` in it."""
+    return "reason" in model.lower()

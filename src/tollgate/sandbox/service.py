@@ -1,0 +1,233 @@
+"""The sandbox as one asynchronous callable: routes, reads, answers, plays. Both forms, in-process and HTTP, call it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from secrets import token_hex
+
+import orjson
+
+from tollgate.sandbox import chat_request, embeddings, images, messages_request, responses_request
+from tollgate.sandbox.answer import answer
+from tollgate.sandbox.caching import PromptCache
+from tollgate.sandbox.chat_answer import ChatWriter
+from tollgate.sandbox.controls import Controls, Failure, read_controls
+from tollgate.sandbox.faults import Fault
+from tollgate.sandbox.messages_answer import MessagesWriter
+from tollgate.sandbox.playing import Body, Stats, play_stream, play_whole
+from tollgate.sandbox.prompt import Prompt
+from tollgate.sandbox.responses_answer import ResponsesWriter
+from tollgate.sandbox.writing import Writer, to_json
+
+Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
+"""Status, headers with lower-case names, body."""
+
+Played = tuple[int, str, Callable[[Callable[[], None]], AsyncGenerator[bytes]]]
+"""Status, content type, and what makes the body."""
+
+MODELS = ("echo", "echo-mini", "embed", "painter", "reasoner")
+"""What the list shows. Any other name is answered like `echo`, except names that begin with `missing`."""
+
+_HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"
+_REMEMBERED = 2000
+
+
+class Sandbox:
+    """A model provider that echoes. `key`: the only key it takes, if given. Keeps stored conversations, prompts and
+    image jobs in bounded memory; several instances know nothing of each other."""
+
+    def __init__(self, *, key: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stats = Stats()
+        self._key = key
+        self._cache = PromptCache()
+        self._jobs = images.Jobs(clock)
+        self._stored: OrderedDict[str, list[Mapping[str, object]]] = OrderedDict()
+        self._failed: OrderedDict[str, int] = OrderedDict()
+        self._texts: dict[str, Callable[[dict[str, object], Mapping[str, str]], tuple[Prompt, Writer]]] = {
+            "/chat/completions": self._chat, "/responses": self._responses, "/messages": self._messages}
+
+    async def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """One request; `headers` have lower-case names. Never raises for a bad request: that is an answer too.
+
+        Raises `ConnectionResetError` (here or from the body) where a network would have dropped the connection.
+        """
+        route = path.partition("?")[0]
+        route = route.removeprefix("/v1") or "/"
+        if route == "/_sandbox/stats":
+            return 200, {"content-type": "application/json"}, _bytes(to_json(asdict(self.stats)))
+        self.stats.requests += 1
+        request_id = f"req_{token_hex(12)}"
+        base = {"content-type": "application/json", "x-request-id": request_id, "request-id": request_id}
+        dialect = "messages" if route.startswith("/messages") else "chat"
+        try:
+            self._authorise(headers)
+            status, kind, make = await self._answer(method, route, headers, body)
+        except Fault as fault:
+            return (fault.status, {**base, **fault.headers},
+                    Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats))
+        return status, {**base, "content-type": kind}, Body(make, self.stats)
+
+    async def _answer(self, method: str, route: str, headers: Mapping[str, str], raw: bytes) -> Played:
+        """Status, content type and the maker of the body."""
+        if method == "GET":
+            return self._get(route, headers)
+        if method != "POST":
+            raise Fault(405, f"Method {method} is not allowed here.", code="method_not_allowed")
+        body = _parsed(raw)
+        if str(body.get("model", "")).startswith("missing"):
+            raise Fault(404, f"The model `{body['model']}` does not exist or you do not have access to it.",
+                        code="model_not_found")
+        if route in self._texts:
+            return await self._text(route, body, headers)
+        text = _plain_text(route, body)
+        wishes, _ = read_controls(text, headers, str(body.get("model", "")))
+        await self._before(wishes, text)
+        if route == "/messages/count_tokens":
+            found: object = {"input_tokens": messages_request.read(body, headers, counting_only=True).tokens}
+        elif route == "/embeddings":
+            found = embeddings.embed(body, _model(body), usage=wishes.prompt_tokens, silent=wishes.no_usage)
+        elif route == "/images":
+            found = self._jobs.show(self._jobs.submit(body, headers), _address(headers))
+        elif route == "/images/generations":
+            found = images.generate(body, headers)
+        else:
+            raise Fault(404, f"Unknown request URL: POST {route}.", code="unknown_url")
+        return self._whole(to_json(found), wishes, "chat")
+
+    async def _text(self, route: str, body: dict[str, object], headers: Mapping[str, str]) -> Played:
+        dialect = route[1:]
+        prompt, writer = self._texts[route](body, headers)
+        wishes = prompt.controls
+        await self._before(wishes, prompt.text)
+        if not prompt.stream:
+            return self._whole(to_json(writer.whole()), wishes, dialect)
+        if wishes.html:
+            return self._whole(b"", wishes, dialect)
+        failing = iter(writer.failure())
+        events = failing if wishes.error_in_200 else writer.events()
+        return 200, "text/event-stream; charset=utf-8", partial(play_stream, events, failing, wishes)
+
+    def _whole(self, data: bytes, wishes: Controls, dialect: str) -> Played:
+        if wishes.html:
+            return wishes.html, "text/html; charset=utf-8", partial(play_whole, _HTML, wishes)
+        if wishes.error_in_200:
+            data = Fault(500).body(dialect, f"req_{token_hex(12)}")
+        return 200, "application/json", partial(play_whole, data, wishes)
+
+    def _chat(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
+        prompt = chat_request.read(body, headers)
+        cached = self._cache.meet(prompt.model, prompt.segments)
+        return prompt, ChatWriter(prompt, [answer(prompt, cached, i) for i in range(prompt.n)], body)
+
+    def _messages(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
+        prompt = messages_request.read(body, headers)
+        cached = self._cache.meet(prompt.model, prompt.segments)
+        return prompt, MessagesWriter(prompt, answer(prompt, cached), body)
+
+    def _responses(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
+        previous = body.get("previous_response_id")
+        earlier: list[Mapping[str, object]] = []
+        if previous is not None:
+            if previous not in self._stored:
+                raise Fault(400, f"Previous response with id '{previous}' not found.", param="previous_response_id",
+                            code="previous_response_not_found")
+            earlier = self._stored[str(previous)]
+        prompt = responses_request.read(body, headers, earlier)
+        writer = ResponsesWriter(prompt, answer(prompt, self._cache.meet(prompt.model, prompt.segments)), body)
+        if body.get("store") is not False:
+            self._stored[writer.id] = [*earlier, *responses_request.items_of(body), *writer.items]
+            while len(self._stored) > _REMEMBERED:
+                self._stored.popitem(last=False)
+        return prompt, writer
+
+    def _get(self, route: str, headers: Mapping[str, str]) -> Played:
+        parts = route.strip("/").split("/")
+        if route == "/models":
+            listed = [{"id": m, "object": "model", "created": 1767225600, "owned_by": "sandbox"} for m in MODELS]
+            return self._whole(to_json({"object": "list", "data": listed}), Controls(), "chat")
+        if parts[0] == "images" and len(parts) == 2:
+            return self._whole(to_json(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat")
+        if parts[0] == "images" and len(parts) == 3 and parts[2].removesuffix(".png").isdecimal():
+            pictures = self._jobs.get(parts[1]).pictures
+            number = int(parts[2].removesuffix(".png"))
+            if number < len(pictures):
+                return 200, "image/png", partial(play_whole, pictures[number], Controls())
+        raise Fault(404, f"Unknown request URL: GET {route}.", code="unknown_url")
+
+    async def _before(self, wishes: Controls, text: str) -> None:
+        """What happens before the status line: waiting, failing."""
+        if wishes.delay:
+            self.stats.running += 1
+            try:
+                await asyncio.sleep(wishes.delay)
+            except asyncio.CancelledError:
+                self.stats.aborted += 1
+                raise
+            finally:
+                self.stats.running -= 1
+        if wishes.error and self._still_fails(wishes.error, text):
+            failure = wishes.error
+            raise Fault(failure.status, failure.message or "", code=failure.code, kind=failure.kind,
+                        headers={"retry-after": failure.retry_after} if failure.retry_after else {})
+
+    def _still_fails(self, failure: Failure, text: str) -> bool:
+        """Whether an error with `times=N` is still due for this text."""
+        if failure.times is None:
+            return True
+        key = f"{failure.status} {text}"
+        seen = self._failed.get(key, 0)
+        if seen >= failure.times:
+            return False
+        self._failed[key] = seen + 1
+        while len(self._failed) > _REMEMBERED:
+            self._failed.popitem(last=False)
+        return True
+
+    def _authorise(self, headers: Mapping[str, str]) -> None:
+        if self._key is None:
+            return
+        given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        if given != self._key:
+            raise Fault(401, "Incorrect API key provided.")
+
+
+def _parsed(raw: bytes) -> dict[str, object]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Fault(400, f"We could not parse the JSON body of your request: {error}") from None
+    if not isinstance(body, dict):
+        raise Fault(400, "The JSON body of your request must be an object.")
+    return body
+
+
+def _model(body: Mapping[str, object]) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise Fault(400, "you must provide a model parameter", param="model")
+    return model
+
+
+def _plain_text(route: str, body: Mapping[str, object]) -> str:
+    """The text markers may stand in, outside of conversations."""
+    if route == "/embeddings":
+        given = body.get("input")
+        first = given[0] if isinstance(given, list) and given else given
+        return first if isinstance(first, str) else ""
+    given = body.get("input")
+    prompt = given.get("prompt") if isinstance(given, Mapping) else body.get("prompt")
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _address(headers: Mapping[str, str]) -> str | None:
+    host = headers.get("host")
+    return f"{headers.get('x-forwarded-proto', 'http')}://{host}/v1" if host else None
+
+
+async def _bytes(data: bytes) -> AsyncIterator[bytes]:
+    yield data

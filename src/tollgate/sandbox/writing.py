@@ -1,0 +1,29 @@
+"""What the three writers have in common: the event they yield, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import orjson
+
+Event = tuple[str | None, object]
+"""An event's name and its body: an object, or text that is sent as it is (`[DONE]`)."""
+
+
+class Writer(Protocol):
+    """One answer in one protocol."""
+
+    def whole(self) -> dict[str, object]:
+        """The answer as one object."""
+
+    def events(self) -> Iterator[Event]:
+        """The answer as the events of a stream."""
+
+    def failure(self) -> Iterator[Event]:
+        """The events that end a stream when it fails now."""
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON."""
+    return orjson.dumps(value)
