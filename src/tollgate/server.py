@@ -17,6 +17,7 @@ from tollgate.config.build import load_gateway
 from tollgate.images import run_refresher
 from tollgate.ledger import Ledger
 from tollgate.metrics import Metrics
+from tollgate.minted import Minted
 from tollgate.reload import Reloader
 from tollgate.routing import Health, Sticky
 from tollgate.runtime import Runtime, RuntimeHolder, build_runtime
@@ -57,7 +58,8 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
     client = Client()
     client.register_app("sandbox", sandbox_app)
     holder = RuntimeHolder(runtime)
-    services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics())
+    services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
+                        Minted(gateway.store.directory / "minted.sqlite"))
     reloader = Reloader(holder, path)
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services))
@@ -73,6 +75,7 @@ async def close_gateway(opened: Opened) -> None:
     services.tasks.cancel()
     await services.settlements.drain(services.runtime.current.gateway.server.drain_seconds)
     await services.client.close()
+    services.minted.close()
     await services.ledger.close()
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
+    from tollgate.minted import Minted
     from tollgate.routing import Health, Sticky
     from tollgate.runtime import RuntimeHolder
     from tollgate.upstream import Client
@@ -91,6 +92,7 @@ class Services:
     health: Health
     sticky: Sticky
     metrics: Metrics
+    minted: Minted
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False

@@ -19,6 +19,7 @@ from tollgate.completions.attempt import AttemptFailed, send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.needs import needs_of
+from tollgate.completions.stateful import provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.errors import ModelNotFound, TollgateError, UpstreamError, UpstreamFailed
@@ -47,7 +48,11 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates)
     needs = needs_of(inbound.dialect, body, inbound.body)
     conversation = services.sticky.fingerprint(inbound.key.account_id, model.id, body)
+    references = referenced_ids(inbound.dialect, body, inbound.body)
+    keeper = await provider_for(services, inbound, references) if references else None
     offers = plan(model, inbound.dialect, needs, services.health, services.sticky.route(conversation), gateway.retry.attempts, random.random)
+    if keeper is not None:
+        offers = [offer for offer in offers if offer.provider == keeper and offer.protocol == inbound.dialect]
     if not offers:
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     services.ledger.admit(inbound.key, needs.prompt_tokens)

@@ -113,6 +113,10 @@ class ConvertedStream:
         """Hub usage as reported so far."""
         return self._rule_usage or self._converter.usage or None
 
+    def minted(self) -> list[str]:
+        """A built answer names no state of the provider's."""
+        return []
+
     async def estimate(self) -> dict[str, Any]:
         """Hub usage counted from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))

@@ -15,6 +15,7 @@ from tollgate.completions.converted_stream import ConvertedStream, Reframed, con
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream
+from tollgate.completions.stateful import minted_ids
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, Tap, response_from_hub
 from tollgate.public_errors import stream_error_events
@@ -37,6 +38,8 @@ class Stage(Protocol):
     def close(self) -> bytes: ...
 
     def usage(self) -> dict[str, Any] | None: ...
+
+    def minted(self) -> list[str]: ...
 
     async def estimate(self) -> dict[str, Any]: ...
 
@@ -99,6 +102,8 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
             yield stage.failure(stage.error)
             return
         health.succeeded(offer, exchange.first_byte_ms)
+        if ids := stage.minted():
+            await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         await exchange.settle("ok", estimated=estimated)
         yield stage.tail(exchange.hub_usage, estimated=estimated)
     except (GeneratorExit, asyncio.CancelledError):
@@ -146,6 +151,7 @@ class _Native:
         self._dialect = exchange.inbound.dialect
         self._offer = offer
         self._last: dict[str, Any] = {}
+        self._minted: list[str] = []
         self._failed = b""
         judge = self._judge
         self._inner: NativeStream = ChatStream(judge) if self._dialect == "chat" else PlainStream(judge, self._watch)
@@ -177,6 +183,9 @@ class _Native:
             return self._offer.usage_rule({"usage": self._inner.usage})
         return self._tap.usage or None
 
+    def minted(self) -> list[str]:
+        return minted_ids(self._last.get("response") or {}) if self._dialect == "responses" else self._minted
+
     async def estimate(self) -> dict[str, Any]:
         kept = self._inner.kept
         return await estimate_usage(self._exchange, texts_of_events(self._exchange, kept.events()), scale=kept.scale)
@@ -200,6 +209,9 @@ class _Native:
         """Read usage and the end off an event of the messages or responses format."""
         self._tap.feed(event, name)
         kind = event.get("type")
+        for holder in (event.get("message"), event.get("delta")):
+            if isinstance(holder, dict) and "container" in holder:
+                self._minted.extend(minted_ids(holder))
         if "sequence_number" in event:
             self._last = {"sequence_number": event["sequence_number"], "response": event.get("response") or self._last.get("response")}
         return kind in ("message_stop", "response.completed", "response.incomplete", "response.failed")

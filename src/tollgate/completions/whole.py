@@ -9,6 +9,7 @@ import orjson
 from tollgate.completions.attempt import AttemptFailed, read_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.stateful import minted_ids
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response
 from tollgate.routing import Offer
@@ -33,6 +34,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         hub["usage"] = await estimate_usage(exchange, texts_of_parts(hub.get("parts", [])))
     exchange.hub_usage = hub["usage"]
     out = _native_bytes(exchange, raw, body, edited, estimated=estimated) if exchange.native else _converted_bytes(exchange, hub)
+    if exchange.native and (ids := minted_ids(edited)):
+        await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle("ok", estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
 

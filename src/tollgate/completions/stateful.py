@@ -1,0 +1,105 @@
+"""State that lives at a provider: which ids a request refers to, which ids an answer hands out.
+
+A request that refers to state goes to the provider that minted it, and only for the account that got the id; any
+other id is "not found" in the words of that API. Nobody reads another account's conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tollgate.errors import NotFound
+from tollgate.services import Inbound, Services
+
+_HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"')
+"""A body without any of these words refers to no state; most requests stop here."""
+
+
+def referenced_ids(dialect: str, body: dict[str, Any], raw: bytes) -> list[tuple[str, str]]:
+    """The (field, id) pairs of provider-side state in a request, in the order they stand there."""
+    if not any(hint in raw for hint in _HINTS):
+        return []
+    return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
+
+
+async def provider_for(services: Services, inbound: Inbound, references: list[tuple[str, str]]) -> str | None:
+    """The one provider all references belong to, or None without references. Raises `NotFound` naming the first that
+    this account was never handed, or that another provider keeps."""
+    provider: str | None = None
+    for field, minted_id in references:
+        owner = await services.minted.provider_of(inbound.key.account_id, minted_id)
+        if owner is None or (provider is not None and owner != provider):
+            raise StateNotFound(field, minted_id)
+        provider = owner
+    return provider
+
+
+class StateNotFound(NotFound):
+    """A state id that this account was never handed; `param` names the field."""
+
+    def __init__(self, field: str, minted_id: str) -> None:
+        what = "Previous response" if field == "previous_response_id" else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
+        super().__init__(f"{what} with id '{minted_id[:100]}' not found.")
+        self.param = field
+        if field == "previous_response_id":
+            self.code = "previous_response_not_found"
+
+
+def minted_ids(body: dict[str, Any]) -> list[str]:
+    """The ids of provider-side state in a native answer: the response, its items, its container."""
+    found: list[Any] = []
+    if body.get("object") == "response" and body.get("store") is not False:
+        found.append(body.get("id"))
+        found.extend(item.get("id") for item in body.get("output") or () if isinstance(item, dict))
+        found.extend(item.get("container_id") for item in body.get("output") or () if isinstance(item, dict))
+        conversation = body.get("conversation")
+        found.append(conversation.get("id") if isinstance(conversation, dict) else None)
+    container = body.get("container")
+    if isinstance(container, dict):
+        found.append(container.get("id"))
+    return [each for each in found if isinstance(each, str) and each]
+
+
+def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if dialect == "responses":
+        yield "previous_response_id", body.get("previous_response_id")
+        yield "conversation", _id_of(body.get("conversation"))
+        yield "prompt.id", _id_of(body.get("prompt")) if isinstance(body.get("prompt"), dict) else None
+        for tool in _objects(body.get("tools")):
+            for store in tool.get("vector_store_ids") or ():
+                yield "tools.vector_store_id", store
+            yield "tools.container", tool.get("container") if isinstance(tool.get("container"), str) else None
+            if isinstance(tool.get("container"), dict):
+                for each in tool["container"].get("file_ids") or ():
+                    yield "tools.container.file_id", each
+        for item in _objects(body.get("input")):
+            if item.get("type") == "item_reference":
+                yield "input.item_reference", item.get("id")
+            for part in (*_objects(item.get("content")), *_objects(item.get("output"))):
+                yield "input.file_id", part.get("file_id")
+        return
+    if dialect == "messages":
+        yield "container", _id_of(body.get("container"))
+    for message in _objects(body.get("messages")):
+        for part in _parts(message.get("content")):
+            source = part.get("source") if isinstance(part.get("source"), dict) else part.get("file")
+            if isinstance(source, dict):
+                yield "messages.file_id", source.get("file_id")
+            if part.get("type") == "container_upload":
+                yield "messages.file_id", part.get("file_id")
+
+
+def _parts(content: Any) -> Iterator[dict[str, Any]]:
+    for part in _objects(content):
+        yield part
+        if part.get("type") == "tool_result":
+            yield from _objects(part.get("content"))
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _id_of(value: Any) -> Any:
+    return value.get("id") if isinstance(value, dict) else value
