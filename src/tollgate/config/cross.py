@@ -1,0 +1,149 @@
+"""Checks across files: names, aliases, protocols, mappings, currencies. One file alone cannot show these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tollgate.config.load import Document, Map, Node, Problem, find, nearest
+from tollgate.config.model import Gateway, Model, Provider
+from tollgate.config.provider_model import serves
+from tollgate.wire import CLIENT_FORMATS
+
+
+def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool) -> list[Problem]:
+    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown."""
+    problems: list[Problem] = []
+    seen: dict[str, Provider] = {}
+    for provider in providers:
+        problems += _name(provider, seen)
+        problems += _protocols(gateway, provider)
+        problems += _currencies(gateway, provider)
+    problems += _model_aliases(providers)
+    problems += _gateway_aliases(gateway, providers, document, root, sound)
+    return problems
+
+
+def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
+    document = provider.document
+    stem = Path(document.file).stem
+    node = find(document.root, ["provider"])
+    if provider.name and provider.name != stem:
+        return [document.problem(node, f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider")]
+    if provider.name and provider.name in seen:
+        return [document.problem(node, f'provider "{provider.name}" is also in {seen[provider.name].document.file}', path="provider")]
+    seen[provider.name] = provider
+    return []
+
+
+def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
+    problems = []
+    document = provider.document
+    known = sorted({*gateway.mappings, *CLIENT_FORMATS})
+    speaks = find(document.root, ["speaks"])
+    for endpoint in provider.endpoints.values():
+        if endpoint.mapping not in known:
+            own = endpoint.mapping != endpoint.protocol
+            path = f"speaks.{endpoint.protocol}.mapping" if own else "speaks"
+            at = find(document.root, ["speaks", endpoint.protocol, "mapping"]) if own else (
+                speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
+            problems.append(document.problem(
+                at, f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}', path=path,
+                hint=nearest(endpoint.mapping, known)))
+    for index, policy in enumerate(provider.policies):
+        for name in policy.protocols:
+            if name not in provider.endpoints:
+                problems.append(_not_spoken(provider, ["policies", index, "protocols"], name))
+    for model in provider.models:
+        problems += _reachable(provider, model)
+    return problems
+
+
+def _reachable(provider: Provider, model: Model) -> list[Problem]:
+    problems = [_not_spoken(provider, ["models", model.id, "protocols"], name) for name in model.protocols if name not in provider.endpoints]
+    document = provider.document
+    if model.type == "image":
+        if not provider.images:
+            problems.append(document.problem(model.mark, "found an image model, but this provider has no `images`", path=f"models.{model.id}"))
+        return problems
+    fitting = [name for name in (model.protocols or provider.endpoints) if serves(name) == model.type]
+    if not fitting and not problems:
+        spoken = ", ".join(provider.endpoints) or "nothing"
+        problems.append(document.problem(
+            model.mark, f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})", path=f"models.{model.id}",
+            hint="add one to `speaks`, or set `type`"))
+    return problems
+
+
+def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
+    node: Node = find(provider.document.root, path)
+    said = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+    return provider.document.problem(node, f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
+                                     path=said, hint=nearest(name, provider.endpoints))
+
+
+def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
+    problems = []
+    for model in provider.models:
+        price = find(provider.document.root, ["models", model.id, "price"])
+        node = price.entries.get("currency") if isinstance(price, Map) else None
+        currency = str(node.value) if node is not None and hasattr(node, "value") else ""
+        if currency and currency not in gateway.credits.rates and len(currency) == 3:
+            problems.append(provider.document.problem(
+                node, f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',  # type: ignore[arg-type]
+                path=f"models.{model.id}.price.currency", hint=f"credits.rates.{currency} in gateway.yaml"))
+    return problems
+
+
+def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
+    """An alias means one canonical id, whoever gives it; a canonical id is nobody's alias."""
+    problems = []
+    canonical = {model.id: provider for provider in providers for model in provider.models}
+    meaning: dict[str, tuple[str, Provider]] = {}
+    for provider in providers:
+        for model in provider.models:
+            for index, alias in enumerate(model.aliases):
+                path = f"models.{model.id}.aliases[{index}]"
+                node = find(provider.document.root, ["models", model.id, "aliases", index])
+                if alias == model.id:
+                    continue
+                if alias in canonical:
+                    problems.append(provider.document.problem(
+                        node, f'found "{alias}", which is a model of {canonical[alias].document.file}, wanted a name of its own', path=path))
+                elif alias in meaning and meaning[alias][0] != model.id:
+                    other, owner = meaning[alias]
+                    problems.append(provider.document.problem(
+                        node, f'found "{alias}", which already means {other} ({owner.document.file}), wanted a name of its own', path=path))
+                else:
+                    meaning.setdefault(alias, (model.id, provider))
+    return problems
+
+
+def _gateway_aliases(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, sound: bool) -> list[Problem]:
+    problems = []
+    canonical = {model.id for provider in providers for model in provider.models}
+    meaning = {alias: model.id for provider in providers for model in provider.models for alias in model.aliases}
+    discovers = any(provider.discover for provider in providers)
+    known = canonical | set(meaning) | set(gateway.aliases)
+    for name, target in gateway.aliases.items():
+        node = find(root, ["aliases", name])
+        path = f"aliases.{name}"
+        if name in canonical:
+            problems.append(document.problem(node, f'found "{name}", which is a canonical id, wanted another name', path=path))
+            continue
+        chain = [name]
+        while target in gateway.aliases and target not in chain:
+            chain.append(target)
+            target = gateway.aliases[target]
+        if target in chain:
+            if target == name and name == min(chain):  # a circle is said once, at one of its names
+                problems.append(document.problem(node, f"found a circle: {' -> '.join([*chain, target])}, wanted a canonical id at its end", path=path))
+            continue
+        end = meaning.get(target, target)
+        if end not in canonical and sound:
+            level = "warning" if discovers else "error"
+            problems.append(document.problem(node, f'found "{target}", wanted a model or another alias', path=path,
+                                             hint=nearest(target, known), level=level))
+        elif name in meaning and meaning[name] != end:
+            problems.append(document.problem(node, f'found "{name}", which already means {meaning[name]}, wanted another name', path=path))
+    return problems

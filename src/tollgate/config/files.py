@@ -1,0 +1,74 @@
+"""Which files make up a configuration: the gateway file, its provider and mapping files, the embedded defaults.
+
+Owns discovery and the names files are shown under. A folder may hold a whole configuration, only a `gateway.yaml`, or
+nothing at all: what is missing comes from the defaults shipped with the package (in a checkout, the repository's own
+files). What the files say is read elsewhere.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+GATEWAY_FILE = "gateway.yaml"
+PROVIDER_GLOBS = ("providers/*.yaml",)
+MAPPING_GLOBS = ("mappings/*.yaml",)
+
+_WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Files matched by one pattern; `missing` when a pattern without a wildcard names no file."""
+
+    pattern: str
+    files: tuple[Path, ...]
+
+    @property
+    def missing(self) -> bool:
+        return not self.files
+
+
+def defaults_root() -> Path:
+    """The folder with the embedded `gateway.yaml`, `providers/` and `mappings/`: in a wheel `tollgate/defaults`."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / "defaults"
+    return shipped if (shipped / GATEWAY_FILE).is_file() else package.parent.parent
+
+
+def shown(path: Path) -> str:
+    """How a file is named in messages: relative to the working directory when below it, so that editors can jump to it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def matches(root: Path, patterns: Sequence[str]) -> list[Found]:
+    """For each pattern (relative to `root`, or absolute) its files in name order; a folder stands for its `*.yaml`."""
+    found = []
+    for pattern in patterns:
+        full = os.path.join(root, pattern)
+        if not _WILD & set(pattern) and os.path.isdir(full):
+            full = os.path.join(full, "*.yaml")
+        elif not _WILD & set(pattern):
+            found.append(Found(pattern, (Path(full),) if os.path.isfile(full) else ()))
+            continue
+        # The root itself may hold wildcard characters; only the pattern may act as one.
+        if not os.path.isabs(pattern):
+            full = os.path.join(glob.escape(str(root)), os.path.relpath(full, root))
+        names = (name for name in glob.glob(full, recursive=True) if os.path.isfile(name))
+        found.append(Found(pattern, tuple(Path(name) for name in sorted(names))))
+    return found
+
+
+def unique(found: Sequence[Found]) -> list[Path]:
+    """All files of several patterns, each once, in pattern order."""
+    seen: dict[str, Path] = {}
+    for group in found:
+        for path in group.files:
+            seen.setdefault(os.path.realpath(path), path)
+    return list(seen.values())

@@ -1,0 +1,128 @@
+"""A `price:` block: exact decimals with their written digits, tiers, service tiers, windows.
+
+A price may stand in quotes or not: the loader kept its digits either way. What is no exact decimal, below zero, or in a
+form no person would check is a problem. What a price is applied to is `tariff.py`; whether it looks right is `sanity.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from types import MappingProxyType
+
+from tollgate.config.fields import Fields, default_of
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
+from tollgate.config.model import PriceWindow, Pricing, Volume
+from tollgate.config.schema import PRICES
+from tollgate.money import decimal_of, show
+
+_MAX_WHOLE = 12
+_MAX_PLACES = 20
+"""Digits before and after the point; a price beyond is a slip or the dust of binary fractions."""
+_PLAIN = re.compile(r"\d+(\.\d+)?\Z")
+
+
+def read_decimal(document: Document, node: Node, path: str, problems: list[Problem], *, empty: bool = False) -> Decimal | None:
+    """The exact decimal at `node`; None, with a problem said, when it is none. `empty`: "" stands for no price."""
+    if not isinstance(node, Scalar):
+        return None
+    text = node.text.strip()
+    if empty and not text:
+        return None
+    shown = f'"{text[:40]}"' if node.quoted else text[:40]
+    wanted = 'wanted an exact decimal such as "0.30"'
+    try:
+        value = decimal_of(text)
+    except ValueError:
+        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=_cure(text)))
+        return None
+    if value < 0:
+        problems.append(document.problem(node, f"found {shown}, wanted zero or more", path=path))
+    elif not _PLAIN.match(text):
+        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=f'write "{show(value)}"'))
+    elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
+        problems.append(document.problem(
+            node, f"found {shown}, wanted at most {_MAX_WHOLE} digits before and {_MAX_PLACES} after the point", path=path))
+    else:
+        return value
+    return None
+
+
+def read_pricing(document: Document, node: Map, path: str, problems: list[Problem]) -> Pricing:
+    """The whole block; problems are added to the list."""
+    block = Fields(node)
+    prices, written = _prices(document, node, path, problems)
+    volumes = tuple(_volume(document, row, f"{path}.volumes[{i}]", problems) for i, row in _rows(block.list("volumes")))
+    tiers = {name: MappingProxyType(_prices(document, row, f"{path}.service_tiers.{name}", problems)[0])
+             for name, row in block.nodes("service_tiers").items() if isinstance(row, Map)}
+    windows = tuple(
+        PriceWindow(
+            MappingProxyType(_prices(document, prices_node, f"{path}.windows[{i}].prices", problems)[0]),
+            Fields(row).text("start"), Fields(row).text("end"), Fields(row).integers("days", default_of(PriceWindow, "days")),
+        )
+        for i, row in _rows(block.list("windows")) if (prices_node := Fields(row).map("prices"))
+    )
+    multipliers = {name: value for name, factor in block.nodes("multipliers").items()
+                   if (value := read_decimal(document, factor, f"{path}.multipliers.{name}", problems)) is not None}
+    return Pricing(
+        prices=MappingProxyType(prices), written=MappingProxyType(written),
+        unit=block.integer("unit", default_of(Pricing, "unit")), currency=block.text("currency", default_of(Pricing, "currency")), volumes=volumes,
+        service_tiers=MappingProxyType(tiers), windows=windows, multipliers=MappingProxyType(multipliers),
+        source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items()}),
+    )
+
+
+def _prices(document: Document, node: Map, path: str, problems: list[Problem]) -> tuple[dict[str, Decimal], dict[str, str]]:
+    prices: dict[str, Decimal] = {}
+    written: dict[str, str] = {}
+    for name in PRICES:
+        field = node.entries.get(name)
+        if not isinstance(field, Scalar) or field.value is None:
+            continue
+        written[name] = field.text.strip()
+        value = read_decimal(document, field, f"{path}.{name}", problems, empty=True)
+        if value is not None:
+            prices[name] = value
+    return prices, written
+
+
+def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -> Volume:
+    row = Fields(node)
+    prices, written = _prices(document, node, path, problems)
+    bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in (
+        "min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")}
+    if not written:
+        problems.append(document.problem(node, "found a tier without a price, wanted at least one", path=path))
+    for side in ("prompt", "completion"):
+        low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
+        if low is not None and high is not None and low >= high:
+            problems.append(document.problem(node.entries[f"max_{side}_tokens"], f"found {high}, wanted more than min_{side}_tokens ({low})",
+                                             path=f"{path}.max_{side}_tokens"))
+    thinking = row.get("thinking")
+    switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
+    if switch is None and all(bound is None for bound in bounds.values()):
+        problems.append(document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path))
+    return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, **bounds)
+
+
+def _rows(node: List | None) -> list[tuple[int, Map]]:
+    return [(i, item) for i, item in enumerate(node.items) if isinstance(item, Map)] if node else []
+
+
+def _as_written(node: Node, key: str) -> object:
+    if isinstance(node, Map):
+        return {name: _as_written(child, name) for name, child in node.entries.items()}
+    if isinstance(node, List):
+        return [_as_written(child, "") for child in node.items]
+    return node.text.strip() if key in PRICES or key == "price" or isinstance(node.value, Decimal) else plain(node)
+
+
+def _cure(text: str) -> str:
+    if "," in text:
+        return "use a point, and no separators"
+    if text.startswith(("$", "€", "¥")):
+        return "write the number alone; `currency` says the rest"
+    if text.lower() in ("free", "none"):
+        return 'write "0" for free'
+    return ""

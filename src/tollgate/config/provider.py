@@ -1,0 +1,203 @@
+"""A provider document becomes a `Provider`: endpoints with whole addresses, policies, edits, error rules, models.
+
+Works on a tree whose shape has been checked; says what one file alone can show to be wrong. Checks across files are in
+`cross.py`, secrets are resolved in `build.py`, and the templates are compiled by the mapping engine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import MappingProxyType
+
+from tollgate.config.fields import Fields, default_of
+from tollgate.config.load import Document, Map, Node, Problem, Scalar
+from tollgate.config.model import Auth, Endpoint, Policy, Provider
+from tollgate.config.provider_model import read_model
+from tollgate.config.reading import Reading, budgets
+from tollgate.config.secrets import misplaced, plain_references
+from tollgate.config.shape import found
+
+SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
+"""The only keys below which a file may name a secret."""
+
+_ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
+_SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-key"})
+
+
+def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem]]:
+    """The provider of a checked tree, and what is wrong with it. Optional marks of secrets are taken off."""
+    reading = Reading(document)
+    reading.problems += misplaced(document, root, SECRET_PLACES)
+    top = Fields(root)
+    endpoints = _endpoints(reading, top)
+    _warn_of_written_keys(reading, root)
+    models_node = top.map("models")
+    provider = Provider(
+        name=top.text("provider"),
+        document=document,
+        about=top.text("about"),
+        auth=_auth(top),
+        headers=_clean(top, "headers"),
+        query=_clean(top, "query"),
+        variables=_clean(top, "vars"),
+        endpoints=MappingProxyType(endpoints),
+        defines=top.map("define"),
+        edits=reading.edits(top),
+        policies=_policies(reading, top),
+        can=top.plain("can"),
+        usage=top.get("usage"),
+        errors=top.map("errors"),
+        timeouts=budgets(top),
+        images=_cleaned_map(top, "images"),
+        discover=_cleaned_map(top, "discover"),
+        examples=top.list("examples"),
+        priority=top.integer("priority", default_of(Provider, "priority")),
+        weight=top.integer("weight", default_of(Provider, "weight")),
+        proxy=top.text("proxy", None),
+        verify_tls=top.boolean("verify_tls", default_of(Provider, "verify_tls")),
+        ca_file=top.text("ca_file", None),
+    )
+    if models_node:
+        models = [read_model(reading, provider, name, node, models_node.keys[name]) for name, node in models_node.entries.items()]
+        provider = replace(provider, models=tuple(models))
+    if not endpoints and not provider.images and root.get("speaks") is None and reading.problems == []:
+        reading.say(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
+    return provider, reading.problems
+
+
+def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
+    speaks = top.get("speaks")
+    base = top.get("url")
+    if base is not None:
+        _check_address(reading, base, "url")
+    if isinstance(speaks, Scalar):
+        if base is None:
+            reading.say(speaks, "found no `url`, wanted the complete address of the endpoint", "speaks", hint="url: https://api.example/v1/chat/completions")
+            return {}
+        return {str(speaks.value): Endpoint(str(speaks.value), str(speaks.value), base)}
+    if not isinstance(speaks, Map):
+        return {}
+    endpoints = {}
+    for protocol, node in speaks.entries.items():
+        endpoint = _endpoint(reading, protocol, node, base, f"speaks.{protocol}")
+        if endpoint:
+            endpoints[protocol] = endpoint
+    return endpoints
+
+
+def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, path: str) -> Endpoint | None:
+    if isinstance(node, Scalar):
+        url = _joined(reading, base, node, path)
+        return Endpoint(protocol, protocol, url) if url else None
+    at = Fields(node)
+    own, tail = at.get("url"), at.get("path")
+    if own is not None and tail is not None:
+        reading.say(tail, "found both `url` and `path`, wanted one of them", f"{path}.path")
+    url: Node | None
+    if own is not None:
+        url = own if _check_address(reading, own, f"{path}.url") else None
+    elif tail is not None:
+        url = _joined(reading, base, tail, f"{path}.path")
+    else:
+        url = base
+        if base is None:
+            reading.say(node, "found neither `url` nor `path`, wanted one of them", path)
+    if url is None:
+        return None
+    return Endpoint(
+        protocol=protocol,
+        mapping=at.text("mapping", protocol),
+        url=url,
+        stream_url=_place(reading, base, at, "stream_url", path),
+        framing=at.text("framing", default_of(Endpoint, "framing")),
+        unwrap=at.get("unwrap"),
+        headers=_clean(at, "headers"),
+        query=_clean(at, "query"),
+        edits=reading.edits(at),
+        can=at.plain("can"),
+        usage=at.get("usage"),
+        errors=at.map("errors"),
+        batch=at.integer("batch", None),
+        count_tokens_url=_place(reading, base, at, "count_tokens", path),
+        encoding=at.text("encoding", default_of(Endpoint, "encoding")),
+    )
+
+
+def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str) -> Node | None:
+    """A path appended to the base, or an address of its own."""
+    node = at.get(key)
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.startswith("/"):
+        return _joined(reading, base, node, f"{path}.{key}")
+    if node is not None and not _check_address(reading, node, f"{path}.{key}"):
+        return None
+    return node
+
+
+def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node | None:
+    """`https://host/v1` + `/chat` as one template; it stands where the part with holes stands."""
+    if not isinstance(tail, Scalar) or not isinstance(tail.value, str) or not tail.value.startswith("/"):
+        reading.say(tail, f"found {found(tail)}, wanted a path starting with /", path, hint="an address of its own is `url:`")
+        return None
+    if base is None:
+        reading.say(tail, f"found the path {found(tail)} but no `url`, wanted a base address", path, hint="url: https://api.example/v1")
+        return None
+    if not isinstance(base, Scalar) or not isinstance(base.value, str):
+        return None
+    text = _as_text(base.value.rstrip("/")) + _as_text(tail.value)
+    mark = base.mark if "{{" in base.value and "{{" not in tail.value else tail.mark
+    return Scalar(text, text, True, mark)
+
+
+def _as_text(value: str) -> str:
+    """A bare path (`$vars.base`) written as a hole, so that it can be joined to text."""
+    return "{{ " + value + " | raw }}" if re.fullmatch(r"\$[\w.]+", value) else value
+
+
+def _check_address(reading: Reading, node: Node, path: str) -> bool:
+    if isinstance(node, Map):
+        return True  # a template with $match or $first: the compiler's business
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not _ADDRESS.match(node.value):
+        reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
+        return False
+    if re.search(r"\s", re.sub(r"\{\{.*?\}\}", "", node.value)):
+        reading.say(node, f"found a blank in {found(node)}, wanted an address without", path)
+        return False
+    return True
+
+
+def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
+    node = top.list("policies")
+    policies = []
+    for item in node.items if node else ():
+        at = Fields(item)
+        policies.append(Policy(match=at.texts("match"), edits=reading.edits(at), can=at.plain("can"), protocols=at.texts("protocols")))
+    return tuple(policies)
+
+
+def _auth(top: Fields) -> Auth:
+    at = Fields(top.get("auth"))
+    options = {key: plain_references(node) for key, node in at.node.entries.items() if key != "kind"} if at.node else {}
+    return Auth(kind=at.text("kind", default_of(Auth, "kind")), options=MappingProxyType(options))
+
+
+def _clean(at: Fields, key: str) -> MappingProxyType[str, Node]:
+    return MappingProxyType({name: plain_references(node) for name, node in at.nodes(key).items()})
+
+
+def _cleaned_map(at: Fields, key: str) -> Map | None:
+    node = at.map(key)
+    return plain_references(node) if node else None  # type: ignore[return-value]
+
+
+def _warn_of_written_keys(reading: Reading, root: Map) -> None:
+    """A key typed into a header is read by everyone who reads the file."""
+    speaks = root.get("speaks")
+    places = [("headers", root)] + [(f"speaks.{name}.headers", node) for name, node in
+                                    (speaks.entries.items() if isinstance(speaks, Map) else ()) if isinstance(node, Map)]
+    for path, holder in places:
+        headers = Fields(holder).map("headers")
+        for name, node in headers.entries.items() if headers else ():
+            if name.lower() in _SECRET_HEADERS and isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
+                reading.say(node, "found a key written in the file, wanted a reference", f"{path}.{name}",
+                            hint="$secret.NAME: an environment variable or a file in secrets_dir", level="warning")

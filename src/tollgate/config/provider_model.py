@@ -1,0 +1,127 @@
+"""One entry of a provider's `models:` becomes a `Model`: what is offered under a canonical id, and at which price."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from tollgate.config.fields import Fields, default_of
+from tollgate.config.load import Map, Mark, Node, plain
+from tollgate.config.model import Model, Pricing, Provider
+from tollgate.config.prices import read_decimal, read_pricing
+from tollgate.config.reading import Reading, budgets
+from tollgate.config.schema import PRICES
+
+EMBEDDINGS = "embeddings"
+"""The protocol of embedding models; other protocols are for chat models."""
+
+IMAGE_KEYS = ("price", "bill", "submit", "poll")
+"""What an image model says for the image compiler."""
+
+
+def serves(protocol: str) -> str:
+    """The type of model a protocol is for: `embeddings` (or a name ending so) -> embedding, any other -> chat."""
+    return "embedding" if protocol == EMBEDDINGS or protocol.endswith("-" + EMBEDDINGS) else "chat"
+
+
+def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark: Mark) -> Model:
+    """The model of a checked node; problems go to `reading`."""
+    at = Fields(node)
+    path = f"models.{name}"
+    kind = at.text("type") or _type_of(at, provider)
+    modalities = Fields(at.get("modalities"))
+    dimensions = at.integers("dimensions")
+    image = kind == "image"
+    if image:
+        _check_image_price(reading, at, path)
+    return Model(
+        id=name,
+        provider=provider.name,
+        upstream=at.text("upstream") or name.partition("/")[2],
+        mark=mark,
+        aliases=at.texts("aliases"),
+        name=at.text("name") or name.partition("/")[2],
+        description=at.text("description"),
+        type=kind,
+        created=at.integer("created", default_of(Model, "created")),
+        canonical_slug=at.text("canonical_slug") or name,
+        hugging_face_id=at.text("hugging_face_id", None),
+        context=at.integer("context", default_of(Model, "context")),
+        max_output=at.integer("max_output", None),
+        input_modalities=modalities.texts("input", default_of(Model, "input_modalities")),
+        output_modalities=modalities.texts("output", ("embeddings",) if kind == "embedding" else ("image",) if image
+                                           else default_of(Model, "output_modalities")),
+        tokenizer=at.text("tokenizer", default_of(Model, "tokenizer")),
+        encoding=at.text("encoding", None),
+        instruct_type=at.text("instruct_type", None),
+        parameters=at.texts("parameters"),
+        dimensions=dimensions,
+        max_dimension=at.integer("max_dimension", max(dimensions, default=None)),
+        max_inputs=at.integer("max_inputs", default_of(Model, "max_inputs")),
+        price=_pricing(reading, at, path) if not image else None,
+        protocols=at.texts("protocols"),
+        can=at.plain("can"),
+        edits=reading.edits(at),
+        timeouts=budgets(at),
+        priority=at.integer("priority", provider.priority),
+        weight=at.integer("weight", provider.weight),
+        public=at.boolean("public", default_of(Model, "public")),
+        tags=at.texts("tags"),
+        input_schema=_input_schema(reading, at, path),
+        image=_image(at, mark) if image else None,
+        retires=at.text("retires"),
+    )
+
+
+def _type_of(at: Fields, provider: Provider) -> str:
+    if at.get("input_schema") is not None or (provider.images and not provider.endpoints):
+        return "image"
+    only = {serves(protocol) for protocol in (at.texts("protocols") or provider.endpoints)}
+    return "embedding" if only == {"embedding"} else "chat"
+
+
+def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
+    node = at.map("price")
+    if node is None:
+        return None
+    for key in ("price", "cases"):
+        if key in node.entries:
+            reading.say(node.entries[key], f"found `{key}` in a price of tokens, wanted prompt, completion, ...", f"{path}.price.{key}",
+                        hint="it is for image models: type: image")
+    return read_pricing(reading.document, node, f"{path}.price", reading.problems)
+
+
+def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
+    node = at.map("price")
+    if node is None:
+        return
+    block = Fields(node)
+    said = [("price", block.get("price"))]
+    cases = block.list("cases")
+    said += [(f"cases[{i}].price", Fields(case).get("price")) for i, case in enumerate(cases.items)] if cases else []
+    said += [(name, block.get(name)) for name in PRICES]
+    for name, value in said:
+        if value is not None:
+            read_decimal(reading.document, value, f"{path}.price.{name}", reading.problems, empty=name in PRICES)
+
+
+def _image(at: Fields, mark: Mark) -> Map:
+    node = at.node or Map({}, {}, mark)
+    kept = {key: value for key, value in node.entries.items() if key in IMAGE_KEYS}
+    return Map(kept, {key: node.keys[key] for key in kept}, node.mark, node.flow)
+
+
+def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[str, object] | None:
+    node = at.map("input_schema")
+    if node is None:
+        return None
+    schema = plain(node, floats=True)
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path))
+        reading.say(node, f"found no JSON Schema: {error.message[:120]}", f"{path}.input_schema{'.' + where if where else ''}")
+        return None
+    return MappingProxyType(schema)  # type: ignore[arg-type]

@@ -1,0 +1,35 @@
+"""One file being read: its document, the problems found so far, and the pieces several blocks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from tollgate.config.fields import Fields
+from tollgate.config.load import Document, Mark, Node, Problem
+from tollgate.config.model import Edits, EditSet
+
+BUDGETS = ("connect", "first_byte", "idle", "total")
+
+
+@dataclass(slots=True)
+class Reading:
+    """A document and what is wrong with it."""
+
+    document: Document
+    problems: list[Problem] = field(default_factory=list)
+
+    def say(self, at: Node | Mark, message: str, path: str, hint: str = "", level: str = "error") -> None:
+        """Add a problem at a node or mark."""
+        self.problems.append(self.document.problem(at, message, path=path, hint=hint, level=level))
+
+    def edits(self, at: Fields) -> EditSet:
+        """The three edit lists of a scope; an empty list says nothing."""
+        return EditSet(**{key: Edits(self.document, node) if (node := at.list(key)) and node.items else None
+                          for key in ("request", "response", "stream")})
+
+
+def budgets(at: Fields) -> MappingProxyType[str, float]:
+    """The timeouts a scope sets, by name."""
+    inner = Fields(at.get("timeouts"))
+    return MappingProxyType({key: inner.number(key, 0.0) for key in BUDGETS if inner.get(key) is not None})

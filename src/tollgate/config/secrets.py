@@ -1,0 +1,142 @@
+"""Secrets by reference: `$secret.NAME` is an environment variable, or a file of that name in `secrets_dir`.
+
+Owns finding the references in a file, reading their values once, and taking values out of texts again. A value is
+never part of a message, a `repr` or an exception. Only headers, query, auth and vars of a provider may name a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+
+REFERENCE = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]*)(\?)?")
+_LOOSE = re.compile(r"\$secret\b")
+_MAX_FILE = 64 * 1024
+"""A secret file larger than this is no secret but a mistake (a key file of a service account has 3 KB)."""
+_MIN_REDACTED = 4
+"""Shorter values occur in ordinary text; blanking them out would make every message unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One `$secret.NAME` in a file; with a trailing `?` it may be unset."""
+
+    name: str
+    optional: bool
+    node: Scalar
+
+
+class Secrets:
+    """The values of the secrets a configuration names. `repr` shows names only."""
+
+    __slots__ = ("_pattern", "_values")
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(values or {})
+        long_enough = sorted({v for v in self._values.values() if len(v) >= _MIN_REDACTED}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, long_enough))) if long_enough else None
+
+    def get(self, name: str) -> str | None:
+        """The value, or None when it is not set."""
+        return self._values.get(name)
+
+    def names(self) -> frozenset[str]:
+        """The names that are set."""
+        return frozenset(self._values)
+
+    def values(self) -> frozenset[str]:
+        """All values, for redaction."""
+        return frozenset(self._values.values())
+
+    def redact(self, text: str) -> str:
+        """`text` with every secret value replaced by `[secret]`."""
+        return self._pattern.sub("[secret]", text) if self._pattern else text
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(sorted(self._values))})"
+
+
+def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> Secrets:
+    """Look each name up: the environment first, then a file; an empty value counts as not set."""
+    values: dict[str, str] = {}
+    for name in names:
+        value = environ.get(name) or _from_file(folder / name)
+        if value:
+            values[name] = value
+    return Secrets(values)
+
+
+def references(node: Node) -> Iterator[Reference]:
+    """Every secret reference below `node`, in file order."""
+    if isinstance(node, Scalar):
+        if isinstance(node.value, str) and "$secret" in node.value:
+            for match in REFERENCE.finditer(node.value):
+                yield Reference(match[1], bool(match[2]), node)
+        return
+    for child in node.entries.values() if isinstance(node, Map) else node.items:
+        yield from references(child)
+
+
+def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Problem]:
+    """Problems for every `$secret` outside maps called one of `allowed` (headers, query, auth, vars)."""
+    problems: list[Problem] = []
+
+    def visit(node: Node, path: str) -> None:
+        if isinstance(node, Scalar):
+            if isinstance(node.value, str) and _LOOSE.search(node.value):
+                problems.append(document.problem(node, "found a secret, wanted none here", path=path,
+                                                 hint="only headers, query, auth and vars may name one"))
+        elif isinstance(node, Map):
+            for key, child in node.entries.items():
+                if key in allowed:
+                    problems.extend(_malformed(document, child, f"{path}.{key}" if path else key))
+                elif key not in ("examples", "about", "description"):
+                    visit(child, f"{path}.{key}" if path else key)
+        else:
+            for index, child in enumerate(node.items):
+                visit(child, f"{path}[{index}]")
+
+    visit(root, "")
+    return problems
+
+
+def plain_references(node: Node) -> Node:
+    """The same tree with the `?` of optional references taken off: what is absent leaves its field out anyway."""
+    if isinstance(node, Scalar):
+        if not isinstance(node.value, str) or "$secret" not in node.value:
+            return node
+        # Inside {{ }} a blank keeps the columns of what follows.
+        whole = REFERENCE.fullmatch(node.value.strip())
+        said = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), node.value)
+        return replace(node, value=said, text=said)
+    if isinstance(node, Map):
+        return replace(node, entries={key: plain_references(child) for key, child in node.entries.items()})
+    return replace(node, items=tuple(plain_references(child) for child in node.items))
+
+
+def _malformed(document: Document, node: Node, path: str) -> list[Problem]:
+    if isinstance(node, Scalar):
+        if not isinstance(node.value, str) or "$secret" not in node.value:
+            return []
+        if _LOOSE.search(REFERENCE.sub("", node.value)):
+            return [document.problem(node, "found `$secret` without a proper name, wanted `$secret.NAME`", path=path,
+                                     hint="a name has letters, digits and underscores")]
+        return []
+    children: Iterable[tuple[str, Node]] = (
+        ((f"{path}.{k}", c) for k, c in node.entries.items()) if isinstance(node, Map)
+        else ((f"{path}[{i}]", c) for i, c in enumerate(node.items)) if isinstance(node, List) else ()
+    )
+    return [problem for where, child in children for problem in _malformed(document, child, where)]
+
+
+def _from_file(path: Path) -> str | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _MAX_FILE:
+            return None
+        return path.read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,142 @@
+"""The gateway document becomes settings: every block of `gateway.yaml` as its dataclass of `model.py`.
+
+Works on a tree whose shape has been checked; what is left to check is what a schema cannot say (ports, legacy
+addresses, amounts). Providers and mappings are read by `build.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from tollgate.config.fields import Fields
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.model import Credits, Dashboard, Fetch, Gateway, Retry, Server, Store, Timeouts
+from tollgate.config.prices import read_decimal
+from tollgate.config.reading import Reading
+from tollgate.config.schema import HTTP_BASE
+from tollgate.config.secrets import REFERENCE
+
+T = TypeVar("T")
+
+
+def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | None) -> Gateway:
+    """The settings alone, without providers and mappings. `store_url` replaces a `$secret` reference of the store."""
+    top = Fields(root)
+    gateway = Gateway(root=folder)
+    store_node = top.get("store")
+    store_fields = Fields(store_node)
+    store = _settings(store_fields, Store)
+    store = replace(store, directory=_inside(folder, store.directory), usage_directory=_inside(folder, store.usage_directory))
+    url = store_url if store_url is not None else str(store_node.value) if isinstance(store_node, Scalar) else store.url
+    return replace(
+        gateway,
+        server=_server(reading, Fields(top.get("server"))),
+        timeouts=_settings(Fields(top.get("timeouts")), Timeouts),
+        retry=_settings(Fields(top.get("retry")), Retry),
+        credits=_credits(reading, Fields(top.get("credits"))),
+        store=replace(store, url=url),
+        fetch=_settings(Fields(top.get("fetch")), Fetch),
+        dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
+        secrets_dir=_inside(folder, Path(top.text("secrets_dir", str(gateway.secrets_dir)))),
+        aliases=MappingProxyType({name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}),
+        plugins=top.texts("plugins"),
+    )
+
+
+def store_reference(root: Map) -> tuple[str, Node, str] | None:
+    """`(name, node, path)` when the store's address is a `$secret.NAME`."""
+    store = root.get("store")
+    node, path = (store.entries.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
+    match = REFERENCE.fullmatch(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    return (match[1], node, path) if match and node else None
+
+
+def _settings(at: Fields, kind: type[T]) -> T:
+    """A dataclass of plain settings, its defaults where the block is silent."""
+    given: dict[str, Any] = {}
+    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
+        node = at.get(item.name)
+        default = getattr(kind(), item.name)
+        if isinstance(node, List):
+            values = at.integers(item.name) if isinstance(default, frozenset) else at.texts(item.name)
+            given[item.name] = type(default)(values)
+        elif isinstance(node, Scalar):
+            value = node.value
+            given[item.name] = (
+                float(value) if isinstance(default, float) and isinstance(value, (int, Decimal))
+                else Path(str(value)) if isinstance(default, Path)
+                else (str(value),) if isinstance(default, tuple)
+                else value
+            )
+    return kind(**given)
+
+
+def _server(reading: Reading, at: Fields) -> Server:
+    server = _settings(at, Server)
+    bind = at.get("bind")
+    nodes = bind.items if isinstance(bind, List) else (bind,) if bind is not None else ()
+    for node in nodes:
+        port = str(node.value).rpartition(":")[2] if isinstance(node, Scalar) and not str(node.value).startswith("unix:") else "0"
+        if int(port) > 65535:
+            reading.say(node, f"found port {port}, wanted 0 to 65535", "server.bind")
+    legacy = at.list("legacy_base_urls")
+    for index, node in enumerate(legacy.items if legacy else ()):
+        path = f"server.legacy_base_urls[{index}]"
+        address = str(node.value).rstrip("/") if isinstance(node, Scalar) else ""
+        if not re.match(HTTP_BASE, address):
+            reading.say(node, f'found "{address}", wanted an address like https://old.example/v1', path)
+        elif not address.endswith("/v1"):
+            reading.say(node, f'found "{address}", wanted one that ends in /v1', path, hint=f"{address}/v1")
+    base = at.get("base_url")
+    base_url = server.base_url.rstrip("/")
+    if base_url.endswith("/v1"):
+        reading.say(base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it")  # type: ignore[arg-type]
+    if base is None and bind is not None:
+        base_url = _address_of(server.bind) or base_url
+    return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls))
+
+
+def _address_of(bind: tuple[str, ...]) -> str:
+    """The address of the first TCP bind: a wildcard host is this machine."""
+    for place in bind:
+        if not place.startswith("unix:"):
+            host, _, port = place.rpartition(":")
+            return f"http://{'127.0.0.1' if host in ('', '*', '0.0.0.0', '[::]') else host}:{port}"
+    return ""
+
+
+def _credits(reading: Reading, at: Fields) -> Credits:
+    credits = Credits()
+    amounts: dict[str, Decimal] = {}
+    for name in ("minimum", "hold_cap"):
+        node = at.get(name)
+        value = read_decimal(reading.document, node, f"credits.{name}", reading.problems) if node is not None else None
+        amounts[name] = getattr(credits, name) if value is None else value
+    rates: dict[str, Decimal] = dict(credits.rates)
+    for currency, node in at.nodes("rates").items():
+        path = f"credits.rates.{currency}"
+        value = read_decimal(reading.document, node, path, reading.problems)
+        if value is None:
+            continue
+        if value == 0:
+            reading.say(node, "found a rate of 0, wanted USD for one unit", path)
+        elif currency == "USD" and value != 1:
+            reading.say(node, f"found {value}, wanted 1: credits are USD", path)
+        else:
+            rates[currency] = value
+    return Credits(minimum=amounts["minimum"], hold_cap=amounts["hold_cap"], rates=_frozen(rates))
+
+
+def _frozen(rates: dict[str, Decimal]) -> Mapping[str, Decimal]:
+    return MappingProxyType(rates)
+
+
+def _inside(folder: Path, path: Path) -> Path:
+    return path if path.is_absolute() else folder / path

@@ -1,0 +1,202 @@
+"""Checks a document's shape against its JSON Schema and says what is wrong in our words.
+
+Owns the wording: one problem per mistake, at the node that holds it, `found X, wanted Y (did you mean ...)`. For a
+choice of forms the branch that fits the value's kind is followed, so nobody reads about the others. What was wrong is
+cut out of the tree that is handed on, so that the rest of the file is still checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from typing import Any, Literal
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
+from tollgate.config.provider_schema import provider_schema
+from tollgate.config.schema import Schema, gateway_schema
+
+Kind = Literal["gateway", "provider"]
+Path = tuple[str | int, ...]
+
+_KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
+          "boolean": "true or false", "null": "nothing"}
+_MAX_SHOWN = 60
+_MAX_LISTED = 12
+"""More known keys than this are not listed: the editor's completion is the place for them."""
+
+
+def export() -> dict[str, Schema]:
+    """The schemas by file name, for editors; without our own keywords."""
+    return {"gateway.schema.json": _standard(gateway_schema()), "provider.schema.json": _standard(provider_schema())}
+
+
+def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | None]:
+    """All problems of shape, and the tree without the places they stand in (None when nothing is left to check)."""
+    root = document.root
+    if not isinstance(root, Map):
+        what = "settings" if kind == "gateway" else "a provider"
+        return [document.problem(root, f"found {found(root)}, wanted a map: {what}")], None
+    problems: list[Problem] = []
+    cut: set[Path] = set()
+    for error in _validator(kind).iter_errors(plain(root)):
+        for leaf in _leaves(error):
+            for problem, path in _say(document, root, leaf):
+                problems.append(problem)
+                cut.add(path)
+    if () in cut:
+        cut.discard(())
+    return problems, _without(root, cut, ())  # type: ignore[return-value]
+
+
+def path_text(path: Iterable[str | int]) -> str:
+    """`("models", "acme/a", "aliases", 0)` -> `models.acme/a.aliases[0]`."""
+    said = ""
+    for step in path:
+        said += f"[{step}]" if isinstance(step, int) else f".{step}" if said else step
+    return said
+
+
+def found(node: Node) -> str:
+    """What stands there, in words: `"yes"`, 7, true, nothing, a map, a list."""
+    if isinstance(node, Map):
+        return "a map"
+    if isinstance(node, List):
+        return "a list"
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, str):
+        text = node.value if len(node.value) <= _MAX_SHOWN else node.value[: _MAX_SHOWN - 3] + "..."
+        return f'"{text}"'.replace("\n", " ")
+    return node.text
+
+
+@cache
+def _validator(kind: Kind) -> Draft202012Validator:
+    return Draft202012Validator(gateway_schema() if kind == "gateway" else provider_schema())
+
+
+def _leaves(error: ValidationError) -> Iterator[ValidationError]:
+    """The error itself, or for a choice of forms those of the one form that fits the value's kind."""
+    if error.validator != "anyOf":
+        yield error
+        return
+    branches: dict[int, list[ValidationError]] = {}
+    for inner in error.context:
+        branches.setdefault(inner.schema_path[0], []).append(inner)
+    for inners in branches.values():
+        if not any(inner.validator == "type" and not inner.path for inner in inners):
+            for inner in inners:
+                inner.parent = error
+                yield from _leaves(inner)
+            return
+    yield error
+
+
+def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
+    path: Path = tuple(error.absolute_path)
+    node = find(root, path)
+    schema: dict[str, Any] = error.schema  # type: ignore[assignment]
+    where = path_text(path)
+
+    def problem(at: Node | Mark, message: str, hint: str = "", said_path: str = where) -> Problem:
+        return document.problem(at, message, path=said_path, hint=hint)
+
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema.get("properties", {}))
+            for key, mark in node.keys.items():  # type: ignore[union-attr]
+                if key not in known:
+                    yield problem(mark, f"found unknown key `{key}`, wanted {_choice(known)}", nearest(key, known)), (*path, key)
+        case "required":
+            for key in schema["required"]:
+                if key not in error.instance:
+                    about = schema["properties"][key].get("description", "").split(".")[0]
+                    yield problem(node, f"found no `{key}`", f"{key}: {about[:1].lower()}{about[1:]}"), path
+                    break
+        case "propertyNames" | "pattern" if error.absolute_schema_path and "propertyNames" in error.absolute_schema_path:
+            key = str(error.instance)
+            mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark
+            yield problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {schema.get("wanted", "another name")}'), (*path, key)
+        case "minItems" | "minProperties":
+            yield problem(node, f"found an empty {'list' if isinstance(node, List) else 'map'}, wanted at least one entry"), path
+        case "uniqueItems":
+            yield problem(node, "found an entry twice, wanted each once"), path
+        case _:
+            shown = "something else" if schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str) else found(node)
+            yield problem(node, f"found {shown}, wanted {_wanted(error, schema)}", _hint(node, error, schema)), path
+
+
+def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
+    if error.validator == "enum":
+        return _choice([f'"{word}"' for word in schema["enum"]])
+    if "wanted" in schema and error.validator not in ("minimum", "maximum"):
+        return schema["wanted"]
+    low, high = schema.get("minimum"), schema.get("maximum")
+    kinds = schema.get("type")
+    if error.validator == "anyOf":
+        kinds = [kind for branch in schema["anyOf"] for kind in _as_list(branch.get("type", "object"))]
+    if kinds == "integer" and (low is not None or high is not None):
+        if low is not None and high is not None:
+            return f"a whole number from {low} to {high}"
+        return f"a whole number of at least {low}" if low is not None else f"a whole number of at most {high}"
+    if error.validator == "maximum":
+        return f"{schema.get('wanted', 'a number')} and at most {high}"
+    if error.validator == "minLength":
+        return "some text"
+    return " or ".join(dict.fromkeys(_KINDS[kind] for kind in _as_list(kinds) if kind != "null"))
+
+
+def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
+    if not isinstance(node, Scalar):
+        return ""
+    kinds = _as_list(schema.get("type", ()))
+    if error.validator == "enum":
+        return nearest(str(node.value), [str(word) for word in schema["enum"]])
+    if error.validator == "type":
+        if kinds == ["boolean"] and isinstance(node.value, str):
+            word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.value.lower())
+            return f"did you mean `{word or node.value.lower()}`?" if word or node.value.lower() in ("true", "false") else ""
+        if kinds == ["string"] and isinstance(node.value, (int, Decimal)):
+            return f'put quotes around it: "{node.text}"'
+        if isinstance(node.value, str) and node.quoted and set(kinds) & {"integer", "number"} and node.value.replace(".", "", 1).isdigit():
+            return f"write {node.value} without quotes"
+        if kinds == ["array"] and node.value is not None:
+            return f"write [{node.text}]" if len(node.text) < _MAX_SHOWN else "write a list"
+    return ""
+
+
+def _choice(words: list[str]) -> str:
+    if not words:
+        return "none"
+    if len(words) > _MAX_LISTED:
+        return "a known one"
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _without(node: Node, cut: set[Path], path: Path) -> Node:
+    if not cut:
+        return node
+    if isinstance(node, Map):
+        kept = {key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut}
+        return replace(node, entries=kept, keys={key: mark for key, mark in node.keys.items() if key in kept})
+    if isinstance(node, List):
+        return replace(node, items=tuple(_without(child, cut, (*path, i)) for i, child in enumerate(node.items) if (*path, i) not in cut))
+    return node
+
+
+def _standard(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_standard(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: ({name: _standard(item) for name, item in value.items()} if key in ("properties", "$defs") else _standard(value))
+            for key, value in node.items() if key not in ("wanted", "hidden")}
