@@ -1,0 +1,213 @@
+"""The model catalog: canonical ids, aliases, who may use what, and the `Model` resource of the specification.
+
+One canonical model is one entry, however many routes serve it; its facts and its price are those of its first route
+(lowest priority number, then weight, then name). `may_use` is the one rule for listing and for calling. Image models
+are resolved here too but listed by their own endpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+import orjson
+
+from tollgate.config.model import Model, Pricing, Volume
+from tollgate.money import show
+from tollgate.routing import Route
+from tollgate.tariff import Tariff
+
+_MAX_CACHED = 256
+"""Distinct lists kept as bytes: one per set of visible models, not per key."""
+
+
+class _Key(Protocol):
+    allowed_models: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a caller may use: globs over canonical ids. None is everything, () is nothing; `public_only` is a caller without a key."""
+
+    allowed: tuple[str, ...] | None = None
+    public_only: bool = False
+
+
+EVERYTHING = Access()
+ANONYMOUS = Access(public_only=True)
+
+
+def access_of(key: _Key) -> Access:
+    """The access of a key."""
+    return EVERYTHING if key.allowed_models is None else Access(tuple(sorted(key.allowed_models)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatalogModel:
+    """One canonical model with its routes, the first of which decides what the catalog says and what a call costs."""
+
+    id: str
+    type: str
+    facts: Model
+    routes: tuple[Route, ...]
+    tariff: Tariff | None
+    aliases: tuple[str, ...]
+    entry: Mapping[str, Any]
+    """The `Model` resource, ready to be sent."""
+
+    @property
+    def public(self) -> bool:
+        return self.facts.public
+
+
+def may_use(access: Access, model: CatalogModel) -> bool:
+    """Whether this caller may list and call this model; the only place where that is decided (PITFALLS 24)."""
+    if access.public_only and not model.facts.public:
+        return False
+    return access.allowed is None or any(fnmatchcase(model.id, glob) for glob in access.allowed)
+
+
+class Catalog:
+    """All models by canonical id and alias; immutable but for its memo of rendered lists."""
+
+    def __init__(self, models: Iterable[CatalogModel], aliases: Mapping[str, str]) -> None:
+        self.models: Mapping[str, CatalogModel] = {model.id: model for model in sorted(models, key=lambda model: model.id)}
+        self.aliases = {alias: target for alias, target in aliases.items() if target in self.models and alias not in self.models}
+        self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
+        self._by_access: dict[Access, tuple[str, ...]] = {}
+        self._bytes: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
+
+    def resolve(self, name: str) -> CatalogModel | None:
+        """The model of a canonical id or alias."""
+        return self._names.get(name)
+
+    def find(self, name: str, access: Access) -> CatalogModel | None:
+        """The same, when this caller may use it; unknown and not permitted look alike."""
+        model = self._names.get(name)
+        return model if model is not None and may_use(access, model) else None
+
+    def model(self, name: str, access: Access) -> Mapping[str, Any] | None:
+        """One entry of the list, by id or alias; None also when the caller may not use it."""
+        found = self.find(name, access)
+        return found.entry if found is not None and found.type != "image" else None
+
+    def models_for(self, access: Access) -> list[Mapping[str, Any]]:
+        """The entries a caller sees, sorted by id."""
+        return [self.models[name].entry for name in self._visible(access)]
+
+    def image_models(self, access: Access) -> list[CatalogModel]:
+        """The image models a caller sees, sorted by id."""
+        return [model for model in self.models.values() if model.type == "image" and may_use(access, model)]
+
+    def catalog_bytes(self, access: Access) -> tuple[bytes, bytes]:
+        """The body of `GET /v1/models` and its ETag; rendered once for each set of visible models."""
+        names = self._visible(access)
+        found = self._bytes.get(names)
+        if found is None:
+            body = orjson.dumps({"object": "list", "data": [self.models[name].entry for name in names]})
+            found = (body, b'"' + hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b'"')
+            _remember(self._bytes, names, found)
+        return found
+
+    def _visible(self, access: Access) -> tuple[str, ...]:
+        names = self._by_access.get(access)
+        if names is None:
+            names = tuple(model.id for model in self.models.values() if model.type != "image" and may_use(access, model))
+            _remember(self._by_access, access, names)
+        return names
+
+
+def _remember(memo: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(memo) >= _MAX_CACHED:
+        memo.pop(next(iter(memo)))
+    memo[key] = value
+
+
+def make_catalog(routes: Iterable[Route], aliases: Mapping[str, str] | None = None) -> Catalog:
+    """The catalog of some routes (of providers that are on) and the gateway's own aliases (whose chains are followed).
+
+    A canonical id wins over every alias, a gateway alias over a provider's; of two providers' aliases the one of the
+    smaller canonical id wins (the configuration check refuses such a pair before).
+    """
+    by_id: dict[str, list[Route]] = {}
+    for route in routes:
+        by_id.setdefault(route.model.id, []).append(route)
+    models = [_make_model(name, sorted(found, key=_first)) for name, found in by_id.items()]
+    names: dict[str, str] = {}
+    for model in sorted(models, key=lambda model: model.id, reverse=True):
+        names.update(dict.fromkeys(model.aliases, model.id))
+    own = aliases or {}
+    for alias in own:
+        target, seen = own[alias], {alias}
+        while target not in by_id and target in own and target not in seen:
+            seen.add(target)
+            target = own[target]
+        names[alias] = target if target in by_id else names.get(target, target)
+    return Catalog(models, names)
+
+
+def _first(route: Route) -> tuple[int, int, str]:
+    return route.priority, -route.weight, route.provider
+
+
+def _make_model(name: str, routes: list[Route]) -> CatalogModel:
+    facts = routes[0].model
+    aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
+    tariff = next((offer.own_tariff for offer in routes[0].offers), None)
+    return CatalogModel(name, facts.type, facts, tuple(routes), tariff, aliases, model_entry(facts))
+
+
+def model_entry(model: Model) -> dict[str, Any]:
+    """The `Model` resource of the specification for one model; prices as they are written in its file."""
+    inputs, outputs = list(model.input_modalities), list(model.output_modalities)
+    entry: dict[str, Any] = {
+        "id": model.id,
+        "canonical_slug": model.canonical_slug or model.id,
+        "hugging_face_id": model.hugging_face_id,
+        "name": model.name or model.id,
+        "type": model.type,
+        "created": model.created,
+        "description": model.description,
+        "context_length": model.context,
+        "architecture": {
+            "modality": f"{'+'.join(inputs)}->{'+'.join(outputs)}",
+            "input_modalities": inputs,
+            "output_modalities": outputs,
+            "tokenizer": model.tokenizer,
+            "instruct_type": model.instruct_type,
+        },
+        "pricing": pricing_entry(model.price),
+        "supported_parameters": list(model.parameters),
+        "model_provider": model.provider,
+    }
+    if model.type == "embedding":
+        entry["dimensions"] = list(model.dimensions)
+        largest = model.max_dimension or max(model.dimensions, default=None)
+        if largest is not None:
+            entry["max_dimension"] = largest
+    return entry
+
+
+def pricing_entry(price: Pricing | None) -> dict[str, Any]:
+    """The `pricing` object. An unpriced flat fee is "0"; a price that falls back to another one is "" (SPEC allows it),
+    because "0" would say that cached or reasoning tokens are free."""
+    written = price.written if price is not None else {}
+    entry: dict[str, Any] = {
+        name: written.get(name, default)
+        for name, default in (("prompt", "0"), ("completion", "0"), ("input_cache_read", ""), ("input_cache_write", ""),
+                              ("request", "0"), ("image", "0"), ("web_search", "0"), ("internal_reasoning", ""))
+    }
+    entry["unit"] = price.unit if price is not None else 1
+    entry["currency"] = price.currency if price is not None else "USD"
+    entry["volumes"] = [_volume_entry(row) for row in price.volumes] if price is not None else []
+    return entry
+
+
+def _volume_entry(row: Volume) -> dict[str, Any]:
+    """A tier as its file says it: the bounds that are set, and the prices it replaces."""
+    bounds = {name: value for name in ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens", "thinking")
+              if (value := getattr(row, name)) is not None}
+    return bounds | {name: row.written.get(name, show(value)) for name, value in row.prices.items()}

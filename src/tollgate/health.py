@@ -1,0 +1,140 @@
+"""How routes and providers are doing: consecutive failures, cooldowns, alarms for the operator, counters.
+
+Lives outside the runtime, so a reload forgets nothing. Touched only on the event loop. What counts as a failure is the
+caller's knowledge (a `Verdict`); how long a failing route rests is decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tollgate.config.model import Retry
+
+AlarmKind = Literal["balance", "key"]
+
+_SMOOTHING = 0.2
+"""Weight of the newest latency in the moving average: the last ten or so requests count."""
+_RATE_SMOOTHING = 0.05
+"""The same for the share of failures, over the last forty."""
+
+
+@dataclass(slots=True)
+class Alarm:
+    """Something only the operator can cure: our balance at a provider is empty, or our key there is refused."""
+
+    kind: AlarmKind
+    message: str
+    since: float
+    """Unix seconds of the first time."""
+    count: int = 1
+
+
+@dataclass(slots=True)
+class RouteHealth:
+    """Counters of one route."""
+
+    route: str
+    provider: str
+    successes: int = 0
+    failures: int = 0
+    rejections: int = 0
+    """Requests the upstream refused as wrong: no fault of the route."""
+    in_a_row: int = 0
+    cooling_until: float = 0.0
+    error_rate: float = 0.0
+    latency: float | None = None
+    """Moving average of seconds to the first byte."""
+    last_error: str = ""
+    last_error_at: float | None = None
+    errors: dict[str, int] = field(default_factory=dict)
+
+
+class Health:
+    """The state of every route that has been tried. `settings` may be replaced at a reload."""
+
+    def __init__(self, settings: Retry | None = None, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.settings = settings or Retry()
+        self.now = clock
+        self._wall = wall
+        self._routes: dict[str, RouteHealth] = {}
+        self._providers: dict[str, float] = {}
+        self._alarms: dict[tuple[str, AlarmKind], Alarm] = {}
+
+    def cooling_until(self, route: str, provider: str) -> float:
+        """The clock time until which the route should rest; 0 when it need not."""
+        known = self._routes.get(route)
+        until = known.cooling_until if known is not None else 0.0
+        return max(until, self._providers.get(provider, 0.0)) if self._providers else until
+
+    def succeeded(self, route: str, provider: str, latency: float | None = None) -> None:
+        """The route answered; `latency` is seconds to the first byte. Ends its cooldown and the provider's alarms."""
+        health = self._of(route, provider)
+        health.successes += 1
+        health.in_a_row = 0
+        health.cooling_until = 0.0
+        health.error_rate -= _RATE_SMOOTHING * health.error_rate
+        if latency is not None:
+            health.latency = latency if health.latency is None else health.latency + _SMOOTHING * (latency - health.latency)
+        if self._providers:
+            self._providers.pop(provider, None)
+        if self._alarms:
+            for kind in ("balance", "key"):
+                self._alarms.pop((provider, kind), None)
+
+    def rejected(self, route: str, provider: str) -> None:
+        """The upstream found the request itself wrong: counted, and nothing else."""
+        self._of(route, provider).rejections += 1
+
+    def failed(self, route: str, provider: str, code: str, message: str = "", *, retry_after: float | None = None,
+               alarm: AlarmKind | None = None) -> None:
+        """The route failed. It rests when told how long (`retry_after` seconds), or after several failures in a row;
+        an `alarm` rests the whole provider at once, since every route there shares the key and the balance."""
+        settings, now = self.settings, self.now()
+        health = self._of(route, provider)
+        health.failures += 1
+        health.in_a_row += 1
+        health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
+        health.errors[code] = health.errors.get(code, 0) + 1
+        health.last_error, health.last_error_at = f"{code}: {message}"[:300] if message else code, self._wall()
+        rest = min(retry_after, settings.max_retry_after_seconds) if retry_after is not None and retry_after > 0 else 0.0
+        if health.in_a_row >= settings.cooldown_failures:
+            rest = max(rest, settings.cooldown_seconds)
+        if rest:
+            health.cooling_until = max(health.cooling_until, now + rest)
+        if alarm is not None:
+            self._providers[provider] = now + max(rest, settings.cooldown_seconds)
+            known = self._alarms.get((provider, alarm))
+            if known is None:
+                self._alarms[provider, alarm] = Alarm(alarm, message[:300], self._wall())
+            else:
+                known.count += 1
+                known.message = message[:300]
+
+    def alarms(self) -> list[tuple[str, Alarm]]:
+        """(provider, alarm) of everything waiting for the operator, oldest first."""
+        return sorted(((provider, alarm) for (provider, _), alarm in self._alarms.items()), key=lambda entry: entry[1].since)
+
+    def routes(self) -> list[RouteHealth]:
+        """Every route tried so far, by name."""
+        return [self._routes[name] for name in sorted(self._routes)]
+
+    def cooling(self) -> dict[str, float]:
+        """Seconds of rest left, for each route that rests."""
+        now = self.now()
+        left = {name: self.cooling_until(name, health.provider) - now for name, health in self._routes.items()}
+        return {name: seconds for name, seconds in sorted(left.items()) if seconds > 0}
+
+    def keep(self, routes: Collection[str], providers: Collection[str]) -> None:
+        """Forget routes and providers that a reload removed."""
+        self._routes = {name: health for name, health in self._routes.items() if name in routes}
+        self._providers = {name: until for name, until in self._providers.items() if name in providers}
+        self._alarms = {key: alarm for key, alarm in self._alarms.items() if key[0] in providers}
+
+    def _of(self, route: str, provider: str) -> RouteHealth:
+        known = self._routes.get(route)
+        if known is None:
+            known = self._routes[route] = RouteHealth(route, provider)
+        return known

@@ -1,0 +1,103 @@
+"""What the request path reads of a provider: an `Offer` is one model through one protocol, everything precomputed.
+
+A request asks an offer for its URL and headers and runs its edits; nothing here parses, looks up or decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tollgate.config.model import Model, Timeouts
+
+if TYPE_CHECKING:
+    from tollgate.mapping import EditList, Template
+    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping.provider.errors import ErrorRules
+    from tollgate.tariff import Tariff
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a call goes. `whole` and `stream` are finished URLs; a function where one needs the request (`$headers`)."""
+
+    whole: str | Callable[[Values], str]
+    stream: str | Callable[[Values], str]
+    count_tokens: str | None = None
+
+    def url(self, stream: bool, query: str = "", headers: Values = {}) -> str:  # noqa: B006 - never written to
+        """The URL for a whole or streamed answer; `query` is the client's own query string, which is carried along."""
+        made = self.stream if stream else self.whole
+        address = made if isinstance(made, str) else made(headers)
+        if not query:
+            return address
+        return f"{address}{'&' if '?' in address else '?'}{query}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """One model through one protocol of one provider.
+
+    `protocol` is the wire format (the mapping's name), so a request is native when it equals the client's. An edit
+    list is None where nothing applies: then the body or the event's bytes may pass as they came. `tariff` is what the
+    caller pays (the catalog's price of the canonical model, SPEC service 1), `own_tariff` what this route's file says.
+    """
+
+    provider: str
+    route: str
+    """`provider/upstream id`: the name health and stickiness know this route by; the same for all its protocols."""
+    model: Model
+    protocol: str
+    endpoint: str
+    """The key under `speaks:`."""
+    mapping: ProtocolMapping
+    address: Address
+    errors: ErrorRules
+    timeouts: Timeouts
+    fixed_headers: Mapping[str, str]
+    made_headers: tuple[tuple[str, Template], ...] = ()
+    """Headers that read the caller's own (`$headers`); left out where that is absent."""
+    request_edits: EditList | None = None
+    response_edits: EditList | None = None
+    stream_edits: EditList | None = None
+    can: Mapping[str, Any] = field(default_factory=dict)
+    model_facts: Mapping[str, Any] = field(default_factory=dict)
+    """What `$model` reads in templates, edits and mappings."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    usage_excludes: frozenset[str] = frozenset()
+    usage_read: Template | None = None
+    """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
+    framing: str = "sse"
+    unwrap: Callable[..., Any] | None = None
+    encoding: str = "json"
+    batch: int | None = None
+    tariff: Tariff | None = None
+    own_tariff: Tariff | None = None
+    prices_text: str = ""
+    """The prices in force, for the usage row (prices change; a row must stay explicable)."""
+    auth: Any = None
+    proxy: str | None = None
+    verify: bool = True
+    ca_file: str | None = None
+    priority: int = 0
+    weight: int = 1
+
+    def url(self, stream: bool, query: str = "", headers: Values = {}) -> str:  # noqa: B006 - never written to
+        """The address to call; `query` is the client's raw query string on the native path, or empty."""
+        return self.address.url(stream, query, headers)
+
+    def count_tokens_url(self) -> str | None:
+        """Where this provider counts tokens, or None."""
+        return self.address.count_tokens
+
+    def headers(self, inbound: Values = {}) -> dict[str, str]:  # noqa: B006 - never written to
+        """The headers to send (a new dict): the fixed ones, and those made from the caller's headers (lower-case names)."""
+        made = dict(self.fixed_headers)
+        for name, template in self.made_headers:
+            value = template(headers=inbound)
+            if value is not None:
+                made[name] = str(value)
+        return made

@@ -1,0 +1,214 @@
+"""Which routes a request tries, in which order: at most three attempts, each a different route, decided before the first byte.
+
+A route is one provider's offer of the model. Everything that decides an order is here; what an upstream's answer means
+(retry or not) is `mapping/provider/errors.py`, how routes are doing is `health.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tollgate.health import Health
+from tollgate.mapping.provider.offer import Offer
+
+if TYPE_CHECKING:
+    from tollgate.catalog import CatalogModel
+    from tollgate.config.model import Model
+
+__all__ = ["Health", "Needs", "Offer", "Route", "Sticky", "fingerprint", "make_route", "plan"]
+
+_PREFERENCE: Mapping[str, tuple[str, ...]] = {
+    "chat": ("chat", "responses", "messages"),
+    "responses": ("responses", "chat", "messages"),
+    # responses before chat: it has room for the reasoning state that this format's clients send back
+    "messages": ("messages", "responses", "chat"),
+}
+"""Upstream protocols from best to worst for a client protocol; SPEC service 4: chat and responses convert reliably."""
+
+_TYPES = {"chat": "chat", "responses": "chat", "messages": "chat", "embeddings": "embedding", "images": "image"}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a request asks of a route beyond its protocol. `native`: only a route that speaks the client's protocol will do."""
+
+    tools: bool = False
+    images: bool = False
+    audio: bool = False
+    files: bool = False
+    schema: bool = False
+    prompt_tokens: int = 0
+    max_output: int = 0
+    native: bool = False
+
+
+NO_NEEDS = Needs()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """One provider's offer of a model, through one or more protocols; `best` has the offer for each client protocol."""
+
+    key: str
+    provider: str
+    model: Model
+    offers: tuple[Offer, ...]
+    priority: int = 0
+    weight: int = 1
+    best: Mapping[str, Offer] = field(default_factory=dict)
+
+    def offer(self, protocol: str) -> Offer | None:
+        """The offer of this route in exactly this wire format."""
+        return next((offer for offer in self.offers if offer.protocol == protocol), None)
+
+
+def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, weight: int = 1) -> Route:
+    """A route from the offers of one model at one provider (in the order of its file)."""
+    best = {}
+    for client, kind in _TYPES.items():
+        if offers and model.type == kind:
+            liked = _PREFERENCE.get(client, (client,))
+            best[client] = min(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
+    key = offers[0].route if offers else f"{model.provider}/{model.upstream}"
+    return Route(key, model.provider, model, offers, priority, weight, best)
+
+
+def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, health: Health | None = None, sticky: str | None = None, *,
+         attempts: int = 3, pinned: str | None = None, rng: Callable[[], float] = random.random) -> list[Offer]:
+    """The offers to try, best first, each of a different route; empty when no route can serve this protocol.
+
+    Order: routes that fit the request's needs (others only when none fits, since declared abilities may be out of
+    date), the conversation's last route (`sticky`), the client's own protocol before a converted one, lower
+    `priority`, then a draw by weight. Routes that cool down come last; when all do, only the one that recovers first
+    is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
+    """
+    found = [(route, offer) for route in model.routes if (offer := route.best.get(client_protocol)) is not None]
+    if pinned is not None or needs.native:
+        found = [(route, offer) for route, offer in found
+                 if (pinned is None or route.provider == pinned) and (not needs.native or offer.protocol == client_protocol)]
+    if len(found) < 2:
+        return [offer for _, offer in found]
+    fitting = [(route, offer) for route, offer in found if fits(offer, needs)]
+    found = fitting or found
+    now = health.now() if health is not None else 0.0
+    ready, cooling = [], []
+    for route, offer in found:
+        until = health.cooling_until(route.key, route.provider) if health is not None else 0.0
+        rank = (route.key != sticky, offer.protocol != client_protocol, route.priority, _draw(route.weight, rng))
+        if until > now:
+            cooling.append((until, rank, offer))
+        else:
+            ready.append((rank, offer))
+    if not ready:
+        return [min(cooling, key=lambda entry: entry[:2])[2]]
+    ready.sort(key=lambda entry: entry[0])
+    cooling.sort(key=lambda entry: entry[:2])
+    return [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)][:attempts]
+
+
+def fits(offer: Offer, needs: Needs) -> bool:
+    """Whether the offer declares what the request needs. What a file does not speak of is taken to be there."""
+    if needs is NO_NEEDS:
+        return True
+    model, can = offer.model, offer.can
+    if needs.prompt_tokens and model.context and needs.prompt_tokens > model.context:
+        return False
+    if needs.max_output and model.max_output and needs.max_output > model.max_output:
+        return False
+    wanted = model.input_modalities
+    return not (
+        (needs.tools and not _declares(can, "tools", model.parameters))
+        or (needs.schema and can.get("schema") is False)
+        or (needs.images and "image" not in wanted)
+        or (needs.audio and "audio" not in wanted)
+        or (needs.files and "file" not in wanted and can.get("files") is not True)
+    )
+
+
+def _declares(can: Mapping[str, Any], name: str, parameters: tuple[str, ...]) -> bool:
+    said = can.get(name)
+    if isinstance(said, bool):
+        return said
+    return not parameters or name in parameters
+
+
+def _draw(weight: int, rng: Callable[[], float]) -> float:
+    """Smaller comes first; over many draws a route of weight 3 comes before one of weight 1 three times in four."""
+    if weight <= 0:
+        return 1.0
+    return -(max(rng(), 1e-300) ** (1.0 / weight))
+
+
+class Sticky:
+    """Which route a conversation used last, so that a provider's prompt cache is met again; the least recent are forgotten."""
+
+    def __init__(self, capacity: int = 50_000) -> None:
+        self._capacity = capacity
+        self._routes: OrderedDict[bytes, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    def get(self, conversation: bytes) -> str | None:
+        """The route this conversation used last."""
+        route = self._routes.get(conversation)
+        if route is not None:
+            self._routes.move_to_end(conversation)
+        return route
+
+    def remember(self, conversation: bytes, route: str) -> None:
+        """Note the route that answered."""
+        self._routes[conversation] = route
+        self._routes.move_to_end(conversation)
+        if len(self._routes) > self._capacity:
+            self._routes.popitem(last=False)
+
+
+def fingerprint(account: str, model: str, body: Mapping[str, Any]) -> bytes:
+    """What stays the same through a conversation, hashed: account, model, the caller's cache key or else the system
+    text and everything up to the first user message (at most 8 KB of text)."""
+    digest = hashlib.blake2b(f"{account}\0{model}\0".encode(), digest_size=16)
+    named = body.get("prompt_cache_key")
+    if isinstance(named, str) and named:
+        digest.update(named.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+    room = 8192
+    for text in _opening(body):
+        piece = text[:room].encode("utf-8", "surrogatepass")
+        digest.update(piece + b"\0")
+        room -= len(piece)
+        if room <= 0:
+            break
+    return digest.digest()
+
+
+def _opening(body: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("system", "instructions"):
+        yield from _texts(body.get(name))
+    turns = body.get("messages")
+    if turns is None:
+        turns = body.get("input")
+    if not isinstance(turns, list):
+        yield from _texts(turns)
+        return
+    for turn in turns:
+        yield from _texts(turn)
+        if isinstance(turn, dict) and turn.get("role") == "user":
+            return
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a value, depth first; bodies are bounded in nesting before they get here."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)

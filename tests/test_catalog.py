@@ -1,0 +1,149 @@
+"""The catalog says what the specification lists, hides what a caller may not use, and resolves every name at once."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from offers import model, offer, price, route
+
+from tollgate.catalog import ANONYMOUS, EVERYTHING, Access, access_of, make_catalog, may_use, model_entry
+from tollgate.config.model import Pricing, Volume
+from tollgate.routing import make_route
+
+
+def listed(catalog, access=EVERYTHING):
+    return [entry["id"] for entry in json.loads(catalog.catalog_bytes(access)[0])["data"]]
+
+
+def test_a_full_entry_has_every_field_of_the_specification():
+    entry = model_entry(model(
+        name="Acme Large", description="Text", created=1700000000, hugging_face_id="acme/large", context=131072, input_modalities=("text", "image"),
+        tokenizer="GPT", parameters=("temperature", "tools"),
+        price=price(prompt="0.30", completion="0.450", input_cache_read="0.03", unit=1_000_000, currency="CNY")))
+    assert entry == {
+        "id": "acme/large", "canonical_slug": "acme/large", "hugging_face_id": "acme/large", "name": "Acme Large", "type": "chat",
+        "created": 1700000000, "description": "Text", "context_length": 131072,
+        "architecture": {"modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
+                         "tokenizer": "GPT", "instruct_type": None},
+        "pricing": {"prompt": "0.30", "completion": "0.450", "input_cache_read": "0.03", "input_cache_write": "", "request": "0", "image": "0",
+                    "web_search": "0", "internal_reasoning": "", "unit": 1000000, "currency": "CNY", "volumes": []},
+        "supported_parameters": ["temperature", "tools"], "model_provider": "acme",
+    }
+
+
+def test_a_bare_entry_has_the_same_fields():
+    bare = model_entry(model())
+    assert bare["name"] == bare["canonical_slug"] == "acme/large"
+    assert (bare["hugging_face_id"], bare["created"], bare["supported_parameters"]) == (None, 0, [])
+    assert bare["pricing"]["prompt"] == "0"
+    assert bare["pricing"]["unit"] == 1
+    assert "dimensions" not in bare
+    assert "max_dimension" not in bare
+
+
+def test_only_embedding_models_have_dimensions():
+    entry = model_entry(model(type="embedding", dimensions=(256, 1024)))
+    assert (entry["type"], entry["dimensions"], entry["max_dimension"]) == ("embedding", [256, 1024], 1024)
+    assert "max_dimension" not in model_entry(model(type="embedding"))
+
+
+def test_volumes_are_rows_as_written():
+    from decimal import Decimal
+
+    rows = (Volume({"prompt": Decimal("0.60")}, {"prompt": "0.60"}, min_prompt_tokens=200000, thinking=False),)
+    entry = model_entry(model(price=Pricing({}, {}, volumes=rows)))
+    assert entry["pricing"]["volumes"] == [{"min_prompt_tokens": 200000, "thinking": False, "prompt": "0.60"}]
+
+
+def test_the_first_route_gives_the_entry_and_the_price():
+    cheap, dear = price(prompt="1"), price(prompt="2")
+    catalog = make_catalog([route("dear", price=dear, priority=1), route("cheap", price=cheap, upstream="x")])
+    found = catalog.resolve("acme/large")
+    assert found.entry["model_provider"] == "cheap"
+    assert found.entry["pricing"]["prompt"] == "1"
+    assert found.tariff.pricing is cheap
+    assert [r.provider for r in found.routes] == ["cheap", "dear"]
+
+
+def test_entries_are_sorted_by_id_and_listed_once():
+    catalog = make_catalog([route("b", id="b/z"), route("a", id="b/a"), route("c", id="a/z"), route("d", id="b/z")])
+    assert listed(catalog) == ["a/z", "b/a", "b/z"]
+
+
+def test_image_models_have_a_list_of_their_own():
+    catalog = make_catalog([route("a", id="a/chat"), route("a", id="a/picture", type="image", protocols=())])
+    assert listed(catalog) == ["a/chat"]
+    assert [found.id for found in catalog.image_models(EVERYTHING)] == ["a/picture"]
+    assert catalog.resolve("a/picture") is not None
+    assert catalog.model("a/picture", EVERYTHING) is None
+
+
+def test_aliases_of_models_and_of_the_gateway_lead_to_the_canonical_model():
+    catalog = make_catalog([route(aliases=("large", "big"))], {"best": "big", "house": "best", "plain": "acme/large", "gone": "no/model", "a": "b", "b": "a"})
+    for name in ("acme/large", "large", "big", "best", "house", "plain"):
+        assert catalog.resolve(name).id == "acme/large"
+    for name in ("gone", "no/model", "a", "b", "", "ACME/large"):
+        assert catalog.resolve(name) is None
+
+
+def test_an_id_wins_over_an_alias_and_the_smaller_id_over_the_larger():
+    catalog = make_catalog([route("a", id="v/one", aliases=("v/two", "both")), route("b", id="v/two", aliases=("both",))])
+    assert catalog.resolve("v/two").id == "v/two"
+    assert catalog.resolve("both").id == "v/one"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        (None, ["a/one", "a/two", "b/one"]),
+        ((), []),
+        (("a/*",), ["a/one", "a/two"]),
+        (("*/one",), ["a/one", "b/one"]),
+        (("a/one", "b/one"), ["a/one", "b/one"]),
+        (("A/*",), []),
+        (("one",), []),
+    ],
+    ids=str,
+)
+def test_a_key_sees_what_its_globs_match(allowed, expected):
+    catalog = make_catalog([route("p", id=name, aliases=(name[2:] + name[0],)) for name in ("a/one", "a/two", "b/one")])
+    assert listed(catalog, access_of(SimpleNamespace(allowed_models=allowed))) == expected
+
+
+def test_nobody_without_a_key_sees_a_private_model():
+    catalog = make_catalog([route("p", id="a/open"), route("p", id="a/closed", public=False)])
+    assert listed(catalog, ANONYMOUS) == ["a/open"]
+    assert listed(catalog) == ["a/closed", "a/open"]
+    assert catalog.model("a/closed", ANONYMOUS) is None
+    assert catalog.find("a/closed", EVERYTHING).id == "a/closed"
+
+
+globs = st.one_of(st.none(), st.lists(st.sampled_from(["*", "a/*", "*/one", "a/one", "b/[a-o]*", "?/two", "", "x"]), max_size=3))
+
+
+@given(globs, st.booleans())
+def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
+    catalog = make_catalog([route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")])
+    access = Access(None if allowed is None else tuple(allowed), anonymous)
+    callable_ids = [name for name in catalog.models if catalog.find(name, access) is not None]
+    assert listed(catalog, access) == callable_ids == [entry["id"] for entry in catalog.models_for(access)]
+    assert all(may_use(access, catalog.models[name]) for name in callable_ids)
+
+
+def test_lists_are_rendered_once_and_tagged():
+    catalog = make_catalog([route("p", id="a/one"), route("p", id="b/two")])
+    first = catalog.catalog_bytes(Access(("a/*",)))
+    assert catalog.catalog_bytes(Access(("a/on?",))) is first
+    assert first[1].startswith(b'"')
+    assert first[1] != catalog.catalog_bytes(EVERYTHING)[1]
+    for n in range(1000):
+        catalog.catalog_bytes(Access((f"a/{n}",)))
+    assert len(catalog._by_access) <= 256
+
+
+def test_a_model_whose_offers_differ_keeps_every_offer():
+    of = model(price=price(prompt="1"))
+    only = make_route(of, (offer(of, "responses"), offer(of, "chat")))
+    assert make_catalog([only]).resolve("acme/large").routes[0].offer("chat").protocol == "chat"

@@ -1,0 +1,98 @@
+"""Cooldowns, alarms and counters of routes."""
+
+import pytest
+
+from tollgate.config.model import Retry
+from tollgate.health import Health
+
+
+class Clock:
+    at = 100.0
+
+    def __call__(self):
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def health(clock):
+    return Health(Retry(cooldown_failures=3, cooldown_seconds=30, max_retry_after_seconds=120), clock, wall=lambda: 1_700_000_000.0)
+
+
+def fail(health, times=1, route="a/x", provider="a", **more):
+    for _ in range(times):
+        health.failed(route, provider, "upstream_failed", "boom", **more)
+
+
+def test_a_route_rests_after_failures_in_a_row(health, clock):
+    fail(health, 2)
+    assert health.cooling_until("a/x", "a") == 0
+    fail(health)
+    assert health.cooling_until("a/x", "a") == clock.at + 30
+    assert health.cooling() == {"a/x": 30}
+
+
+def test_a_success_ends_the_row_and_the_rest(health):
+    fail(health, 2)
+    health.succeeded("a/x", "a")
+    fail(health, 2)
+    assert health.cooling_until("a/x", "a") == 0
+    fail(health)
+    health.succeeded("a/x", "a")
+    assert health.cooling() == {}
+
+
+def test_retry_after_is_honoured_at_once_and_bounded(health, clock):
+    fail(health, retry_after=7)
+    assert health.cooling_until("a/x", "a") == clock.at + 7
+    fail(health, retry_after=86_400)
+    assert health.cooling_until("a/x", "a") == clock.at + 120
+
+
+def test_a_failing_route_keeps_resting_when_it_fails_again(health, clock):
+    fail(health, 25)
+    clock.at += 31
+    fail(health)
+    assert health.cooling_until("a/x", "a") == clock.at + 30
+
+
+def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
+    fail(health, alarm="key")
+    assert health.cooling_until("a/other", "a") == clock.at + 30
+    assert health.cooling_until("b/x", "b") == 0
+    fail(health, alarm="balance", retry_after=60)
+    fail(health, alarm="balance")
+    assert [(name, alarm.kind, alarm.count) for name, alarm in health.alarms()] == [("a", "key", 1), ("a", "balance", 2)]
+    health.succeeded("a/x", "a")
+    assert health.alarms() == []
+    assert health.cooling_until("a/other", "a") == 0
+
+
+def test_a_request_that_was_wrong_is_no_failure_of_the_route(health):
+    for _ in range(9):
+        health.rejected("a/x", "a")
+    assert health.cooling() == {}
+    assert health.routes()[0].rejections == 9
+
+
+def test_counters_tell_errors_rates_and_latency(health):
+    health.succeeded("a/x", "a", 1.0)
+    health.succeeded("a/x", "a", 2.0)
+    fail(health)
+    known = health.routes()[0]
+    assert (known.successes, known.failures, known.errors) == (2, 1, {"upstream_failed": 1})
+    assert known.latency == pytest.approx(1.2)
+    assert known.error_rate == pytest.approx(0.05)
+    assert (known.last_error, known.last_error_at) == ("upstream_failed: boom", 1_700_000_000.0)
+
+
+def test_a_reload_forgets_what_is_gone_and_keeps_the_rest(health):
+    fail(health, 3, "a/x", "a", alarm="key")
+    fail(health, 3, "b/x", "b")
+    health.keep({"b/x"}, {"b"})
+    assert list(health.cooling()) == ["b/x"]
+    assert health.alarms() == []

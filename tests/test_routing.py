@@ -1,0 +1,227 @@
+"""Which routes are tried, in which order."""
+
+from collections import Counter
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from offers import route
+
+from tollgate.catalog import make_catalog
+from tollgate.config.model import Retry
+from tollgate.health import Health
+from tollgate.routing import Needs, Sticky, fingerprint, plan
+
+
+class Clock:
+    def __init__(self):
+        self.at = 1000.0
+
+    def __call__(self):
+        return self.at
+
+
+def of(*routes):
+    return make_catalog(routes).resolve("acme/large")
+
+
+def steady():
+    """Draws that keep file order among equals: each is smaller than the one before."""
+    return map(lambda n: 1 - n / 1000, count()).__next__
+
+
+def tried(model, protocol="chat", *args, **kwargs):
+    kwargs.setdefault("rng", steady())
+    return [f"{o.provider}:{o.protocol}" for o in plan(model, protocol, *args, **kwargs)]
+
+
+def test_lower_priority_numbers_come_first():
+    assert tried(of(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == ["b:chat", "a:chat", "c:chat"]
+
+
+def test_at_most_three_different_routes_are_tried():
+    found = tried(of(*(route(name, protocols=("chat", "responses")) for name in "abcdef")))
+    assert found == ["a:chat", "b:chat", "c:chat"]
+    assert tried(of(*(route(name) for name in "abc")), attempts=1) == ["a:chat"]
+
+
+@pytest.mark.parametrize(
+    ("client", "protocols", "chosen"),
+    [
+        ("chat", ("messages", "responses", "chat"), "chat"),
+        ("chat", ("messages", "responses"), "responses"),
+        ("chat", ("gemini", "messages"), "messages"),
+        ("chat", ("gemini",), "gemini"),
+        ("responses", ("messages", "chat"), "chat"),
+        ("messages", ("chat", "responses"), "responses"),
+        ("messages", ("chat", "messages"), "messages"),
+        ("messages", ("converse", "gemini"), "converse"),
+    ],
+)
+def test_a_route_answers_in_the_protocol_that_loses_least(client, protocols, chosen):
+    assert tried(of(route("a", protocols)), client) == [f"a:{chosen}"]
+
+
+def test_a_native_route_comes_before_a_converted_one():
+    model = of(route("a", ("chat",)), route("b", ("messages",), priority=5))
+    assert tried(model, "messages") == ["b:messages", "a:chat"]
+    assert tried(model, "chat") == ["a:chat", "b:messages"]
+
+
+def test_some_requests_only_a_native_route_can_carry():
+    model = of(route("a", ("chat",)), route("b", ("messages",)))
+    assert tried(model, "messages", Needs(native=True)) == ["b:messages"]
+    assert tried(model, "responses", Needs(native=True)) == []
+
+
+@pytest.mark.parametrize(("type", "client"), [("embedding", "chat"), ("chat", "embeddings"), ("image", "chat")])
+def test_a_model_serves_only_the_endpoints_of_its_type(type, client):
+    assert tried(of(route("a", type=type)), client) == []
+
+
+def test_an_embedding_model_serves_embeddings():
+    assert tried(of(route("a", ("embeddings",), type="embedding"), route("b", ("cohere-embeddings",), type="embedding")), "embeddings") == [
+        "a:embeddings", "b:cohere-embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "facts"),
+    [
+        pytest.param(Needs(images=True), {"input_modalities": ("text", "image")}, id="pictures"),
+        pytest.param(Needs(audio=True), {"input_modalities": ("text", "audio")}, id="audio"),
+        pytest.param(Needs(files=True), {"can": {"files": True}}, id="files"),
+        pytest.param(Needs(prompt_tokens=500), {"context": 1000}, id="a long prompt"),
+        pytest.param(Needs(max_output=500), {"max_output": 1000}, id="a long answer"),
+        pytest.param(Needs(tools=True), {"parameters": ("tools",)}, id="tools by parameter"),
+        pytest.param(Needs(tools=True), {"can": {"tools": True}}, id="tools by ability"),
+        pytest.param(Needs(schema=True), {"can": {}}, id="schemas unless denied"),
+    ],
+)
+def test_only_routes_that_fit_are_tried(needs, facts):
+    narrow = {"context": 100, "max_output": 100, "parameters": ("temperature",), "can": {"schema": False}}
+    model = of(route("a", **narrow), route("b", priority=9, **facts))
+    assert tried(model, "chat", needs) == ["b:chat"]
+    assert tried(model, "chat") == ["a:chat", "b:chat"]
+
+
+def test_when_no_route_declares_it_the_upstream_may_say_so_itself():
+    assert tried(of(route("a"), route("b")), "chat", Needs(images=True)) == ["a:chat", "b:chat"]
+
+
+def test_equals_share_by_weight():
+    import random
+
+    model = of(route("a", weight=3), route("b", weight=1), route("c", weight=0))
+    draw = random.Random(7).random
+    first = Counter(plan(model, "chat", rng=draw)[0].provider for _ in range(4000))
+    assert first["c"] == 0
+    assert 0.70 < first["a"] / 4000 < 0.80
+
+
+def test_a_conversation_stays_with_its_route():
+    model = of(route("a"), route("b"), route("c", ("messages",), priority=3))
+    assert tried(model, sticky="c/large-1")[0] == "c:messages"
+    assert tried(model, sticky="gone/x")[0] == "a:chat"
+
+
+def test_a_conversation_leaves_a_route_that_cools():
+    clock = Clock()
+    health = Health(Retry(cooldown_failures=1), clock)
+    model = of(route("a"), route("b"))
+    health.failed("b/large-1", "b", "upstream_failed")
+    assert tried(model, health=health, sticky="b/large-1") == ["a:chat", "b:chat"]
+
+
+def test_an_id_minted_by_a_provider_goes_back_to_it():
+    model = of(route("a"), route("b"))
+    assert tried(model, pinned="b") == ["b:chat"]
+    assert tried(model, pinned="gone") == []
+
+
+def test_cooling_routes_come_last():
+    clock = Clock()
+    health = Health(Retry(cooldown_failures=3, cooldown_seconds=30), clock)
+    model = of(route("a"), route("b"), route("c"))
+    for _ in range(3):
+        health.failed("a/large-1", "a", "upstream_failed", "boom")
+    assert tried(model, health=health) == ["b:chat", "c:chat", "a:chat"]
+    clock.at += 31
+    assert tried(model, health=health) == ["a:chat", "b:chat", "c:chat"]
+
+
+def test_when_all_cool_the_first_to_recover_is_tried():
+    health = Health(Retry(), Clock())
+    model = of(route("a"), route("b"), route("c"))
+    for name, seconds in (("a", 50), ("b", 20), ("c", 90)):
+        health.failed(f"{name}/large-1", name, "rate_limited", retry_after=seconds)
+    assert tried(model, health=health) == ["b:chat"]
+
+
+def test_a_single_route_is_tried_even_when_it_cools():
+    health = Health(Retry(), Clock())
+    health.failed("a/large-1", "a", "rate_limited", retry_after=50)
+    assert tried(of(route("a")), health=health) == ["a:chat"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=8, unique_by=lambda r: r[0]), st.integers(1, 3))
+def test_any_plan_is_short_and_never_repeats_a_route(rows, attempts):
+    health = Health(Retry(cooldown_failures=1), Clock())
+    routes = [route(name, priority=p, weight=w) for name, p, w, _ in rows]
+    for name, _, _, cooling in rows:
+        if cooling:
+            health.failed(f"{name}/large-1", name, "x")
+    if not routes:
+        return
+    found = plan(of(*routes), "chat", health=health, attempts=attempts)
+    assert 1 <= len(found) <= attempts
+    assert len({offer.route for offer in found}) == len(found)
+
+
+class TestSticky:
+    def test_it_remembers_the_last_route_of_a_conversation(self):
+        sticky = Sticky()
+        assert sticky.get(b"x") is None
+        sticky.remember(b"x", "a")
+        sticky.remember(b"x", "b")
+        assert sticky.get(b"x") == "b"
+
+    def test_it_forgets_the_conversation_unused_longest(self):
+        sticky = Sticky(capacity=2)
+        sticky.remember(b"1", "a")
+        sticky.remember(b"2", "a")
+        sticky.get(b"1")
+        sticky.remember(b"3", "a")
+        assert (sticky.get(b"1"), sticky.get(b"2"), len(sticky)) == ("a", None, 2)
+
+
+CONVERSATIONS = {
+    "chat": ({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}]},
+             {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"},
+                           {"role": "user", "content": "more"}]}),
+    "messages": ({"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "Hi"}]},
+                 {"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": []}]}),
+    "responses": ({"instructions": "S", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
+                  {"instructions": "S", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, {"type": "function_call"}]}),
+    "a cache key": ({"prompt_cache_key": "k", "input": "one"}, {"prompt_cache_key": "k", "input": "two"}),
+}
+
+
+@pytest.mark.parametrize("case", CONVERSATIONS)
+def test_turns_of_one_conversation_have_one_fingerprint(case):
+    first, later = CONVERSATIONS[case]
+    assert fingerprint("acc", "m", first) == fingerprint("acc", "m", later)
+    assert fingerprint("acc", "m", first) != fingerprint("other", "m", first)
+    assert fingerprint("acc", "m", first) != fingerprint("acc", "n", first)
+
+
+def test_other_openings_have_other_fingerprints():
+    bodies = [first for first, _ in CONVERSATIONS.values()] + [{"input": "Hi"}, {"input": "Ho"}, {"messages": [{"role": "user", "content": "\ud800"}]}]
+    assert len({fingerprint("acc", "m", body) for body in bodies}) >= len(bodies) - 1
+
+
+@given(st.dictionaries(st.sampled_from(["messages", "input", "system", "instructions", "prompt_cache_key"]),
+                       st.recursive(st.none() | st.booleans() | st.integers() | st.just("x" * 9000), lambda inner: st.lists(inner, max_size=3)
+                                    | st.dictionaries(st.sampled_from(["role", "content"]), inner, max_size=2), max_leaves=6)))
+def test_any_body_has_a_fingerprint(body):
+    assert len(fingerprint("acc", "m", body)) == 16
