@@ -1,0 +1,107 @@
+"""`tollgate sandbox`: the sandbox provider as a server of its own, to aim a gateway or a client library at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+
+Stopped = Callable[[], Awaitable[None]]
+
+
+@click.command(help="Run the sandbox provider as a server of its own.")
+@click.option("--bind", default="127.0.0.1:9797", show_default=True, help="Address to listen on, as host:port; port 0 picks a free one.")
+@click.option("--key", default=None, help="The only API key to accept; default: any, or none.")
+@click.option("--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
+              help="HTTP server to use; auto takes uvicorn when it is installed.")
+def command(bind: str, key: str | None, engine: str) -> None:
+    from tollgate.sandbox import Sandbox, asgi
+
+    if engine == "auto":
+        try:
+            import httptools  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError:
+            engine = "hypercorn"
+        else:
+            engine = "uvicorn"
+    try:
+        listening = _listen(bind)
+    except (OSError, ValueError) as error:
+        click.echo(f"the sandbox could not listen on {bind}: {error}", err=True)
+        sys.exit(1)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"The sandbox provider is listening on http://{shown}:{port}/v1")
+    sys.stdout.flush()
+    serve = _uvicorn if engine == "uvicorn" else _hypercorn
+    _run(_until_stopped(serve, asgi(Sandbox(key=key)), listening))
+
+
+def _listen(bind: str) -> socket.socket:
+    host, _, port = bind.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind((host, int(port)))
+    found.listen(1024)
+    return found
+
+
+def _run(main: Any) -> None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _until_stopped(serve: Callable[[Any, socket.socket, Stopped], Awaitable[None]], app: Any,
+                         listening: socket.socket) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    await serve(app, listening, stopped)
+
+
+async def _hypercorn(app: Any, listening: socket.socket, stopped: Stopped) -> None:
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+
+    config = Config()
+    config.bind = [f"fd://{listening.fileno()}"]
+    config.accesslog = None
+    config.errorlog = None  # a connection dropped on request is no error to log
+    config.graceful_timeout = 0.5
+    config.keep_alive_timeout = 75
+    await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+
+
+async def _uvicorn(app: Any, listening: socket.socket, stopped: Stopped) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_keep_alive=75,
+                            timeout_graceful_shutdown=1, server_header=False)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+
+    async def watch() -> None:
+        await stopped()
+        server.should_exit = True
+
+    watcher = asyncio.get_running_loop().create_task(watch())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        watcher.cancel()
