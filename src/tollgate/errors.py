@@ -148,7 +148,8 @@ class RateLimited(RequestError):
 
 
 class UpstreamError(TollgateError):
-    """A provider failed. `provider` is its name in the configuration; `retry_after` in seconds when it said one."""
+    """A provider failed. `provider` is its name in the configuration; `retry_after` in seconds when it said one;
+    `alarm` is "balance" or "key" when it is our account there that is at fault."""
 
     status = 500
     code = "upstream_error"
@@ -157,6 +158,7 @@ class UpstreamError(TollgateError):
         super().__init__(message)
         self.provider = provider
         self.retry_after = retry_after
+        self.alarm: str | None = None
 
 
 class UpstreamRejected(UpstreamError):

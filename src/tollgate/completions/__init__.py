@@ -7,8 +7,8 @@ until one begins to answer -> convert, record, let the end leave. Everything tha
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -23,7 +23,7 @@ from tollgate.completions.stateful import provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.errors import ModelNotFound, TollgateError, UpstreamError, UpstreamFailed
-from tollgate.routing import Offer, plan
+from tollgate.routing import Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.usage import upper_bound
 from tollgate.wire import CLIENT_FORMATS
@@ -47,12 +47,13 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates)
     needs = needs_of(inbound.dialect, body, inbound.body)
-    conversation = services.sticky.fingerprint(inbound.key.account_id, model.id, body)
     references = referenced_ids(inbound.dialect, body, inbound.body)
+    if references:
+        needs = replace(needs, native=True)
     keeper = await provider_for(services, inbound, references) if references else None
-    offers = plan(model, inbound.dialect, needs, services.health, services.sticky.route(conversation), gateway.retry.attempts, random.random)
-    if keeper is not None:
-        offers = [offer for offer in offers if offer.provider == keeper and offer.protocol == inbound.dialect]
+    conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
+    last = services.sticky.get(conversation) if conversation else None
+    offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
     if not offers:
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     services.ledger.admit(inbound.key, needs.prompt_tokens)
@@ -73,13 +74,14 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
         exchange.release()
         raise
     assert exchange.offer is not None
-    services.sticky.remember(conversation, exchange.offer)
+    if conversation:
+        services.sticky.remember(conversation, exchange.offer.route)
     return reply
 
 
 async def _attempts(exchange: Exchange, offers: list[Offer]) -> Reply:
     """Try the routes in order; the first that begins to answer wins."""
-    health, metrics = exchange.services.health, exchange.services.metrics
+    metrics = exchange.services.metrics
     errors: list[UpstreamError] = []
     for offer in offers:
         exchange.attempts += 1
@@ -92,14 +94,15 @@ async def _attempts(exchange: Exchange, offers: list[Offer]) -> Reply:
                 raise
             if not exchange.stream:
                 await answer.close()
-                health.succeeded(offer, exchange.first_byte_ms)
+                exchange.route_answered()
             metrics.attempts[offer.provider, "ok"] += 1
             return reply
         except AttemptFailed as failure:
             metrics.attempts[offer.provider, failure.error.code] += 1
             if failure.final:
+                exchange.services.health.rejected(offer.route, offer.provider)
                 raise failure.error from None
-            health.failed(offer, failure.verdict, error=failure.error)
+            exchange.route_failed(failure.error)
             errors.append(failure.error)
     raise _worst(errors) from None
 
@@ -137,6 +140,6 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     body = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
     check_fields("count_tokens", body)
     model = _model_of(services, inbound, body)
-    encoding = next((offer.model.encoding for offer in model.offers), None)
+    encoding = model.facts.encoding
     counted = await tokens.count_request("messages", body, encoding)
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": counted}))

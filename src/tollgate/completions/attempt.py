@@ -26,17 +26,16 @@ _MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
 class AttemptFailed(Exception):
-    """This route did not answer. `error` is what the caller would be told; `verdict` is None when it was the network."""
+    """This route did not answer. `error` is what the caller would be told if it were the last."""
 
-    def __init__(self, error: UpstreamError, verdict: Verdict | None = None) -> None:
+    def __init__(self, error: UpstreamError) -> None:
         super().__init__(error.message)
         self.error = error
-        self.verdict = verdict
 
     @property
     def final(self) -> bool:
         """True when no other route can do better: the request itself is at fault."""
-        return self.verdict is not None and self.verdict.kind == "stop"
+        return isinstance(self.error, UpstreamRejected)
 
 
 @dataclass(slots=True)
@@ -51,8 +50,10 @@ def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
     """The error for a verdict: the caller's fault as a rejection, everything else as a failure of the provider."""
     if verdict.kind == "stop":
         return UpstreamRejected(verdict.message, status=verdict.status, kind=verdict.type, param=verdict.param, provider=offer.provider)
-    return UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
-                          retry_after=verdict.retry_after)
+    error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
+                           retry_after=verdict.retry_after)
+    error.alarm = verdict.alarm
+    return error
 
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
@@ -112,7 +113,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
         raise AttemptFailed(UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
-        raise AttemptFailed(failure_of(verdict, offer), verdict)
+        raise AttemptFailed(failure_of(verdict, offer))
     if not isinstance(body, dict):
         raise AttemptFailed(UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider))
     return raw, body
@@ -136,7 +137,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
         body = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return AttemptFailed(failure_of(verdict, offer), verdict)
+    return AttemptFailed(failure_of(verdict, offer))
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
@@ -149,7 +150,7 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
     if isinstance(body, (dict, list)):
         verdict = offer.errors.judge(answer.status, answer.headers, body)
         if verdict is not None:
-            return AttemptFailed(failure_of(verdict, offer), verdict)
+            return AttemptFailed(failure_of(verdict, offer))
     return AttemptFailed(UpstreamFailed("a stream was asked for and none came", upstream_status=answer.status, provider=offer.provider))
 
 

@@ -140,8 +140,8 @@ class ConvertedStream:
                 self.error = judge_chunk(self._offer, event)
                 if self.error is not None:
                     break
-            if self._offer.usage_rule is not None:
-                self._rule_usage = self._offer.usage_rule(event) or self._rule_usage
+            if self._offer.usage_read is not None:
+                self._rule_usage = self._offer.read_usage(event) or self._rule_usage
             out.extend(self._converter.feed(event, name))
             if self._converter.error is not None:
                 self.error = UpstreamFailed(str(self._converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import TollgateError
+from tollgate.errors import TollgateError, UpstreamError
 from tollgate.ledger import Hold, UsageRow
 from tollgate.services import Headers, Inbound, Services
 from tollgate.usage import Charge, Usage, from_hub, price_usage
@@ -122,6 +122,18 @@ class Exchange:
         self._count(usage, charge, outcome)
         await self.services.ledger.record(row, self.hold)
         return charge
+
+    def route_answered(self) -> None:
+        """Tell the health of the route in use that it answered."""
+        assert self.offer is not None
+        latency = self.first_byte_ms / 1000 if self.first_byte_ms is not None else None
+        self.services.health.succeeded(self.offer.route, self.offer.provider, latency)
+
+    def route_failed(self, error: UpstreamError) -> None:
+        """Tell the health of the route in use that it failed; an alarm of its error rules goes along."""
+        assert self.offer is not None
+        self.services.health.failed(self.offer.route, self.offer.provider, error.code, error.message, retry_after=error.retry_after,
+                                    alarm=error.alarm)
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

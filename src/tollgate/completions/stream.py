@@ -62,7 +62,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
                 break
             first = stage.feed(block)
         if stage.error is not None and not first:
-            raise AttemptFailed(stage.error, stage.error.verdict if isinstance(stage.error, _Judged) else None)
+            raise AttemptFailed(stage.error)
     except (UpstreamUnreachable, UpstreamTimeout) as error:
         await answer.close()
         raise AttemptFailed(error) from None
@@ -73,7 +73,6 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
 
 
 async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncIterator[bytes], stage: Stage, first: bytes) -> AsyncIterator[bytes]:
-    health = exchange.services.health
     try:
         if first:
             yield first
@@ -96,12 +95,12 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         estimated = not usage
         exchange.hub_usage = usage or await stage.estimate()
         if stage.error is not None:
-            health.failed(offer, None, error=stage.error)
+            exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
             yield stage.failure(stage.error)
             return
-        health.succeeded(offer, exchange.first_byte_ms)
+        exchange.route_answered()
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         await exchange.settle("ok", estimated=estimated)
@@ -134,12 +133,6 @@ async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
     usage = stage.usage()
     exchange.hub_usage = usage or await stage.estimate()
     await exchange.settle("client_gone", status=499, estimated=not usage)
-
-
-class _Judged(UpstreamError):
-    """An upstream error with the verdict that led to it."""
-
-    verdict: Any = None
 
 
 class _Native:
@@ -179,8 +172,8 @@ class _Native:
     def usage(self) -> dict[str, Any] | None:
         if self._inner.usage is not None:
             self._tap.feed({"choices": [], "usage": self._inner.usage})
-        if self._offer.usage_rule is not None and self._inner.usage is not None:
-            return self._offer.usage_rule({"usage": self._inner.usage})
+        if self._offer.usage_read is not None and self._inner.usage is not None:
+            return self._offer.read_usage({"usage": self._inner.usage})
         return self._tap.usage or None
 
     def minted(self) -> list[str]:

@@ -27,8 +27,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         hub = response_to_hub(offer.mapping, edited, exchange.context)
         if not hub.get("parts") and not hub.get("stop"):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
-    if offer.usage_rule is not None:
-        hub["usage"] = offer.usage_rule(body)
+    if offer.usage_read is not None:
+        hub["usage"] = offer.read_usage(body)
     estimated = not hub.get("usage")
     if estimated:
         hub["usage"] = await estimate_usage(exchange, texts_of_parts(hub.get("parts", [])))

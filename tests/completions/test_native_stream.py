@@ -1,0 +1,106 @@
+"""Native streams: bytes pass, usage joins the finishing chunk, every end is told."""
+
+import orjson
+import pytest
+
+from tollgate.completions.native_stream import ChatStream, PlainStream
+from tollgate.errors import UpstreamFailed
+from tollgate.sse import Decoder
+
+
+def judge(chunk):
+    return UpstreamFailed("boom") if chunk.get("error") else None
+
+
+def sse(*events) -> bytes:
+    return b"".join(b"data: " + (e if isinstance(e, bytes) else orjson.dumps(e)) + b"\n\n" for e in events)
+
+
+def chunk(delta=None, finish=None, index=0, **more):
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [{"index": index, "delta": delta or {}, "finish_reason": finish}], **more}
+
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+USAGE_CHUNK = {**chunk(), "choices": [], "usage": USAGE}
+
+
+def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
+    stream = ChatStream(judge)
+    out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
+    return stream, out + stream.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100_000], ids="cut every {} bytes".format)
+def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size):
+    raw = b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None), chunk(finish="stop", usage=None), USAGE_CHUNK, b"[DONE]")
+    stream, before = through(raw, size)
+    assert stream.error is None
+    assert before == b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None))
+    events = Decoder().feed(stream.tail(stream.usage))
+    assert orjson.loads(events[0].data) == chunk(finish="stop", usage=USAGE)
+    assert events[1].data == b"[DONE]" and len(events) == 2
+
+
+def test_a_finishing_chunk_with_usage_passes_as_it_came():
+    last = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],  "usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
+    stream, _ = through(last + sse(b"[DONE]"), 9999)
+    assert stream.tail(stream.usage) == last + b"data: [DONE]\n\n"
+
+
+def test_usage_after_the_finish_in_an_empty_choice_is_merged():
+    stream, out = through(sse(chunk({"content": "x"}), chunk(finish="stop"), chunk({"role": "assistant", "content": ""}, usage=USAGE), b"[DONE]"), 9999)
+    assert out == sse(chunk({"content": "x"}))
+    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data)["usage"] == USAGE
+
+
+def test_the_last_usage_wins_and_a_later_chunk_still_passes():
+    late = {**chunk(), "choices": [], "moderation": {}, "usage": None}
+    stream, out = through(sse(chunk(finish="stop"), {**USAGE_CHUNK, "usage": {"prompt_tokens": 1}}, USAGE_CHUNK, late, b"[DONE]"), 9999)
+    assert out == sse(late)
+    assert stream.usage == USAGE
+
+
+def test_done_is_said_though_the_upstream_never_says_it():
+    stream, _ = through(sse(chunk({"content": "x"}), chunk(finish="length")), 9999)
+    assert stream.error is None
+    assert stream.tail(None).endswith(b"data: [DONE]\n\n")
+
+
+def test_every_choice_keeps_its_finish():
+    first, second = chunk(finish="stop"), chunk(finish="length", index=1)
+    stream, out = through(sse(first, chunk({"content": "b"}, index=1), second, USAGE_CHUNK, b"[DONE]"), 9999)
+    assert sse(first) in out
+    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {**second, "usage": USAGE}
+
+
+def test_an_end_without_a_finish_is_an_error():
+    stream, out = through(sse(chunk({"content": "x"})) + b'data: {"choi', 9999)
+    assert stream.error is not None and "ended before" in stream.error.message
+    assert sse(chunk({"content": "x"})) in out
+
+
+def test_an_error_event_stops_the_stream():
+    stream, out = through(sse(chunk({"content": "x"}), {"error": {"message": "boom"}}, chunk({"content": "y"})), 9999)
+    assert stream.error is not None and stream.error.message == "boom"
+    assert out == sse(chunk({"content": "x"}))
+
+
+def test_broken_bytes_do_not_reach_the_client():
+    raw = b'data: {"choices":[{"index":0,"delta":{"content":"a\xff"},"finish_reason":null}]}\n\n' + sse(chunk(finish="stop"))
+    _, out = through(raw, 9999)
+    assert out.decode() and "\ufffd" in out.decode()
+
+
+def watch(name, event):
+    return event.get("type") == "message_stop"
+
+
+def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
+    start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    stop = b'event: message_stop\ndata: {"type":"message_stop"   }\n\n'
+    stream = PlainStream(judge, watch)
+    assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + stop) == start + ping
+    assert stream.ended and stream.close() == b"" and stream.error is None
+    assert stream.tail(None) == stop
