@@ -6,7 +6,7 @@ operator sees them all at once; a configuration that loads is one that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,12 +14,12 @@ from types import MappingProxyType
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, MAPPING_GLOBS, PROVIDER_GLOBS, Found, defaults_root, matches, shown, unique
-from tollgate.config.load import Document, List, Map, Mark, Problem, read_file
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
 from tollgate.config.sanity import check_prices
-from tollgate.config.secrets import Secrets, misplaced, read_secrets, references
+from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
 from tollgate.config.shape import check_shape
 from tollgate.errors import ConfigErrors
@@ -115,7 +115,7 @@ class _Loading:
         return root
 
     def _secrets(self, root: Map, trees: list[Map], folder: Path) -> Secrets:
-        names = {reference.name for tree in trees for reference in references(tree)}
+        names = {reference.name for tree in trees for reference in _references_in(tree)}
         store = store_reference(root)
         if store:
             names.add(store[0])
@@ -166,9 +166,10 @@ class _Loading:
             self.problems += problems
             if any(problem.level == "error" for problem in problems):
                 self.sound = False
-            unset = [ref.name for key in SECRET_PLACES for ref in _all_references(tree, key) if not ref.optional and secrets.get(ref.name) is None]
-            off = f"secret {unset[0]} is not set" if unset else ""
-            providers.append(replace(provider, off=off))
+            unset = dict.fromkeys(ref.name for ref in _references_in(tree) if not ref.optional and secrets.get(ref.name) is None)
+            if unset:
+                provider = replace(provider, off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
+            providers.append(provider)
         return providers
 
     def _mappings(self, paths: list[Path]) -> dict[str, Document]:
@@ -185,19 +186,14 @@ class _Loading:
         return mappings
 
 
-def _all_references(tree: Map, key: str):  # type: ignore[no-untyped-def]
-    """References below every map called `key`, wherever it stands (endpoints and image steps have headers too)."""
-    stack: list[object] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Map):
-            for name, child in node.entries.items():
-                if name == key:
-                    yield from references(child)
-                else:
-                    stack.append(child)
-        elif isinstance(node, List):
-            stack.extend(node.items)
+def _references_in(node: Node) -> Iterator[Reference]:
+    """References below every key that may hold one, wherever it stands (endpoints and image steps have headers too)."""
+    if isinstance(node, Map):
+        for key, child in node.entries.items():
+            yield from references(child) if key in SECRET_PLACES else _references_in(child)
+    elif isinstance(node, List):
+        for item in node.items:
+            yield from _references_in(item)
 
 
 def _gateway_file(path: Path | None) -> tuple[Path | None, Path]:
