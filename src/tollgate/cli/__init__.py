@@ -1,0 +1,68 @@
+"""The `tollgate` command. Each subcommand is a module beside this one with a click command named `command`.
+
+Modules are imported only when their command runs: `tollgate --help` starts in the time of click alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("tollgate.cli.serve", "Run the gateway."),
+    "check": ("tollgate.cli.check", "Check the configuration and say everything that is wrong with it."),
+    "init": ("tollgate.cli.init", "Write a starter configuration into a folder."),
+    "models": ("tollgate.cli.models", "List the models on offer, their routes and prices."),
+    "convert": ("tollgate.cli.convert", "Convert a request, answer or stream from one protocol to another."),
+    "accounts": ("tollgate.cli.accounts", "Create and list accounts."),
+    "keys": ("tollgate.cli.keys", "Create, list and revoke keys."),
+    "credits": ("tollgate.cli.credits", "Grant credits and show balances."),
+    "usage": ("tollgate.cli.usage", "Report on usage, with canned or free SQL."),
+    "catalog": ("tollgate.cli.catalog", "Import model lists and prices."),
+    "sandbox": ("tollgate.cli.sandbox", "Run the sandbox provider as a server of its own."),
+}
+"""Name -> module and its one line of help. The order is that of `--help`."""
+
+
+class _Lazy(click.Group):
+    """A group that imports a subcommand when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(COMMANDS[name][0]).command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from tollgate.config.load import nearest
+
+            hint = nearest(args[0], COMMANDS)
+            raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table's own words: asking each command for its help would import it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"tollgate {version('tollgate')}")
+        except PackageNotFoundError:
+            click.echo("tollgate, from a checkout")
+        ctx.exit()
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say the version.")
+def main() -> None:
+    """Tollgate: one address, one key and one balance in front of every model provider."""
