@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from tollgate.config.fields import Fields, default_of
+from tollgate.config.image_schema import PRICE_KEYS
 from tollgate.config.load import Map, Mark, Node, plain
 from tollgate.config.model import Model, Pricing, Provider
 from tollgate.config.prices import read_decimal, read_pricing
@@ -17,7 +18,7 @@ from tollgate.config.schema import PRICES
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""
 
-IMAGE_KEYS = ("price", "bill", "submit", "poll")
+IMAGE_KEYS = ("price", "bill", "submit", "poll", "fetch")
 """What an image model says for the image compiler."""
 
 
@@ -86,7 +87,7 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
     node = at.map("price")
     if node is None:
         return None
-    for key in ("price", "cases"):
+    for key in PRICE_KEYS:
         if key in node.entries:
             reading.say(node.entries[key], f"found `{key}` in a price of tokens, wanted prompt, completion, ...", f"{path}.price.{key}",
                         hint="it is for image models: type: image")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from tollgate.config import image_schema
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
@@ -88,7 +89,7 @@ def provider_schema() -> Schema:
             "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),
             "models": table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
                             propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"}),
-            "images": {"type": "object", "description": "Image jobs: submit, poll, cancel (the image compiler checks them).", "minProperties": 1},
+            "images": image_schema.images(),
             "discover": record("The provider's own list of models, read while running.", {
                 "url": template("The address of the list."),
                 "headers": _headers("Headers of that call, when they differ."),
@@ -184,9 +185,7 @@ def _model() -> Schema:
         "tags": words("Labels, as text-to-image."),
         "retires": text("Date of withdrawal.", pattern=r"^\d{4}-\d{2}-\d{2}$", wanted="a date like 2027-01-31"),
         "input_schema": {"type": "object", "description": "Image models: JSON Schema of `input`."},
-        "bill": template("Image models: how many units a finished job costs."),
-        "submit": {"type": "object", "description": "Image models: what differs from the provider's `images.submit`."},
-        "poll": {"type": "object", "description": "Image models: what differs from the provider's `images.poll`."},
+        **image_schema.model_keys(),
     }, type=["object", "null"])
 
 
@@ -201,9 +200,7 @@ def _price() -> Schema:
         ("min_completion_tokens", "Answers of more than"), ("max_completion_tokens", "Answers of at most"))}
     return record("Prices as exact decimals in quotes.", {
         **_price_fields(),
-        "price": decimal("Image models: one unit, usually a picture."),
-        "cases": {"type": "array", "description": "Image models: other prices under a condition, the first that holds.", "items": record(
-            "One case.", {"when": {"type": "string", "description": "An expression over the input."}, "price": decimal("One unit.")}, required=["when", "price"])},
+        **image_schema.price_keys(),
         "unit": integer("How many tokens (or pictures) a price is for.", minimum=1, maximum=1_000_000_000, default=1),
         "currency": text("ISO code.", pattern="^[A-Z]{3}$", wanted="a currency code of three capital letters", default="USD"),
         "volumes": {"type": "array", "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, in order.",

@@ -1,0 +1,121 @@
+"""An embeddings request, read and checked: what a client may ask for, and the hub form that foreign providers get.
+
+Owns the four shapes of `input` and the fields with a fixed meaning; every other field passes to providers that speak
+the client's own format. Messages here are the detail after `failed to bind request: ` (SPEC, errors of embeddings).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.errors import BadRequest
+
+Item = str | list[int]
+"""One thing to embed: text, or the token ids of a text."""
+
+_FORMATS = ("float", "base64")
+_PURPOSES = {
+    "query": "query", "search_query": "query", "RETRIEVAL_QUERY": "query",
+    "document": "document", "passage": "document", "search_document": "document", "RETRIEVAL_DOCUMENT": "document", "db": "document",
+    "classification": "classification", "CLASSIFICATION": "classification",
+    "clustering": "clustering", "CLUSTERING": "clustering",
+    "similarity": "similarity", "SEMANTIC_SIMILARITY": "similarity",
+}
+"""What a vector is for, in the spellings clients use as an extra field; providers' own words are made by mappings."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A checked request. `items` are the inputs one by one; `body` is the client's own document."""
+
+    model: str
+    items: list[Item]
+    body: dict[str, Any]
+    base64: bool
+    """The client asked for base64; it gets floats all the same (SPEC), but the upstream is asked as the client asked."""
+    dimensions: int | None
+    user: str | None
+    purpose: str | None
+
+    @property
+    def tokens_given(self) -> bool:
+        """Whether any input is token ids instead of text."""
+        return any(not isinstance(item, str) for item in self.items)
+
+    def hub(self, items: list[Item]) -> dict[str, Any]:
+        """The hub form of a part of the request: {model, inputs, dimensions, user, kind}; nothing in it is null."""
+        fields = {"model": self.model, "inputs": items, "dimensions": self.dimensions, "user": self.user, "kind": self.purpose}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def native(self, items: list[Item]) -> dict[str, Any]:
+        """The client's body with these inputs, the rest as it came."""
+        if items is self.items:
+            return self.body
+        return {**self.body, "input": items}
+
+
+def read_request(body: dict[str, Any], *, most_inputs: int | None = None) -> EmbeddingRequest:
+    """Check a parsed body. Raises `BadRequest` naming the field; `most_inputs` is the model's own limit, when known."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("model is required and must be text", "model")
+    if body.get("input") is None:
+        raise BadRequest("input is required", "input")
+    wanted = body.get("encoding_format")
+    if wanted is not None and wanted not in _FORMATS:
+        raise BadRequest(f"encoding_format is {_shown(wanted)}, wanted float or base64", "encoding_format")
+    dimensions = body.get("dimensions")
+    if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool) or dimensions < 1):
+        raise BadRequest(f"dimensions is {_shown(dimensions)}, wanted a positive integer", "dimensions")
+    user = body.get("user")
+    if user is not None and not isinstance(user, str):
+        raise BadRequest(f"user is {_shown(user)}, wanted text", "user")
+    items = _items(body["input"])
+    check_count(items, most_inputs)
+    purpose = body.get("input_type") or body.get("task_type")
+    return EmbeddingRequest(model, items, body, wanted == "base64", dimensions, user, _PURPOSES.get(purpose) if isinstance(purpose, str) else None)
+
+
+def check_count(items: list[Item], most: int | None) -> None:
+    """Refuse more inputs than the model takes in one request."""
+    if most is not None and len(items) > most:
+        raise BadRequest(f"input has {len(items)} entries, the most for this model is {most}", "input")
+
+
+def _items(given: object) -> list[Item]:
+    """The inputs one by one: "a" -> ["a"]; ["a", "b"]; [1, 2] -> [[1, 2]]; [[1], [2, 3]]."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list):
+        raise BadRequest(f"input is {_shown(given)}, wanted text, a list of texts, token ids or lists of token ids", "input")
+    if not given:
+        raise BadRequest("input is an empty list", "input")
+    first = given[0]
+    if isinstance(first, str):
+        for place, item in enumerate(given):
+            if not isinstance(item, str):
+                raise BadRequest(f"input[{place}] is {_shown(item)}, wanted text like the entries before it", "input")
+        return given
+    if isinstance(first, list):
+        for place, ids in enumerate(given):
+            if not isinstance(ids, list):
+                raise BadRequest(f"input[{place}] is {_shown(ids)}, wanted a list of token ids like the entries before it", "input")
+            _check_ids(ids, f"input[{place}]")
+        return given
+    _check_ids(given, "input")
+    return [given]
+
+
+def _check_ids(ids: list[object], where: str) -> None:
+    if not ids:
+        raise BadRequest(f"{where} is an empty list", "input")
+    for place, token in enumerate(ids):
+        if type(token) is not int or token < 0:
+            raise BadRequest(f"{where}[{place}] is {_shown(token)}, wanted text or a token id", "input")
+
+
+def _shown(value: object) -> str:
+    """A value in a message, short: a caller may have sent a megabyte."""
+    said = repr(value) if not isinstance(value, bool) else str(value).lower()
+    return said if len(said) <= 60 else said[:57] + "..."

@@ -1,0 +1,27 @@
+"""Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
+
+from tollgate.images.runner import Jobs, Order, is_job_id
+from tollgate.images.service import (
+    create_generation,
+    describe,
+    get_generation,
+    jobs_of,
+    list_generations,
+    list_image_models,
+    run_refresher,
+    show,
+)
+
+__all__ = [
+    "Jobs",
+    "Order",
+    "create_generation",
+    "describe",
+    "get_generation",
+    "is_job_id",
+    "jobs_of",
+    "list_generations",
+    "list_image_models",
+    "run_refresher",
+    "show",
+]

@@ -1,0 +1,119 @@
+"""One step of a job over HTTP: build the call from its templates, send it, judge the answer, read its outcome.
+
+Owns nothing but the exchange; what an outcome means for a job is `runner.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
+from tollgate.images.multipart import encode_form
+from tollgate.mapping.images.hosts import is_admitted
+from tollgate.mapping.images.outcome import Outcome, read_outcome
+from tollgate.upstream import Call
+
+if TYPE_CHECKING:
+    from tollgate.mapping.images.offer import ImageOffer, Step
+    from tollgate.services import Services
+
+log = logging.getLogger("tollgate.images")
+
+_MOST_BYTES = 96 * 1024 * 1024
+"""Ten inline pictures of 4K size; a larger answer is refused rather than held in memory."""
+_GONE = (404, 410)
+
+
+class JobGone(Exception):
+    """The provider no longer knows the job (404 or 410 to a poll)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A provider's answer to a step: its body as it came, and what it means."""
+
+    body: Any
+    outcome: Outcome
+    http: dict[str, Any]
+
+
+async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]) -> Said:
+    """Make one call. `job` is what `$job` reads, `given` the checked input.
+
+    Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
+    is: another route or another time may do better.
+    """
+    request = {"input": given, "model": offer.model.upstream}
+    values = offer.values(answer=request, input=given, job=job)
+    url = _address(offer, step, values)
+    headers = offer.headers()
+    headers.update((name, str(value)) for name, read in step.headers.items() if (value := read(values)) is not None)
+    body = b""
+    if step.body is not None:
+        body, headers["content-type"] = _encode(step, step.body(values))
+    headers.setdefault("accept", "application/json")
+    call = Call(step.method, url, headers, body, offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    answer = await services.client.open(call)
+    async with answer:
+        raw = await answer.read(_MOST_BYTES)
+    content = _parse(raw, answer.headers.get("content-type", ""))
+    http = {"status": answer.status, "headers": dict(answer.headers)}
+    if step.name != "submit" and answer.status in _GONE:
+        raise JobGone
+    verdict = offer.errors.judge(answer.status, answer.headers, content)
+    if verdict is not None:
+        if verdict.alarm:
+            log.error("provider %s: our %s was refused (%s)", offer.provider, verdict.alarm, answer.status)
+        if verdict.kind == "stop":
+            raise UpstreamRejected(verdict.message, status=verdict.status, body=content, param=verdict.param, provider=offer.provider)
+        raise UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
+                             retry_after=verdict.retry_after)
+    if not isinstance(content, (dict, list)):
+        raise UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
+    result = step.result(offer.values(answer=content, input=given, job=job, http=http))
+    outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
+    if outcome.unknown_word is not None:
+        log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
+    return Said(content, outcome, http)
+
+
+def _address(offer: ImageOffer, step: Step, values: Any) -> str:
+    url = step.url(values)
+    if not isinstance(url, str) or not url:
+        raise UpstreamFailed(f"the provider's answer holds no address for the {step.name} step", provider=offer.provider)
+    if step.hosts is not None and not is_admitted(url, step.hosts):
+        log.error("provider %s: the %s address is under no host its file declares; not called", offer.provider, step.name)
+        raise UpstreamFailed(f"the {step.name} address is under no declared host", provider=offer.provider)
+    return url
+
+
+def _encode(step: Step, document: object) -> tuple[bytes, str]:
+    if step.encoding == "multipart":
+        try:
+            return encode_form(document if isinstance(document, dict) else {})
+        except ValueError as error:
+            raise BadRequest(f"input: {error}", "input") from None
+    return orjson.dumps(document), "application/json"
+
+
+def _parse(raw: bytes, kind: str) -> Any:
+    """JSON as itself, a picture as {data, content_type}, anything else as text."""
+    mime = kind.partition(";")[0].strip().lower()
+    if mime.startswith("image/"):
+        return {"data": base64.b64encode(raw).decode(), "content_type": mime}
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw[:4096].decode("utf-8", "replace")
+
+
+def told(error: TollgateError) -> str:
+    """What a job's `error` says of a failure: the caller's faults in full, the provider's in our words."""
+    if isinstance(error, (UpstreamRejected, BadRequest)):
+        return error.message[:2000]
+    return "the provider failed to produce the image"

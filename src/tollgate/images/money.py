@@ -1,0 +1,68 @@
+"""What a job is held for and charged: the offer's price in credits, and the usage row of the transition that ends it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.errors import BadRequest
+from tollgate.ledger import UsageRow
+from tollgate.mapping.images.price import PriceMissing
+from tollgate.money import CONTEXT, round_cost, show
+
+if TYPE_CHECKING:
+    from tollgate.images.calls import Said
+    from tollgate.ledger import Generation
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.mapping.images.outcome import Outcome
+
+log = logging.getLogger("tollgate.images")
+
+ZERO = Decimal(0)
+Rates = Mapping[str, Decimal]
+
+
+def expected_cost(offer: ImageOffer, given: dict[str, Any], rates: Rates) -> Decimal:
+    """What the job should cost in credits, by what it asks for. Raises `BadRequest` when its price table refuses it."""
+    try:
+        native = offer.price.expected(offer.values(answer={}, input=given))
+    except PriceMissing as missing:
+        raise BadRequest(f"input: no price is set for {missing}", "input") from None
+    return round_cost(CONTEXT.multiply(native, rates.get(offer.price.currency, Decimal(1))))
+
+
+def usage_row(generation: Generation, outcome: Outcome, offer: ImageOffer | None, given: dict[str, Any] | None, said: Said | None,
+              job: dict[str, Any], rates: Rates) -> UsageRow:
+    """The row of a job that ends: priced when it succeeded, free when it did not."""
+    prepared = generation.row or {}
+    native, currency, rate, prices = ZERO, "USD", Decimal(1), ""
+    if outcome.status == "succeeded" and offer is not None:
+        native = _charge(offer, given, said, job, outcome)
+        currency = offer.price.currency
+        rate = rates.get(currency, Decimal(1))
+        prices = orjson.dumps({"price": show(offer.price.price), "per": offer.price.per, "unit": offer.price.unit}).decode()
+    good = outcome.status == "succeeded"
+    return UsageRow(
+        request_id=generation.request_id or generation.id, account_id=generation.account_id, key_id=generation.key_id,
+        endpoint=prepared.get("endpoint", "images"), time=generation.created_at, asked_model=prepared.get("asked_model", generation.model),
+        model=generation.model, provider=generation.provider, upstream_model=offer.model.upstream if offer else "",
+        client_protocol="images", upstream_protocol="images", attempts=max(1, prepared.get("attempts", 1)), status=200,
+        outcome="ok" if good else "upstream_error", images=len(outcome.images) if good else 0,
+        cost=round_cost(CONTEXT.multiply(native, rate)), native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
+        total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000), error_code=None if good else "generation_failed",
+    )
+
+
+def _charge(offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, job: dict[str, Any], outcome: Outcome) -> Decimal:
+    values = offer.values(answer=said.body if said else {}, input=given or {}, job=job, http=said.http if said else {})
+    try:
+        return offer.price.charge(values, outcome.images)
+    except PriceMissing as missing:
+        # Checked at submission already, so only an answer can lead here; delivered pictures are never free by accident.
+        log.warning("provider %s: no price for %s; the declared price is charged", offer.provider, missing)
+        return CONTEXT.multiply(offer.price.price, Decimal(len(outcome.images)))

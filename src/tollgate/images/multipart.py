@@ -1,0 +1,66 @@
+"""A form upload: an object of fields as multipart/form-data, for providers that take nothing else.
+
+Text, numbers and booleans become fields, a list becomes the field several times, and an object `{file, name, type}`
+becomes a file part; `file` is base64 or a data URL.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import secrets
+from collections.abc import Mapping
+
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.IGNORECASE)
+
+
+def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
+    """The body and its content type. ValueError when a file part's content is not base64."""
+    boundary = "tollgate-" + secrets.token_hex(16)
+    out = bytearray()
+    for name, value in fields.items():
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if item is None:
+                continue
+            out += f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'.encode()
+            if isinstance(item, Mapping) and "file" in item:
+                data, mime = _content(name, item)
+                filename = str(item.get("name") or name)
+                out += f'; filename="{_quoted(filename)}"\r\nContent-Type: {_line(mime)}\r\n\r\n'.encode()
+                out += data
+            else:
+                out += b"\r\n\r\n" + _field(item)
+            out += b"\r\n"
+    out += f"--{boundary}--\r\n".encode()
+    return bytes(out), f"multipart/form-data; boundary={boundary}"
+
+
+def _content(name: str, part: Mapping[str, object]) -> tuple[bytes, str]:
+    given = part["file"]
+    if not isinstance(given, str):
+        raise ValueError(f"{name} holds no file content")
+    match = _DATA_URL.match(given)
+    mime = str(part.get("type") or (match[1] if match else "") or "application/octet-stream")
+    try:
+        return base64.b64decode(given[match.end() :] if match else given, validate=True), mime
+    except binascii.Error:
+        raise ValueError(f"{name} is neither base64 nor a data URL") from None
+
+
+def _field(value: object) -> bytes:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False).encode()
+    return str(value).encode()
+
+
+def _quoted(text: str) -> str:
+    """A name inside a header's quotes: line ends and quotes would end it early."""
+    return _line(text).replace('"', "%22")
+
+
+def _line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")

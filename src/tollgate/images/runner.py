@@ -1,0 +1,421 @@
+"""The life of image jobs: submit, poll, fetch, and the one transition that charges.
+
+Rules that must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending
+status writes the usage row; a caller who got an id finds the job again after a restart; nothing here waits for a
+provider while holding anything another request needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.images.calls import JobGone, Said, run_step, told
+from tollgate.images.money import expected_cost, usage_row
+from tollgate.ledger import Generation
+from tollgate.mapping.images.outcome import PENDING, Outcome
+
+if TYPE_CHECKING:
+    from tollgate.ledger import Hold, KeyRecord
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.services import Services
+
+log = logging.getLogger("tollgate.images")
+
+_FORGETFUL_SECONDS = 60.0
+"""A provider that does not know a job this young may not have written it down yet; after that the job is lost."""
+_MOST_RUNS = 3
+"""How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
+_NOT_IN_STATE = frozenset({"status", "images", "error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request for a job: who, what, and how the usage row will name it."""
+
+    key: KeyRecord
+    request_id: str
+    model: str
+    input: object
+    webhook: str | None = None
+    endpoint: str = "images"
+    received_at: datetime | None = None
+
+
+class Jobs:
+    """All jobs of one gateway process. `pending` are those this process looks after, by id."""
+
+    def __init__(self, services: Services, clock: Callable[[], float] = time.monotonic) -> None:
+        self.services = services
+        self.clock = clock
+        self._holds: dict[str, Hold] = {}
+        self._flights: dict[str, asyncio.Task[Generation]] = {}
+        self._running: dict[str, asyncio.Task[Generation]] = {}
+        self.pending: dict[str, _Watch] = {}
+
+    # What the endpoints and the tools call.
+
+    async def create(self, order: Order) -> Generation:
+        """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `UpstreamError`."""
+        routes = self.services.runtime.current.images.routes(order.model, order.key)
+        offers = [(routes[0], routes[0].schema.admit(order.input))]
+        offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
+        offers = self._in_order(offers)[: self._gateway.retry.attempts]
+        costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
+        hold = self.services.ledger.hold(order.key, min(max(costs), self._gateway.credits.hold_cap))
+        now = order.received_at or datetime.now(UTC)
+        generation = Generation(
+            id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id, model=routes[0].model.id,
+            provider=offers[0][0].provider, input=order.input, webhook=order.webhook, created_at=now, updated_at=now,
+            deadline_at=now + timedelta(seconds=offers[0][0].give_up),
+            row={"endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0, "held": str(max(costs)),
+                 "instance": self._gateway.store.instance},
+        )
+        # A client that leaves now must not orphan a job the provider has begun.
+        return await asyncio.shield(self.services.settlements.spawn(self._begin(generation, offers, hold)))
+
+    async def refreshed(self, account_id: str, job_id: str) -> Generation:
+        """A job of this account as the provider sees it now. Raises `NotFound`, and `UpstreamError` when it cannot be asked."""
+        generation = await self.stored(account_id, job_id)
+        return await self._refresh(generation) if generation.status in PENDING else generation
+
+    async def stored(self, account_id: str, job_id: str) -> Generation:
+        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id."""
+        if not is_job_id(job_id):
+            raise NotFound("generation not found")
+        generation = await self.services.ledger.get_generation(account_id, job_id)
+        if generation is None:
+            raise NotFound("generation not found")
+        return generation
+
+    async def wait(self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None) -> Generation:
+        """The job when it has ended, or as it is after so many seconds; provider hiccups in between are waited out."""
+        ends = self.clock() + seconds
+        every = self._pace(generation)
+        polls = 0
+        while generation.status in PENDING:
+            pause = min(every[min(polls, len(every) - 1)], ends - self.clock())
+            if pause <= 0:
+                break
+            running = self._running.get(generation.id)
+            if running is not None:
+                await asyncio.wait({running}, timeout=pause)
+            else:
+                await asyncio.sleep(pause)
+            polls += 1
+            if tell is not None:
+                await tell(seconds - max(0.0, ends - self.clock()))
+            try:
+                generation = await asyncio.wait_for(self.refreshed(generation.account_id, generation.id), max(0.05, ends - self.clock()))
+            except TimeoutError:
+                break
+            except UpstreamError:
+                continue
+        return generation
+
+    # Beginning a job.
+
+    async def _begin(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold) -> Generation:
+        try:
+            while True:
+                offer, given = offers[0]
+                if offer.synchronous:
+                    await self.services.ledger.create_generation(generation)
+                    self._keep(generation, hold)
+                    self._run(generation, offers)
+                    return generation
+                generation = _attempted(generation, offer)
+                try:
+                    said = await self._submit(generation, offer, given)
+                    break
+                except UpstreamError as error:
+                    self._failed(offer, error)
+                    offers = offers[1:]
+                    if isinstance(error, UpstreamRejected) or not offers:
+                        raise
+            stored = _with_state(generation, said)
+            pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
+            await self.services.ledger.create_generation(pending)
+        except BaseException:
+            hold.release()
+            raise
+        self._keep(pending, hold)
+        if said.outcome.status in PENDING:
+            return pending
+        try:
+            return await self._settle(pending, offer, given, said)
+        except UpstreamError:
+            return pending
+
+    async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> Said:
+        began = self.clock()
+        said = await run_step(self.services, offer, offer.submit, _job(generation), given)
+        self.services.health.succeeded(_route(offer), offer.provider, self.clock() - began)
+        if said.outcome.status in PENDING and not said.outcome.facts.get("id") and offer.poll is not None and not offer.names_jobs:
+            raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
+        return said
+
+    def _run(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> None:
+        """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
+        task = self.services.settlements.spawn(self._call(generation, offers))
+        self._running[generation.id] = task
+        task.add_done_callback(lambda _: self._running.pop(generation.id, None))
+
+    async def _call(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> Generation:
+        last: TollgateError = UpstreamFailed("no route is left")
+        for offer, given in offers:
+            generation = _attempted(generation, offer)
+            generation = replace(generation, status="processing", updated_at=datetime.now(UTC), row={**generation.row, "runs": generation.row["runs"] + 1})
+            if not await self.services.ledger.update_generation(generation):
+                break
+            try:
+                if not offer.synchronous:
+                    said = await self._submit(generation, offer, given)
+                    generation = _with_state(generation, said)
+                    if said.outcome.status in PENDING:
+                        await self.services.ledger.update_generation(generation)
+                        return generation
+                else:
+                    said = await self._submit(generation, offer, given)
+                    if said.outcome.status in PENDING:
+                        raise UpstreamFailed("the provider says it is not done, and its file has no poll step", provider=offer.provider)
+                return await self._settle(_with_state(generation, said), offer, given, said)
+            except JobGone:
+                last = UpstreamFailed("the provider lost the job", provider=offer.provider)
+            except UpstreamError as error:
+                self._failed(offer, error)
+                last = error
+                if isinstance(error, UpstreamRejected):
+                    break
+            except BadRequest as error:
+                last = error
+                break
+            except TollgateError:
+                raise
+            except Exception as error:
+                log.exception("job %s", generation.id)
+                last = TollgateError(str(error))
+                break
+        return await self._end(generation, Outcome("failed", error=told(last)))
+
+    # Following a job.
+
+    async def _refresh(self, generation: Generation) -> Generation:
+        """Ask the provider, once for everybody who asks at the same time."""
+        running = self._running.get(generation.id)
+        if running is not None:
+            return await self.stored(generation.account_id, generation.id)
+        flight = self._flights.get(generation.id)
+        if flight is None:
+            flight = self.services.settlements.spawn(self._poll(generation))
+            self._flights[generation.id] = flight
+            flight.add_done_callback(lambda _: self._flights.pop(generation.id, None))
+        return await asyncio.shield(flight)
+
+    async def _poll(self, generation: Generation) -> Generation:
+        late = generation.deadline_at is not None and datetime.now(UTC) >= generation.deadline_at
+        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
+        try:
+            if offer is None or offer.poll is None:
+                return await self._expire(generation) if late else generation
+            given = offer.schema.admit(generation.input)
+            said = await run_step(self.services, offer, offer.poll, _job(generation), given)
+            if said.outcome.status in PENDING:
+                if late:
+                    return await self._expire(generation)
+                return await self._moved(generation, said)
+            return await self._settle(_with_state(generation, said), offer, given, said)
+        except JobGone:
+            age = (datetime.now(UTC) - generation.created_at).total_seconds()
+            if age < _FORGETFUL_SECONDS and not late:
+                return generation
+            return await self._end(generation, Outcome("failed", error="the provider no longer knows this job"))
+        except (UpstreamRejected, BadRequest) as error:
+            return await self._end(generation, Outcome("failed", error=told(error)))
+        except UpstreamError:
+            if late:
+                return await self._expire(generation)
+            raise
+
+    async def _moved(self, generation: Generation, said: Said) -> Generation:
+        """Store a new pending status or state; nothing is written when nothing changed."""
+        status = "processing" if generation.status == "processing" else said.outcome.status
+        moved = replace(_with_state(generation, said), status=status)
+        if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
+            await self.services.ledger.update_generation(moved)
+        return moved
+
+    async def _settle(self, generation: Generation, offer: ImageOffer, given: dict[str, Any], said: Said) -> Generation:
+        """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
+        outcome = said.outcome
+        if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
+            fetched = await run_step(self.services, offer, offer.fetch, _job(generation), given)
+            if fetched.outcome.status in PENDING:
+                return await self._moved(generation, said)
+            generation = _with_state(generation, fetched)
+            said, outcome = fetched, fetched.outcome
+        return await self._end(generation, outcome, offer, given, said)
+
+    async def _expire(self, generation: Generation) -> Generation:
+        assert generation.deadline_at is not None
+        seconds = (generation.deadline_at - generation.created_at).total_seconds()
+        return await self._end(generation, Outcome("failed", error=f"the provider did not finish within {seconds:g} s"))
+
+    async def _end(self, generation: Generation, outcome: Outcome, offer: ImageOffer | None = None, given: dict[str, Any] | None = None,
+                   said: Said | None = None) -> Generation:
+        """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes nothing."""
+        row = usage_row(generation, outcome, offer, given, said, _job(generation, outcome), self._gateway.credits.rates)
+        ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
+                        cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
+        hold = self._holds.get(generation.id)
+        won = await self.services.ledger.finish_generation(ended, row, hold)
+        self._forget(generation.id)
+        if won:
+            self.services.metrics.outcomes[row.outcome] += 1
+            return ended
+        return await self.stored(generation.account_id, generation.id)
+
+    # After a restart, and jobs nobody polls.
+
+    async def resume(self) -> None:
+        """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
+        for generation in await self.services.ledger.pending_generations():
+            row = generation.row or {}
+            if row.get("instance") not in (None, self._gateway.store.instance) or generation.id in self.pending:
+                continue
+            offers = self._again(generation)
+            hold = None
+            key = self.services.ledger.get_key(generation.key_id)
+            if key is not None:
+                try:
+                    hold = self.services.ledger.hold(key, min(Decimal(row.get("held", "0")), self._gateway.credits.hold_cap))
+                except QuotaExhausted:
+                    log.warning("job %s: the account no longer covers what it may cost", generation.id)
+            self._keep(generation, hold)
+            if offers and offers[0][0].synchronous:
+                if row.get("runs", 0) >= _MOST_RUNS:
+                    await self._end(generation, Outcome("failed", error="interrupted too often by restarts of the gateway"))
+                else:
+                    self._run(generation, offers)
+
+    def _again(self, generation: Generation) -> list[tuple[ImageOffer, dict[str, Any]]]:
+        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
+        if offer is None or not offer.schema.admits(generation.input):
+            return []
+        return [(offer, offer.schema.admit(generation.input))]
+
+    async def tick(self, most: int) -> None:
+        """Refresh the jobs that are due, at most so many at a time."""
+        now = self.clock()
+        due = [job_id for job_id, watch in self.pending.items() if watch.due <= now and job_id not in self._running][:most]
+        for job_id in due:
+            self.pending[job_id].next(now)
+        await asyncio.gather(*(self._visit(job_id) for job_id in due))
+
+    async def _visit(self, job_id: str) -> None:
+        watch = self.pending.get(job_id)
+        if watch is None:
+            return
+        try:
+            await self.refreshed(watch.account_id, job_id)
+        except NotFound:
+            self._forget(job_id)
+        except TollgateError as error:
+            log.info("job %s could not be refreshed: %s", job_id, error.message)
+
+    # Bookkeeping.
+
+    @property
+    def _gateway(self) -> Any:
+        return self.services.runtime.current.gateway
+
+    def _keep(self, generation: Generation, hold: Hold | None) -> None:
+        if hold is not None:
+            self._holds[generation.id] = hold
+        self.pending[generation.id] = _Watch(generation.account_id, self._pace(generation), self.clock())
+
+    def _forget(self, job_id: str) -> None:
+        self.pending.pop(job_id, None)
+        hold = self._holds.pop(job_id, None)
+        if hold is not None:
+            hold.release()
+
+    def _pace(self, generation: Generation) -> tuple[float, ...]:
+        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
+        return offer.every if offer is not None else (5.0,)
+
+    def _in_order(self, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> list[tuple[ImageOffer, dict[str, Any]]]:
+        """Routes that rest come last, otherwise as the catalog orders them."""
+        health = self.services.health
+        now = health.now()
+        return sorted(offers, key=lambda pair: health.cooling_until(_route(pair[0]), pair[0].provider) > now)
+
+    def _failed(self, offer: ImageOffer, error: UpstreamError) -> None:
+        if isinstance(error, UpstreamRejected):
+            self.services.health.rejected(_route(offer), offer.provider)
+        else:
+            self.services.health.failed(_route(offer), offer.provider, error.code, error.message, retry_after=error.retry_after)
+
+
+class _Watch:
+    """When a pending job is looked at next on our own account."""
+
+    __slots__ = ("account_id", "due", "every", "looks")
+
+    def __init__(self, account_id: str, every: tuple[float, ...], now: float) -> None:
+        self.account_id = account_id
+        self.every = every
+        self.looks = 0
+        self.due = now
+        self.next(now)
+
+    def next(self, now: float) -> None:
+        """Later and later, as the provider's file says; never hastier than every two seconds: somebody else may poll too."""
+        self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
+        self.looks += 1
+
+
+def is_job_id(text: object) -> bool:
+    """Whether this is a UUID in its usual notation."""
+    if not isinstance(text, str) or len(text) != 36:
+        return False
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _job(generation: Generation, outcome: Outcome | None = None) -> dict[str, Any]:
+    """What `$job` reads: everything earlier results gave, the provider's id, our own id, and the pictures when there are any."""
+    job = {**(generation.upstream_state or {}), "uuid": generation.id}
+    if generation.upstream_id:
+        job["id"] = generation.upstream_id
+    if outcome is not None:
+        job["images"] = [dict(image) for image in outcome.images]
+    return job
+
+
+def _with_state(generation: Generation, said: Said) -> Generation:
+    """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
+    facts = {name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None}
+    found = facts.pop("id", None)
+    state = {**(generation.upstream_state or {}), **facts}
+    return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
+                   answer=said.body, updated_at=datetime.now(UTC))
+
+
+def _attempted(generation: Generation, offer: ImageOffer) -> Generation:
+    return replace(generation, provider=offer.provider, deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
+                   row={**generation.row, "attempts": generation.row["attempts"] + 1})
+
+
+def _route(offer: ImageOffer) -> str:
+    return f"{offer.provider}/{offer.model.upstream}"

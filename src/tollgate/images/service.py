@@ -1,0 +1,120 @@
+"""The image endpoints: what each answers, in the envelope of SPEC. The work is `runner.py`'s.
+
+Raised for the surface to tell: `BadRequest` (the detail after `input validation failed: `), `ModelNotFound`,
+`QuotaExhausted`, `NotFound` (any id this account has no job under), `UpstreamError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.errors import BadRequest, TollgateError
+from tollgate.images.runner import Jobs, Order
+from tollgate.services import Reply
+
+if TYPE_CHECKING:
+    from tollgate.ledger import Generation, KeyRecord
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.services import Inbound, Services
+
+log = logging.getLogger("tollgate.images")
+
+RECENT = 100
+"""Generations listed (SPEC, limits)."""
+_TICK_SECONDS = 1.0
+_AT_ONCE = 16
+"""Jobs the refresher asks about in one tick: with the pace of the files, hundreds of pending jobs cost a handful of calls a second."""
+
+
+def jobs_of(services: Services) -> Jobs:
+    """The jobs of this gateway; made at first use."""
+    if services.images is None:
+        services.images = Jobs(services)
+    return services.images
+
+
+async def list_image_models(services: Services, key: KeyRecord | None = None) -> Reply:
+    """`GET /v1/images/models`: the models this key may use, or the public ones without a key."""
+    return Reply(200, [(b"vary", b"authorization, x-api-key")], services.runtime.current.images.catalog_bytes(key))
+
+
+async def create_generation(services: Services, inbound: Inbound) -> Reply:
+    """`POST /v1/images/generations`: check, submit, answer with id, model and status."""
+    order = _order(inbound, _read(inbound.body))
+    generation = await jobs_of(services).create(order)
+    return _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
+
+
+async def list_generations(services: Services, key: KeyRecord) -> Reply:
+    """`GET /v1/images/generations`: the newest successful jobs of the account."""
+    found = await services.ledger.succeeded_generations(key.account_id, RECENT)
+    return _envelope([show(generation, listed=True) for generation in found])
+
+
+async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Reply:
+    """`GET /v1/images/generations/{id}`: a pending job is asked about and stored first."""
+    return _envelope(show(await jobs_of(services).refreshed(key.account_id, job_id)))
+
+
+async def run_refresher(services: Services) -> None:
+    """Finish the jobs nobody polls, for as long as the gateway runs; first takes up those a former process left."""
+    jobs = jobs_of(services)
+    resumed = False
+    while True:
+        try:
+            if not resumed:
+                await jobs.resume()
+                resumed = True
+            await jobs.tick(_AT_ONCE)
+        except TollgateError as error:
+            log.warning("image jobs could not be refreshed: %s", error.message)
+        await asyncio.sleep(_TICK_SECONDS)
+
+
+def show(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
+    """A job as SPEC's Generation; `images`, `cost` and `error` only when there are any."""
+    shown: dict[str, Any] = {"id": generation.id, "model": generation.model, "status": generation.status}
+    if generation.images or listed or generation.status == "succeeded":
+        shown["images"] = [dict(image) for image in generation.images]
+    if generation.cost is not None:
+        shown["cost"] = float(generation.cost)
+    if generation.error:
+        shown["error"] = generation.error
+    return shown
+
+
+def describe(offer: ImageOffer) -> dict[str, Any]:
+    """An image model descriptor of SPEC; `price` is a number there, the only place a price is not exact text."""
+    model = offer.model
+    return {"id": model.id, "name": model.name or model.id, "model_provider": offer.provider, "description": model.description, "tags": list(model.tags),
+            "pricing": {"price": float(offer.price.price), "currency": offer.price.currency, "unit": offer.price.unit},
+            "input_schema": offer.schema.document}
+
+
+def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
+    model, webhook = body.get("model"), body.get("webhook")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("model is required", "model")
+    if "input" not in body or body["input"] is None:
+        raise BadRequest("input is required", "input")
+    if webhook is not None and not isinstance(webhook, str):
+        raise BadRequest("webhook is not text", "webhook")
+    return Order(inbound.key, inbound.request_id, model, body["input"], webhook, "images", inbound.received_at)
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the request body is not valid JSON: {error.msg}") from None
+    if not isinstance(body, dict):
+        raise BadRequest("the request body is no JSON object")
+    return body
+
+
+def _envelope(data: Any) -> Reply:
+    return Reply(200, [], orjson.dumps({"success": True, "code": 200, "data": data}))

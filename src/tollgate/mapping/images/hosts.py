@@ -1,0 +1,63 @@
+"""Which addresses an image job may be followed to.
+
+A poll or result address that comes out of a provider's answer gets our key in its headers, so it is called only under
+a host suffix the provider's file declares (`hosts: [bfl.ai]`). Everything else about a call is fixed at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One declared suffix: `bfl.ai` admits bfl.ai and all below it, over https on the usual port.
+
+    `scheme` and `port` are what an operator wrote in front and behind: `http://127.0.0.1:9000` for a server of theirs.
+    """
+
+    name: str
+    scheme: str = "https"
+    port: int | None = None
+
+    def admits(self, scheme: str, host: str, port: int | None) -> bool:
+        """Whether an address of these parts is under this suffix."""
+        if scheme != self.scheme or port != self.port:
+            return False
+        return host == self.name or (host.endswith("." + self.name) and not _is_address(self.name))
+
+
+def read_host(text: str) -> Host:
+    """A declared suffix: "bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000". ValueError says what is wrong with it."""
+    given = text.strip()
+    parts = urlsplit(given if "://" in given else f"https://{given}")
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"{given} is no http address")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f"{given} says more than a host")
+    name = (parts.hostname or "").removeprefix("*.").rstrip(".")
+    if not name or "*" in name or ("." not in name and name != "localhost" and ":" not in name):
+        raise ValueError(f"{given} is no host name, wanted one such as example.com")
+    return Host(name, parts.scheme, parts.port)
+
+
+def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
+    """Whether a URL out of an answer may be called with our headers."""
+    if any(character.isspace() or ord(character) < 32 or character == "\\" for character in url):
+        return False
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return False
+    if parts.username is not None or parts.password is not None or not host.isascii():
+        return False
+    if port == (443 if parts.scheme == "https" else 80):
+        port = None
+    return any(declared.admits(parts.scheme, host.lower(), port) for declared in hosts)
+
+
+def _is_address(name: str) -> bool:
+    return ":" in name or name.replace(".", "").isdigit()

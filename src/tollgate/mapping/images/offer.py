@@ -1,0 +1,75 @@
+"""An image model at one provider, compiled: its steps, its price, its input schema. Pure data with callables in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tollgate.config.model import Auth, Timeouts
+from tollgate.mapping.images.hosts import Host
+from tollgate.mapping.images.price import ImagePrice, Read, Values
+from tollgate.mapping.images.schema import InputSchema
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Model
+    from tollgate.mapping.provider import ErrorRules
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a job: submit, poll or fetch. `url`, `headers`, `body` and `result` read the job's values.
+
+    `hosts` is declared where the address comes out of an answer; then nothing else is called.
+    """
+
+    name: Literal["submit", "poll", "fetch"]
+    method: str
+    url: Read
+    result: Read
+    headers: Mapping[str, Read] = field(default_factory=dict)
+    body: Read | None = None
+    encoding: Literal["json", "multipart"] = "json"
+    hosts: tuple[Host, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOffer:
+    """One route for an image model. Without `poll` the provider is synchronous: its submit call returns the pictures."""
+
+    provider: str
+    model: Model
+    facts: Mapping[str, Any]
+    """What `$model` reads."""
+    schema: InputSchema
+    price: ImagePrice
+    submit: Step
+    headers: Callable[[], dict[str, str]]
+    """The provider's own headers, secrets in them; made anew for every call."""
+    variables: Mapping[str, Any]
+    """What `$vars` reads."""
+    errors: ErrorRules
+    timeouts: Timeouts
+    poll: Step | None = None
+    fetch: Step | None = None
+    words: Mapping[str, str] | None = None
+    every: tuple[float, ...] = (1.0, 1.0, 2.0, 3.0, 5.0)
+    """Seconds between polls made on our own account; the last repeats."""
+    give_up: float = 600.0
+    """Seconds after which a job that has not finished is failed."""
+    auth: Auth | None = None
+    proxy: str | None = None
+    verify: bool = True
+    ca_file: str | None = None
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether the submit call is held until the pictures are there."""
+        return self.poll is None
+
+    def values(self, **named: Any) -> Values:
+        """What this offer's templates read; `answer` is `$`."""
+        values = {"$model": self.facts, "$vars": self.variables, "$input": None, "$job": {}, "$http": {}}
+        for name, value in named.items():
+            values["$" if name == "answer" else f"${name}"] = value
+        return values

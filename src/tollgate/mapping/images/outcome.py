@@ -1,0 +1,138 @@
+"""What a provider said about a job, in our words: one of five statuses, pictures, an error, and whatever later steps need.
+
+Owns the reading of a step's `result`. A status word no file knows leaves the job processing (and is reported to the
+log by the caller), so that a provider's new word never breaks a job; the deadline ends it in the worst case.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STATUSES = ("starting", "processing", "succeeded", "failed", "canceled")
+PENDING = frozenset({"starting", "processing"})
+_IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
+_DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"<svg", "image/svg+xml"),
+    (b"<?xml", "image/svg+xml"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One answer about a job. `facts` is everything the file's `result` gave, read later as `$job.<name>`."""
+
+    status: str
+    images: tuple[dict[str, Any], ...] = ()
+    error: str = ""
+    unknown_word: str | None = None
+    """A status word the file does not list."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_outcome(result: object, words: Mapping[str, str] | None, *, final: bool = True) -> Outcome:
+    """A step's `result` as an outcome.
+
+    `words` is the file's `statuses:` table, matched exactly; a word it lacks may still be one of ours, such as the
+    literal `status: succeeded` of a call that is done when it returns. A success without a picture is a failure:
+    nothing was delivered, so nothing may be charged (unless pictures are fetched by a further step: not `final`).
+    """
+    given = dict(result) if isinstance(result, Mapping) else {}
+    word = given.get("status")
+    said = str(word) if word is not None else ""
+    status = (words or {}).get(said) or (said if said in STATUSES else None)
+    unknown = None if status else said
+    images = tuple(picture for picture in (read_image(item) for item in _list(given.get("images"))) if picture)
+    error = _text(given.get("error"))
+    if status == "succeeded" and not images and final:
+        return Outcome("failed", (), error or "the provider returned no image", facts=given)
+    if status in ("failed", "canceled"):
+        return Outcome(status, images if status == "canceled" else (), error or "the provider reported a failure", facts=given)
+    return Outcome(status or "processing", images if status == "succeeded" else (), "", unknown, given)
+
+
+def read_image(item: object) -> dict[str, Any] | None:
+    """One picture with the fields of SPEC's Image object, or None when there is neither address nor data.
+
+    A data URL becomes `data` and `context_type`; a missing type of inline data is read from its first bytes.
+    """
+    if isinstance(item, str):
+        item = {"url": item}
+    if not isinstance(item, Mapping):
+        return None
+    picture = {name: item[name] for name in _IMAGE_FIELDS if item.get(name) is not None}
+    url = picture.get("url")
+    if isinstance(url, str) and url[:5].lower() == "data:":
+        del picture["url"]
+        picture.update(_inline(url, picture.get("context_type")))
+    elif url is not None and not isinstance(url, str):
+        del picture["url"]
+    data = picture.get("data")
+    if data is None:
+        picture.pop("context_type", None)
+    elif isinstance(data, str):
+        picture.setdefault("context_type", type_of(data))
+    else:
+        del picture["data"]
+    for name in ("width", "height"):
+        size = _pixels(picture.pop(name, None))
+        if size:
+            picture[name] = size
+    if not picture.get("url") and not picture.get("data"):
+        return None
+    return {name: picture[name] for name in _IMAGE_FIELDS if name in picture}
+
+
+def type_of(data: str) -> str:
+    """The MIME type of base64 picture data by its first bytes; unknown ones are said to be octets."""
+    try:
+        head = base64.b64decode(data[:64] + "=" * (-len(data[:64]) % 4))
+    except (binascii.Error, ValueError):
+        return "application/octet-stream"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((mime for magic, mime in _MAGIC if head.startswith(magic)), "application/octet-stream")
+
+
+def _inline(url: str, told: object) -> dict[str, Any]:
+    match = _DATA_URL.match(url)
+    if match is None:
+        return {}
+    data = url[match.end() :]
+    if not match[2]:
+        data = base64.b64encode(data.encode()).decode()
+    return {"data": data, "context_type": match[1] or (told if isinstance(told, str) else type_of(data))}
+
+
+def _pixels(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 8:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and 0 < value < 10_000_000 else None
+
+
+def _list(value: object) -> list[object]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Mapping):
+        value = value.get("message") or value.get("detail") or value.get("msg") or ""
+    if isinstance(value, (list, tuple)):
+        return "; ".join(said for said in (_text(part) for part in value) if said)[:2000]
+    return str(value)[:2000]

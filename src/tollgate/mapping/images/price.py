@@ -1,0 +1,166 @@
+"""What a job costs: a price per picture, by table, per megapixel, by counted lines, or as the provider's answer tells it.
+
+Exact decimals only. A figure that cannot be found falls to the declared `price`, or refuses the job where the file
+says `miss: refuse`; it is never zero by accident (PITFALLS 29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Literal
+
+from tollgate.money import CONTEXT
+
+Values = Mapping[str, Any]
+Read = Callable[[Values], object]
+"""Reads a value out of `$` (the provider's answer), `$input`, `$job` and `$model`."""
+
+_MOST = Decimal(1_000_000)
+"""More pictures, megapixels or steps than any job has; a larger figure is a mistake of the answer."""
+
+
+class PriceMissing(Exception):
+    """No price applies and the file says to refuse; the text says what was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One counted line of a bill: so much per `unit` of what `count` reads."""
+
+    count: Read
+    price: Decimal
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A cost the answer tells, in `unit`s of the currency (100 for cents)."""
+
+    amount: Read
+    unit: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A multiplier out of the request, such as steps beyond the usual four."""
+
+    count: Read
+    unit: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePrice:
+    """The compiled `price:` block of an image model. `price` is what the catalog shows and what a miss costs."""
+
+    price: Decimal
+    currency: str = "USD"
+    unit: int = 1
+    per: Literal["image", "megapixel"] = "image"
+    pixels: int = 1_000_000
+    """How many pixels this provider calls a megapixel."""
+    whole: bool = False
+    """Megapixels of each picture are rounded up to whole ones."""
+    first: Decimal | None = None
+    """The first megapixel of a picture, where it is dearer than the others."""
+    cases: tuple[tuple[Read, Decimal], ...] = ()
+    """Other prices under a condition; the first that holds."""
+    by: tuple[Read, ...] = ()
+    table: Mapping[str, Any] | None = None
+    lines: tuple[Line, ...] = ()
+    told: Told | None = None
+    times: tuple[Factor, ...] = ()
+    asked: Read | None = None
+    """How many pictures the request asks for; used before any has come."""
+    bill: Read | None = None
+    """What is counted instead of the pictures delivered."""
+    size: tuple[Read, Read] | None = None
+    """Width and height asked for, where pictures come without theirs."""
+    refuse: bool = False
+
+    def expected(self, values: Values) -> Decimal:
+        """The most a job should cost by what it asks, in the price's currency. Raises `PriceMissing`."""
+        count = _number(self.asked(values)) if self.asked else None
+        pictures = [{}] * int(min(max(count or 1, Decimal(1)), Decimal(1000)))
+        return self._by_count(values, pictures, None)
+
+    def charge(self, values: Values, images: tuple[Mapping[str, Any], ...]) -> Decimal:
+        """What a finished job costs, in the price's currency. Raises `PriceMissing`."""
+        if self.told is not None:
+            amount = _number(self.told.amount(values))
+            if amount is not None:
+                return CONTEXT.divide(amount, self.told.unit)
+        if self.lines:
+            counts = [(_number(line.count(values)), line) for line in self.lines]
+            if any(count for count, _ in counts):
+                return sum((CONTEXT.divide(CONTEXT.multiply(count, line.price), Decimal(line.unit)) for count, line in counts if count), Decimal(0))
+        billed = _number(self.bill(values)) if self.bill else None
+        return self._by_count(values, list(images), billed)
+
+    def _by_count(self, values: Values, images: list[Mapping[str, Any]], billed: Decimal | None) -> Decimal:
+        each = self._each(values)
+        if self.per == "megapixel":
+            total = sum((self._picture(each, values, image) for image in images), Decimal(0))
+            if billed is not None:
+                total = CONTEXT.multiply(each, billed)
+        else:
+            total = CONTEXT.multiply(each, billed if billed is not None else Decimal(len(images)))
+        for factor in self.times:
+            count = _number(factor.count(values))
+            if count:
+                total = CONTEXT.multiply(total, CONTEXT.divide(count, factor.unit))
+        return CONTEXT.divide(total, Decimal(self.unit))
+
+    def _each(self, values: Values) -> Decimal:
+        """The price of one: of the first case that holds, found in the table, or the declared one."""
+        for holds, price in self.cases:
+            if holds(values):
+                return price
+        if self.table is None:
+            if self.cases and self.refuse:
+                raise PriceMissing("what was asked")
+            return self.price
+        found: Any = self.table
+        words = []
+        for read in self.by:
+            word = read(values)
+            words.append("" if word is None else str(word))
+            found = found.get(words[-1]) if isinstance(found, Mapping) else None
+        if isinstance(found, Decimal):
+            return found
+        if self.refuse:
+            raise PriceMissing(" / ".join(words))
+        return self.price
+
+    def _picture(self, each: Decimal, values: Values, image: Mapping[str, Any]) -> Decimal:
+        width, height = image.get("width"), image.get("height")
+        if (width is None or height is None) and self.size is not None:
+            width, height = (_number(read(values)) for read in self.size)
+        if width is None or height is None:
+            megapixels = Decimal(1)
+        else:
+            megapixels = CONTEXT.divide(Decimal(width) * Decimal(height), Decimal(self.pixels))
+        if self.whole:
+            megapixels = max(Decimal(1), megapixels.to_integral_value(rounding=ROUND_CEILING))
+        if self.first is None:
+            return CONTEXT.multiply(each, megapixels)
+        return self.first + CONTEXT.multiply(each, max(Decimal(0), megapixels - 1))
+
+
+def _number(value: object) -> Decimal | None:
+    """A figure of an answer or request as a decimal; None for anything that is no sensible amount.
+
+    JSON has made floats of decimals; their shortest notation is the figure that was written.
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, float):
+        value = repr(value)
+    try:
+        number = Decimal(value) if isinstance(value, (int, str, Decimal)) else None
+    except ArithmeticError:
+        return None
+    if number is None or not number.is_finite() or number < 0 or number > _MOST:
+        return None
+    return number

@@ -1,0 +1,129 @@
+"""The `input` of a job against its model's `input_schema`: defaults first, then every rule, the error with its path.
+
+Validators are built once, when the files are read; a schema that is none is found there too.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+
+from tollgate.errors import BadRequest
+
+_SHOWN = 120
+_DEEPEST = 8
+
+
+class InputSchema:
+    """One model's compiled schema. `document` is what `GET /v1/images/models` shows."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        """Raises ValueError when `schema` is no JSON Schema."""
+        self.document: dict[str, Any] = plain_numbers(schema)
+        try:
+            Draft202012Validator.check_schema(self.document)
+        except SchemaError as error:
+            where = ".".join(str(part) for part in error.absolute_path)
+            raise ValueError(f"{where + ': ' if where else ''}{error.message[:200]}") from None
+        self._validator = Draft202012Validator(self.document)
+
+    def admit(self, given: object) -> dict[str, Any]:
+        """The input with defaults filled in. Raises `BadRequest`: `input.size: "9x9" is not one of "1:1", "16:9"`."""
+        if not isinstance(given, dict):
+            raise BadRequest("input is required and must be an object", "input")
+        filled = _with_defaults(given, self.document, 0)
+        error = best_match(self._validator.iter_errors(filled))
+        if error is not None:
+            where = _path(error)
+            raise BadRequest(f"{where}: {_reason(error)}", where)
+        return filled
+
+    def admits(self, given: object) -> bool:
+        """Whether an input would be taken: which other routes of the same model may serve it."""
+        return isinstance(given, dict) and self._validator.is_valid(_with_defaults(given, self.document, 0))
+
+
+def plain_numbers(value: Any) -> Any:
+    """A configuration value for JSON: decimals of the file as int or float, everything else as it is."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_numbers(item) for item in value]
+    return value
+
+
+def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """A copy of `given` with the declared defaults of absent properties, also inside objects that are there."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or depth > _DEEPEST:
+        return dict(given)
+    filled = dict(given)
+    for name, rule in properties.items():
+        if not isinstance(rule, Mapping):
+            continue
+        if name not in filled:
+            if "default" in rule:
+                filled[name] = copy.deepcopy(rule["default"])
+        elif isinstance(filled[name], dict):
+            filled[name] = _with_defaults(filled[name], rule, depth + 1)
+    return filled
+
+
+def _path(error: ValidationError) -> str:
+    """Where it is wrong: input.images[0].url; a missing property is named itself."""
+    said = "input"
+    for part in error.absolute_path:
+        said += f"[{part}]" if isinstance(part, int) else f".{part}"
+    if error.validator == "required" and isinstance(error.instance, dict):
+        missing = next((name for name in error.validator_value if name not in error.instance), None)
+        if missing is not None:
+            said += f".{missing}"
+    return said
+
+
+def _reason(error: ValidationError) -> str:
+    value, rule = _shown(error.instance), error.validator_value
+    match error.validator:
+        case "required":
+            return "is required"
+        case "type":
+            return f"{value} is not of type {' or '.join(rule) if isinstance(rule, list) else rule}"
+        case "enum":
+            return f"{value} is not one of {', '.join(_shown(word) for word in rule)}"
+        case "const":
+            return f"{value} is not {_shown(rule)}"
+        case "minimum":
+            return f"{value} is less than the minimum of {rule}"
+        case "maximum":
+            return f"{value} is greater than the maximum of {rule}"
+        case "multipleOf":
+            return f"{value} is not a multiple of {rule}"
+        case "maxLength":
+            return f"is {len(error.instance)} characters long, the most is {rule}"
+        case "minLength":
+            return f"is {len(error.instance)} characters long, the least is {rule}"
+        case "maxItems":
+            return f"has {len(error.instance)} entries, the most is {rule}"
+        case "minItems":
+            return f"has {len(error.instance)} entries, the least is {rule}"
+        case "additionalProperties":
+            extra = sorted(name for name in error.instance if name not in error.schema.get("properties", {}))
+            return f"has unknown properties: {', '.join(extra)[:_SHOWN]}"
+        case _:
+            return error.message if len(error.message) <= 2 * _SHOWN else f"does not satisfy {error.validator}"
+
+
+def _shown(value: object) -> str:
+    """A value as JSON, short: a caller may have sent a whole picture."""
+    if isinstance(value, str) and len(value) > _SHOWN:
+        value = value[:_SHOWN] + "..."
+    said = json.dumps(value, ensure_ascii=False, default=str)
+    return said if len(said) <= 2 * _SHOWN else said[: 2 * _SHOWN] + "..."

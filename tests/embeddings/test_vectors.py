@@ -1,0 +1,77 @@
+"""tollgate.embeddings.vectors: answers read without building their numbers, base64 decoded, answers written."""
+
+import array
+import base64
+import json
+
+import pytest
+
+from tollgate.embeddings.vectors import scan, vector_text, with_usage, write_answer
+
+FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'
+
+
+def packed(*values):
+    return base64.b64encode(array.array("f", values).tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "usage"),
+    [
+        pytest.param(FLOATS, {"prompt_tokens": 3, "total_tokens": 3}, id="usage last"),
+        pytest.param(b'{"usage":{"prompt_tokens":3,"d":{"x":"}"}},"data":[{"embedding":[1.0]}]}', {"prompt_tokens": 3, "d": {"x": "}"}}, id="usage first"),
+        pytest.param(b'{ "data" : [ { "embedding" : [ 1.0 ] } ] , "usage" : { "total_tokens" : 4 } }', {"total_tokens": 4}, id="spaced out"),
+        pytest.param(b'{"data":[{"embedding":[1.0]}],"usage":null}', None, id="null"),
+        pytest.param(b'{"data":[{"embedding":[1.0]}]}', None, id="none"),
+        pytest.param(b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":3}, "meta":{"warnings":["\\"usage\\":{}"]}}', {"prompt_tokens": 3}, id="a list after it"),
+    ],
+)
+def test_usage_of_float_answers(answer, usage):
+    found = scan(answer)
+    assert found is not None
+    assert found.usage == usage
+
+
+def test_base64_answers_have_to_be_parsed():
+    assert scan(b'{"data":[{"object":"embedding","embedding":"AAAA"}]}') is None
+    assert scan(b'{"error":{"message":"no"}}') is None
+
+
+def test_usage_is_put_in_without_touching_the_rest():
+    wanted = {"prompt_tokens": 9, "total_tokens": 9}
+    replaced = with_usage(FLOATS, scan(FLOATS), wanted)
+    assert replaced.startswith(FLOATS[:100]) and json.loads(replaced)["usage"] == wanted
+    bare = b'{"data":[{"embedding":[1.0]}]}'
+    assert json.loads(with_usage(bare, scan(bare), wanted)) == {"data": [{"embedding": [1.0]}], "usage": wanted}
+
+
+@pytest.mark.parametrize(
+    ("vector", "wanted"),
+    [
+        pytest.param([0.5, 1], [0.5, 1], id="numbers"),
+        pytest.param(packed(0.5, -2.0), [0.5, -2.0], id="base64 floats"),
+        pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "int8"}, [-1, 1], id="int8"),
+        pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "uint8"}, [255, 1], id="uint8"),
+    ],
+)
+def test_vectors(vector, wanted):
+    assert json.loads(vector_text(vector)) == wanted
+
+
+def test_base64_floats_are_the_very_float32_values():
+    value = array.array("f", [0.1])[0]
+    assert json.loads(vector_text(packed(0.1))) == [value]
+
+
+@pytest.mark.parametrize("vector", [None, 5, "AAA", "****", "", "AAAA", {"base64": "AAAAAA==", "type": "float64"}, {}])
+def test_broken_vectors(vector):
+    with pytest.raises(ValueError):
+        vector_text(vector)
+
+
+def test_an_answer_is_written_in_pieces():
+    pieces = list(write_answer([b"[1.0]", b"[2.0]"], {"model": "m", "usage": {"prompt_tokens": 1}}))
+    assert json.loads(b"".join(pieces)) == {
+        "object": "list", "model": "m", "usage": {"prompt_tokens": 1},
+        "data": [{"object": "embedding", "index": 0, "embedding": [1.0]}, {"object": "embedding", "index": 1, "embedding": [2.0]}],
+    }

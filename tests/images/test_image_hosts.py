@@ -1,0 +1,35 @@
+"""tollgate.mapping.images.hosts: which addresses out of an answer get our key."""
+
+import pytest
+
+from tollgate.mapping.images.hosts import is_admitted, read_host
+
+BFL = [read_host("bfl.ai")]
+
+
+@pytest.mark.parametrize("url", ["https://bfl.ai/v1/x", "https://api.eu1.bfl.ai/v1/get_result?id=1", "https://API.BFL.AI:443/x", "https://api.bfl.ai./x"])
+def test_addresses_under_the_suffix_are_called(url):
+    assert is_admitted(url, BFL)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://api.bfl.ai/x", "https://evilbfl.ai/x", "https://bfl.ai.evil.example/x", "https://api.bfl.ai@evil.example/", "https://user@bfl.ai/", "https://api.bfl.ai:8443/x",
+     "https://bfl.ai\\@evil.example/", "https://evil.example/bfl.ai", "//bfl.ai/x", "ftp://bfl.ai/x", "https://bfl.ai\n.evil.example/", "", "https://[::1", "https://bfl。ai/"],
+)
+def test_all_others_are_not(url):
+    assert not is_admitted(url, BFL)
+
+
+def test_a_server_of_the_operator_may_be_named_with_scheme_and_port():
+    hosts = [read_host("http://127.0.0.1:9000")]
+    assert is_admitted("http://127.0.0.1:9000/x", hosts)
+    assert not is_admitted("http://127.0.0.1:9001/x", hosts)
+    assert not is_admitted("https://127.0.0.1:9000/x", hosts)
+    assert not is_admitted("http://1.127.0.0.1:9000/x", hosts)
+
+
+@pytest.mark.parametrize("text", ["", "*", "com", "https://bfl.ai/path", "ftp://bfl.ai", "a*b.example", "user@bfl.ai"])
+def test_what_is_no_host_is_refused(text):
+    with pytest.raises(ValueError):
+        read_host(text)

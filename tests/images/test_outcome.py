@@ -1,0 +1,59 @@
+"""tollgate.mapping.images.outcome: what a provider said about a job, in our words."""
+
+import base64
+
+import pytest
+
+from tollgate.mapping.images.outcome import read_image, read_outcome
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n0000").decode()
+
+
+def test_words_are_matched_exactly():
+    words = {"Pending": "processing", "Ready": "succeeded"}
+    assert read_outcome({"status": "Pending"}, words).status == "processing"
+    unknown = read_outcome({"status": "pending"}, words)
+    assert (unknown.status, unknown.unknown_word) == ("processing", "pending")
+    assert read_outcome({"status": "Ready", "images": ["https://x/a.png"]}, words).images == ({"url": "https://x/a.png"},)
+
+
+def test_a_literal_of_ours_needs_no_table():
+    assert read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, None).status == "succeeded"
+    assert read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, {"Ready": "succeeded"}).status == "succeeded"
+
+
+def test_no_status_at_all_is_processing_and_reported():
+    assert read_outcome({}, None).unknown_word == ""
+    assert read_outcome(None, None).status == "processing"
+
+
+def test_a_success_without_pictures_is_a_failure():
+    outcome = read_outcome({"status": "succeeded", "images": [{"width": 4}]}, None)
+    assert (outcome.status, outcome.error) == ("failed", "the provider returned no image")
+    assert read_outcome({"status": "succeeded"}, None, final=False).status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [("NSFW", "NSFW"), ({"message": "blocked"}, "blocked"), (["a", {"msg": "b"}], "a; b"), (None, "the provider reported a failure")],
+    ids=["text", "object", "list", "none"],
+)
+def test_errors_become_text(error, said):
+    assert read_outcome({"status": "failed", "error": error}, None).error == said
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        pytest.param("https://x/a", {"url": "https://x/a"}, id="bare address"),
+        pytest.param({"url": f"data:image/png;base64,{PNG}", "width": 8}, {"data": PNG, "context_type": "image/png", "width": 8}, id="data address"),
+        pytest.param({"data": PNG}, {"data": PNG, "context_type": "image/png"}, id="type from the bytes"),
+        pytest.param({"data": "AAAA"}, {"data": "AAAA", "context_type": "application/octet-stream"}, id="unknown bytes"),
+        pytest.param({"url": "https://x", "width": "1024", "height": 768.0}, {"url": "https://x", "width": 1024, "height": 768}, id="sizes"),
+        pytest.param({"url": "https://x", "width": -1, "context_type": "image/png"}, {"url": "https://x"}, id="nonsense left out"),
+        pytest.param({"url": None, "data": None}, None, id="neither"),
+        pytest.param({"url": "data:image/svg+xml,<svg/>"}, {"data": "PHN2Zy8+", "context_type": "image/svg+xml"}, id="data address as text"),
+    ],
+)
+def test_pictures(given, wanted):
+    assert read_image(given) == wanted
