@@ -1,0 +1,319 @@
+"""The ledger: who may spend, what was spent, and that it stays so.
+
+    ledger = Ledger(gateway.store, gateway.credits)
+    await ledger.open()                                    # replays what a killed process left
+    key = ledger.find_key(secret)                          # memory only; raises Unauthorized
+    with ledger.hold(key.account_id, upper_bound, key) as hold:   # raises QuotaExhausted
+        ...
+        await ledger.record(row, hold)                     # durable on return, charged once, hold released
+    await ledger.close()
+
+Everything on the hot path is memory, on the event loop. Every change is an event in the journal before it counts as done;
+where events are kept is behind `interface.Backend`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
+from tollgate.ledger import keys
+from tollgate.ledger.generations import Generations
+from tollgate.ledger.interface import Backend
+from tollgate.ledger.limits import Limits, RateLimits
+from tollgate.ledger.memory import Hold, Memory
+from tollgate.ledger.records import (
+    CAP_WINDOWS,
+    PENDING,
+    Account,
+    AccountSums,
+    Generation,
+    Grant,
+    KeyRecord,
+    encode,
+)
+from tollgate.ledger.usage_row import COLUMNS, UsageRow
+from tollgate.money import round_cost
+
+__all__ = [
+    "CAP_WINDOWS", "COLUMNS", "PENDING", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
+    "Limits", "RateLimits", "UsageRow",
+]
+
+DEFAULT_ACCOUNT = "default"
+DEFAULT_CREDITS = Decimal(100)
+_MOST_CREDITS = Decimal(10) ** 12
+"""Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
+
+
+class Ledger:
+    """See the module. All methods belong to one event loop."""
+
+    def __init__(self, store: Store, credits: Credits, *, backend: Backend | None = None, root: Path | None = None) -> None:
+        if backend is None:
+            if store.url:
+                raise TollgateError(f"store.url is \"{store.url.split('://')[0]}://...\", wanted none: only the embedded store exists yet")
+            from tollgate.ledger.embedded import EmbeddedBackend
+
+            base = root or Path()
+            store = replace(store, directory=base / store.directory, usage_directory=base / store.usage_directory)
+            backend = EmbeddedBackend(store)
+        self.store = store
+        self.limits = RateLimits()
+        self._backend = backend
+        self._memory = Memory(credits)
+        self._generations = Generations(backend, self)
+        self._state = "not open"
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Lock the store, replay what was not stored, read accounts, keys and balances."""
+        snapshot = await self._backend.open(self._generations.forget_stored)
+        self._memory.load(snapshot)
+        self._generations.load(snapshot.pending)
+        self._state = ""
+
+    async def close(self) -> None:
+        """Refuse new work, make everything durable, stored and published, and unlock."""
+        if self._state == "":
+            self._state = "shutting down"
+            await self._backend.close()
+
+    async def __aenter__(self) -> Ledger:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def settle(self) -> None:
+        """Wait until everything so far is stored and published to the usage files."""
+        await self._backend.settle()
+
+    @property
+    def ready(self) -> bool:
+        """Whether new work may be taken."""
+        return not self._state and not self._backend.problem
+
+    @property
+    def not_ready_reason(self) -> str:
+        """Why not, in words for an operator; empty when ready."""
+        return f"the ledger is {self._state}" if self._state else self._backend.problem
+
+    # ---- the hot path
+
+    def find_key(self, secret: str | None) -> KeyRecord:
+        """The key with this secret. Raises `Unauthorized` with reason missing, malformed, unknown, revoked or expired."""
+        return self._memory.find_key(secret)
+
+    def balance(self, account_id: str) -> Decimal:
+        """Credits granted minus the sum of recorded costs."""
+        return self._memory.balance(account_id)
+
+    def available(self, account_id: str) -> Decimal:
+        """The balance minus what running requests hold."""
+        return self._memory.available(account_id)
+
+    def spent(self, account_id: str) -> Decimal:
+        """The sum of all recorded costs of an account."""
+        return self._memory.sums(account_id).spent
+
+    def require_credits(self, account_id: str, key: KeyRecord | None = None) -> None:
+        """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap."""
+        self._memory.require_credits(account_id, key)
+
+    def hold(self, account_id: str, amount: Decimal, key: KeyRecord | None = None) -> Hold:
+        """Reserve up to `amount`, at most `credits.hold_cap` and what is available; raises `QuotaExhausted`.
+
+        With `key`, its spend cap bounds the hold as well.
+        """
+        return self._memory.hold(account_id, key, amount)
+
+    async def record(self, row: UsageRow, hold: Hold | None = None) -> None:
+        """Charge and store one row: durable on return, once per request id however often it is called.
+
+        The charge happens in one step before the first wait, so a cancelled caller loses nothing. Raises `Unavailable`
+        when the disk refuses: the row is kept and written as soon as it can be, and the charge stands.
+        """
+        await self.settle_row(row, hold)
+
+    def settle_row(self, row: UsageRow, hold: Hold | None = None) -> asyncio.Future[None]:
+        """`record` without the wait: the future is done when the row is durable."""
+        if self._state:
+            raise Unavailable(f"the ledger is {self._state}")
+        if not self.accept(row):
+            if hold is not None:
+                hold.release()
+            return self._backend.append("mark", b"null")
+        event = encode(row)
+        self.debit(row, hold)
+        return self._backend.append("usage", event)
+
+    def accept(self, row: UsageRow) -> bool:
+        """Round the row's cost (the one place that does) and check it; False when its request id was charged before."""
+        if self._memory.is_known(row.request_id):
+            return False
+        row.cost = round_cost(row.cost)
+        if row.cost < 0:
+            raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 or more")
+        if row.time.tzinfo is not UTC:
+            row.time = row.time.astimezone(UTC)
+        return True
+
+    def debit(self, row: UsageRow, hold: Hold | None) -> None:
+        """Take an accepted row's cost from the balance and end the hold, in one step."""
+        self._memory.charge(row.request_id, row.account_id, row.key_id, row.cost, row.time)
+        if hold is not None:
+            hold.release()
+
+    # ---- image jobs
+
+    async def create_generation(self, generation: Generation, row: UsageRow | None = None, hold: Hold | None = None) -> None:
+        """Store a new job, durable on return. A job that is done at once comes with its usage row, charged in the same event."""
+        await self._generations.create(generation, row, hold)
+
+    async def get_generation(self, account_id: str, id: str) -> Generation | None:
+        """One job of this account, or None."""
+        return await self._generations.get(account_id, id)
+
+    async def list_succeeded(self, account_id: str, limit: int = 100) -> list[Generation]:
+        """The newest successful jobs (SPEC limits: 100), newest first; `answer` is left out."""
+        return await self._generations.succeeded(account_id, limit)
+
+    def pending(self) -> list[Generation]:
+        """All running jobs of all accounts, oldest first."""
+        return self._generations.pending()
+
+    async def update_generation(self, id: str, expected_status: str | Collection[str], changes: Mapping[str, Any],
+                                row: UsageRow | None = None, hold: Hold | None = None) -> bool:
+        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and charge `row` with it.
+
+        True, durably, for exactly one of any number of callers; False when somebody else was first.
+        """
+        return await self._generations.update(id, expected_status, changes, row, hold)
+
+    # ---- accounts, keys, grants: the same methods over the admin socket (admin.py)
+
+    async def create_account(self, id: str, name: str = "", role: str = "user") -> Account:
+        """A new account without credits."""
+        if id in self._memory.accounts:
+            raise BadRequest(f"account \"{id}\" exists already", "id")
+        return await self._put_account(Account(id=id, name=name or id, role=role))  # type: ignore[arg-type]
+
+    async def update_account(self, account_id: str, **changes: Any) -> Account:
+        """Change name, role or password_hash."""
+        return await self._put_account(_changed(await self.get_account(account_id), changes, {"name", "role", "password_hash"}))
+
+    async def list_accounts(self) -> list[Account]:
+        """All accounts, oldest first."""
+        return list(self._memory.accounts.values())
+
+    async def get_account(self, account_id: str) -> Account:
+        """One account; raises `NotFound`."""
+        account = self._memory.accounts.get(account_id)
+        if account is None:
+            raise NotFound(f"no account \"{account_id}\"")
+        return account
+
+    async def sums(self, account_id: str) -> AccountSums:
+        """Granted, spent and held credits of an account."""
+        await self.get_account(account_id)
+        return self._memory.sums(account_id)
+
+    async def create_key(self, account_id: str, name: str = "", *, allowed_models: Collection[str] | None = None,
+                         expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
+                         rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]:
+        """A new key and its secret, which nobody can see again."""
+        await self.get_account(account_id)
+        secret = keys.mint()
+        key = KeyRecord(
+            id="key_" + secrets.token_hex(6), account_id=account_id, name=name, last_four=keys.last_four(secret),
+            allowed_models=None if allowed_models is None else tuple(allowed_models), expires_at=expires_at,
+            spend_cap=spend_cap, cap_window=cap_window, rpm=rpm, tpm=tpm, strict=strict)  # type: ignore[arg-type]
+        return await self._put_key(key, keys.digest(secret)), secret
+
+    async def update_key(self, key_id: str, **changes: Any) -> KeyRecord:
+        """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict or revoked."""
+        allowed = {each.name for each in fields(KeyRecord)} - {"id", "account_id", "last_four", "created_at", "last_used"}
+        if isinstance(changes.get("allowed_models"), list):
+            changes["allowed_models"] = tuple(changes["allowed_models"])
+        key = _changed(await self.get_key(key_id), changes, allowed)
+        return await self._put_key(key, self._memory.digests[key_id])
+
+    async def revoke_key(self, key_id: str) -> KeyRecord:
+        """End a key for good; it stays listed."""
+        return await self.update_key(key_id, revoked=True)
+
+    async def get_key(self, key_id: str) -> KeyRecord:
+        """One key by id; raises `NotFound`."""
+        key = self._memory.keys.get(key_id)
+        if key is None:
+            raise NotFound(f"no key \"{key_id}\"")
+        return key
+
+    async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
+        """Keys of one account or of all, oldest first, with `last_used`."""
+        return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys.values()
+                if account_id in (None, key.account_id)]
+
+    async def key_spent(self, key_id: str) -> Decimal:
+        """What a key spent in its running window (ever, when it has none)."""
+        key = await self.get_key(key_id)
+        return self._memory.spent_in_window(key_id, key.cap_window)
+
+    async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
+        """Give credits, or take them back with a negative amount."""
+        await self.get_account(account_id)
+        amount = round_cost(amount)
+        if not amount or abs(amount) > _MOST_CREDITS:
+            raise BadRequest(f"amount is {amount}, wanted a non-zero amount of at most {_MOST_CREDITS:f}", "amount")
+        grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
+        event = encode(grant)
+        granted = self._memory.granted
+        granted[account_id] = granted.get(account_id, Decimal(0)) + amount
+        await self._backend.append("grant", event)
+        return grant
+
+    async def list_grants(self, account_id: str) -> list[Grant]:
+        """All grants of an account, newest first."""
+        await self.get_account(account_id)
+        return await self._backend.grants(account_id)
+
+    async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS,
+                                     valid_for: timedelta | None = None) -> tuple[KeyRecord, str] | None:
+        """On a store without accounts: account `default` with credits and one key, whose secret is returned this once."""
+        if self._memory.accounts:
+            return None
+        await self.create_account(DEFAULT_ACCOUNT, "Default account", "operator")
+        await self.grant(DEFAULT_ACCOUNT, credits, "first start")
+        expires_at = datetime.now(UTC) + valid_for if valid_for else None
+        return await self.create_key(DEFAULT_ACCOUNT, "first key", expires_at=expires_at)
+
+    async def _put_account(self, account: Account) -> Account:
+        event = encode(account)
+        self._memory.put_account(account)
+        await self._backend.append("account", event)
+        return account
+
+    async def _put_key(self, key: KeyRecord, digest: bytes) -> KeyRecord:
+        values = {each.name: getattr(key, each.name) for each in fields(key)}
+        event = encode(values | {"digest": digest.hex()})
+        self._memory.put_key(key, digest)
+        await self._backend.append("key", event)
+        return key
+
+
+def _changed(record: Any, changes: Mapping[str, Any], allowed: Collection[str]) -> Any:
+    unknown = sorted(set(changes) - set(allowed))
+    if unknown:
+        raise BadRequest(f"{unknown[0]} cannot be changed, wanted one of {', '.join(sorted(allowed))}", unknown[0])
+    return replace(record, **changes)

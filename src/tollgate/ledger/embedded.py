@@ -1,0 +1,244 @@
+"""The embedded backend: journal, DuckDB store and published files of one process, in one directory it has locked.
+
+The event loop only queues journal lines. The journal's thread makes them durable and passes them on; the writer thread
+here stores them about once a second, deletes journal segments that are no longer needed, and publishes usage files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+
+from tollgate.config.model import Store as StoreSettings
+from tollgate.errors import TollgateError
+from tollgate.ledger import segments
+from tollgate.ledger.interface import EventKind, Snapshot
+from tollgate.ledger.journal import Journal
+from tollgate.ledger.publish import Publisher
+from tollgate.ledger.records import Generation, Grant
+from tollgate.ledger.segments import Entry
+from tollgate.ledger.store import BATCH, FILE_NAME, Store
+
+log = logging.getLogger("tollgate.ledger")
+
+LOCK_NAME = "ledger.lock"
+PUBLISH_SHARE = 20
+"""A publication that took a second is not repeated within 20: at most a twentieth of one core goes into it."""
+
+
+class EmbeddedBackend:
+    """See `interface.Backend`; one instance per process and directory."""
+
+    def __init__(self, settings: StoreSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._directory = settings.directory
+        self._journal_directory = self._directory / "journal"
+        self.store = Store(self._directory / FILE_NAME)
+        self.publisher = Publisher(self.store, settings.usage_directory, settings.instance)
+        self.journal = Journal(self._journal_directory, on_durable=self._durable)
+        self._waiting: deque[Sequence[Entry]] = deque()
+        self._wake = threading.Condition()
+        self._settle_requests: list[asyncio.Future[None]] = []
+        self._stopping = False
+        self._store_problem = ""
+        self._next_publish = 0.0
+
+    @property
+    def problem(self) -> str:
+        return self.journal.problem or self._store_problem
+
+    @property
+    def last_seq(self) -> int:
+        return self.journal.last_seq
+
+    # ---- opening
+
+    async def open(self, on_applied: Callable[[int], None]) -> Snapshot:
+        self._loop = asyncio.get_running_loop()
+        self._on_applied = on_applied
+        try:
+            snapshot, next_seq = await asyncio.to_thread(self._open)
+        except BaseException:
+            self._unlock()
+            raise
+        self.journal.start(next_seq)
+        self._thread = threading.Thread(target=self._run, name="tollgate-store", daemon=True)
+        self._thread.start()
+        return snapshot
+
+    def _open(self) -> tuple[Snapshot, int]:
+        try:
+            self._journal_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
+            self._lock()
+        except OSError as error:
+            raise TollgateError(f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}") from error
+        self.store.open()
+        applied = self.store.progress("applied")
+        batch: list[Entry] = []
+        replayed = 0
+        for entry in segments.read_all(self._journal_directory, applied):
+            batch.append(entry)
+            replayed += 1
+            if len(batch) >= BATCH:
+                self.store.apply(batch)
+                batch = []
+        self.store.apply(batch)
+        if replayed:
+            log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
+        self.journal.remove_all()
+        self.publisher.remove_leftovers()
+        self.publisher.publish(self._clock(), recheck=True)
+        newest = max(self.store.progress("applied"), self.publisher.highest_seq())
+        return self.store.snapshot(self._clock()), newest + 1
+
+    def _lock(self) -> None:
+        self._lock_file = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock_file, 20, 0).decode(errors="replace").strip()
+            raise TollgateError(f"{self._directory} is in use by another process (pid {holder or 'unknown'})") from None
+        os.ftruncate(self._lock_file, 0)
+        os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
+
+    def _unlock(self) -> None:
+        descriptor, self._lock_file = getattr(self, "_lock_file", -1), -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    # ---- events
+
+    def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
+        return self.journal.append(kind, row)
+
+    def _durable(self, entries: Sequence[Entry]) -> None:
+        self._waiting.append(entries)
+
+    # ---- reading
+
+    async def generation(self, account_id: str, id: str) -> Generation | None:
+        return await asyncio.to_thread(self.store.generation, account_id, id)
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        return await asyncio.to_thread(self.store.succeeded, account_id, limit)
+
+    async def grants(self, account_id: str) -> list[Grant]:
+        await self.settle()
+        return await asyncio.to_thread(self.store.grants, account_id)
+
+    async def settle(self) -> None:
+        if self._stopping:
+            return
+        await self.journal.append("mark", b"null")
+        future: asyncio.Future[None] = self._loop.create_future()
+        with self._wake:
+            self._settle_requests.append(future)
+            self._wake.notify()
+        await future
+
+    async def close(self) -> None:
+        await self.journal.close()
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+        self._unlock()
+
+    # ---- the writer thread
+
+    def _run(self) -> None:
+        try:
+            stopping = False
+            while not stopping or (self._waiting and not self._store_problem):
+                stopping = self._stopping
+                self._round()
+        except BaseException as error:
+            self._store_problem = f"the store's writer stopped: {type(error).__name__}"
+            raise
+        finally:
+            self._let_go()
+
+    def _round(self) -> None:
+        """One turn of the writer: wait, store what is durable, publish, tell those who wait for it."""
+        with self._wake:
+            if not self._settle_requests and not self._stopping:
+                self._wake.wait(self._settings.apply_seconds)
+            requests, self._settle_requests = self._settle_requests, []
+            hurry = bool(requests) or self._stopping
+        self._store_waiting()
+        self._publish(now=hurry)
+        for future in requests:
+            self._on_loop(_done, future, self._store_problem)
+
+    def _let_go(self) -> None:
+        """Close the store; the journal goes only if everything in it is stored."""
+        for future in self._settle_requests:
+            self._on_loop(_done, future, self._store_problem or "the ledger is closed")
+        try:
+            self.store.close()
+        except duckdb.Error as error:
+            log.error("the store did not close cleanly: %s", error)
+        if not self._waiting and not self._store_problem and not self.journal.problem:
+            self.journal.remove_all()
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            log.debug("the event loop is closed; nobody waits for the ledger any more")
+
+    def _store_waiting(self) -> None:
+        """Store what is durable; what cannot be stored is kept for the next turn."""
+        entries: list[Entry] = []
+        taken = len(self._waiting)
+        for position in range(taken):
+            entries += self._waiting[position]
+        if not entries:
+            return
+        try:
+            self.store.apply(entries)
+        except (duckdb.Error, TollgateError) as error:
+            reason = f"the store cannot be written: {str(error).splitlines()[0]}"
+            if reason != self._store_problem:
+                log.error("%s; %d event(s) stay in the journal", reason, len(entries))
+            self._store_problem = reason
+            return
+        for _ in range(taken):
+            self._waiting.popleft()
+        if self._store_problem:
+            log.warning("the store can be written again")
+            self._store_problem = ""
+        self.journal.remove_applied(entries[-1].seq)
+        self._on_loop(self._on_applied, entries[-1].seq)
+
+    def _publish(self, *, now: bool) -> None:
+        started = time.monotonic()
+        if not now and started < self._next_publish:
+            return
+        try:
+            self.publisher.publish(self._clock())
+        except (duckdb.Error, OSError) as error:
+            log.error("usage files could not be published, tried again soon: %s", str(error).splitlines()[0])
+        spent = time.monotonic() - started
+        self._next_publish = started + max(self._settings.publish_seconds, PUBLISH_SHARE * spent)
+
+
+def _done(future: asyncio.Future[None], problem: str) -> None:
+    if future.done():
+        return
+    if problem:
+        future.set_exception(TollgateError(problem))
+    else:
+        future.set_result(None)

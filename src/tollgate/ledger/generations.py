@@ -1,0 +1,100 @@
+"""Image jobs: the running ones in memory, the finished ones in the store.
+
+A job changes by compare-and-set on its status, decided in memory in one step; the change and its usage row are one
+journal event, so a job is charged exactly once, whoever polls it and whenever the process dies (PITFALLS 28).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from tollgate.ledger.interface import Backend
+from tollgate.ledger.memory import Hold
+from tollgate.ledger.records import PENDING, Generation, encode
+from tollgate.ledger.usage_row import UsageRow
+
+
+class Charging(Protocol):
+    """How a job is paid for: the ledger's own two steps around the journal."""
+
+    def accept(self, row: UsageRow) -> bool:
+        """Check and round a row; False when its request id was charged before."""
+
+    def debit(self, row: UsageRow, hold: Hold | None) -> None:
+        """Take the row's cost from the balance and end the hold."""
+
+
+class Generations:
+    """The part of the ledger that knows image jobs."""
+
+    def __init__(self, backend: Backend, charging: Charging) -> None:
+        self._backend = backend
+        self._charging = charging
+        self._pending: dict[str, Generation] = {}
+        self._unstored: dict[str, tuple[Generation, int]] = {}
+
+    def load(self, pending: Collection[Generation]) -> None:
+        """Jobs that were running when the last process ended."""
+        self._pending = {each.id: each for each in pending}
+
+    def forget_stored(self, seq: int) -> None:
+        """Finished jobs up to this event can be read from the store now."""
+        self._unstored = {id: each for id, each in self._unstored.items() if each[1] > seq}
+
+    def pending(self) -> list[Generation]:
+        """All running jobs, oldest first."""
+        return sorted(self._pending.values(), key=lambda each: each.created_at)
+
+    async def create(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> None:
+        """Store a new job (a finished one too, with its usage row); durable on return."""
+        if generation.id in self._pending or generation.id in self._unstored:
+            raise ValueError(f"generation {generation.id} exists already")
+        await self._put(generation, row, hold)
+
+    async def get(self, account_id: str, id: str) -> Generation | None:
+        """One job of this account; None when there is none, or it is somebody else's."""
+        found = self._pending.get(id)
+        if found is None and id in self._unstored:
+            found = self._unstored[id][0]
+        if found is None:
+            return await self._backend.generation(account_id, id)
+        return found if found.account_id == account_id else None
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        """The newest successful jobs, newest first, those that are not stored yet included."""
+        fresh = {id: each for id, (each, _) in self._unstored.items()
+                 if each.account_id == account_id and each.status == "succeeded"}
+        stored = {each.id: each for each in await self._backend.succeeded(account_id, limit)}
+        newest_first = sorted((stored | fresh).values(), key=lambda each: (each.created_at, each.id), reverse=True)
+        return newest_first[:limit]
+
+    async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None,
+                     hold: Hold | None) -> bool:
+        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of many callers."""
+        found = self._pending.get(id)
+        wanted = (expected,) if isinstance(expected, str) else expected
+        if found is None or found.status not in wanted:
+            return False
+        await self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold)
+        return True
+
+    def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:
+        """Everything up to the returned future happens in one step, so no other caller sees a job half changed."""
+        if row is not None and not self._charging.accept(row):
+            row = None
+        event = encode({"generation": generation, "usage": row})
+        if row is not None:
+            self._charging.debit(row, hold)
+        elif hold is not None and generation.status not in PENDING:
+            hold.release()
+        durable = self._backend.append("generation", event)
+        if generation.status in PENDING:
+            self._pending[generation.id] = generation
+        else:
+            self._pending.pop(generation.id, None)
+            self._unstored[generation.id] = (generation, self._backend.last_seq)
+        return durable

@@ -1,0 +1,68 @@
+"""The boundary between the ledger's memory and where it is kept.
+
+`Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and gives
+everything back at start. The embedded one is `embedded.py`; one that several instances share fits behind the same face.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Protocol
+
+from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
+
+EventKind = str
+"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What memory needs at start. `spent_by_day` has the current month and week, `spent_by_key` everything."""
+
+    accounts: list[Account] = field(default_factory=list)
+    keys: list[tuple[KeyRecord, bytes]] = field(default_factory=list)
+    granted: dict[str, Decimal] = field(default_factory=dict)
+    spent: dict[str, Decimal] = field(default_factory=dict)
+    spent_by_key: dict[str, Decimal] = field(default_factory=dict)
+    spent_by_day: dict[str, dict[date, Decimal]] = field(default_factory=dict)
+    last_used: dict[str, datetime] = field(default_factory=dict)
+    pending: list[Generation] = field(default_factory=list)
+    recent_ids: list[str] = field(default_factory=list)
+    """The newest request ids, oldest first: a row recorded twice is still known after a restart."""
+
+
+class Backend(Protocol):
+    """Where events become durable. All methods are called on the event loop."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be stored now; empty when it can."""
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest event handed in."""
+
+    async def open(self, on_applied: Callable[[int], None]) -> Snapshot:
+        """Take possession of the store and read it; `on_applied(seq)` is called on the loop as reads catch up."""
+
+    def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
+        """Take an event (JSON); the future is done when it is durable."""
+
+    async def generation(self, account_id: str, id: str) -> Generation | None:
+        """One stored image job."""
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        """The newest stored successful jobs (without the providers' answers), newest first."""
+
+    async def grants(self, account_id: str) -> list[Grant]:
+        """All grants of an account, newest first, including those just made."""
+
+    async def settle(self) -> None:
+        """Wait until everything handed in so far is durable, stored and published."""
+
+    async def close(self) -> None:
+        """Make everything durable, stored and published, and let go of the store."""

@@ -1,0 +1,204 @@
+"""The append-only journal: what `append` returned and was awaited is on disk, whatever happens next.
+
+One thread writes. Whatever queued up while a write was under way goes out in the next one (group commit): the file is
+opened with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
+keeps every event in memory, and is tried again in a fresh segment until it succeeds: after a failed sync nobody can know
+what the old file holds, and readers take an event that stands in two segments once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tollgate.errors import Unavailable
+from tollgate.ledger.segments import Entry, segment_path, segments, sync_directory, write_line
+
+log = logging.getLogger("tollgate.ledger")
+
+Waiting = tuple[int, str, bytes, "asyncio.Future[None]"]
+
+SEGMENT_BYTES = 4 * 1024 * 1024
+"""About 7,000 rows: small enough to replay in a blink, large enough that files are rarely made."""
+RETRY_SECONDS = 0.5
+CLOSE_SECONDS = 10.0
+"""How long a shutdown keeps trying to write what a full disk refused."""
+
+
+class Journal:
+    """The writing side. `on_durable` is called on the journal's thread with each batch, before its waiters wake."""
+
+    def __init__(self, directory: Path, *, on_durable: Callable[[Sequence[Entry]], None],
+                 segment_bytes: int = SEGMENT_BYTES, retry_seconds: float = RETRY_SECONDS,
+                 write: Callable[[int, memoryview], int] = os.write) -> None:
+        self.problem = ""
+        """Why nothing can be written now; empty when all is well."""
+        self._directory = directory
+        self._on_durable = on_durable
+        self._segment_bytes = segment_bytes
+        self._retry_seconds = retry_seconds
+        self._os_write = write
+        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._next = 1
+        self._descriptor = -1
+        self._path = directory
+        self._size = 0
+        self._last_written = 0
+        self._closed_segments: list[tuple[Path, int]] = []
+        self._lock = threading.Lock()
+        self._closing_until = 0.0
+
+    def start(self, next_seq: int) -> None:
+        """Begin taking events, numbered from `next_seq`; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._next = next_seq
+        self._thread = threading.Thread(target=self._run, name="tollgate-journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest event, durable or not."""
+        return self._next - 1
+
+    def append(self, kind: str, row: bytes) -> asyncio.Future[None]:
+        """Queue an event; the future is done when it is durable, or fails with `Unavailable` when it is not *yet*.
+
+        The event itself is never given up: cancelling or failing the future does not take it back.
+        """
+        seq = self._next
+        self._next = seq + 1
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put((seq, kind, write_line(seq, kind, row), future))
+        if self.problem:
+            future.set_exception(Unavailable(self.problem))
+        return future
+
+    def remove_applied(self, seq: int) -> None:
+        """Delete the full segments whose every event is `seq` or older; called by the thread that applies."""
+        with self._lock:
+            done = [path for path, last in self._closed_segments if last <= seq]
+            self._closed_segments = [each for each in self._closed_segments if each[1] > seq]
+        for path in done:
+            path.unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """Write what is queued and stop. What a full disk still refuses after ten seconds is logged as lost."""
+        self._closing_until = time.monotonic() + CLOSE_SECONDS
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def remove_all(self) -> None:
+        """Delete every segment; only after `close`, when all is applied."""
+        for path in segments(self._directory):
+            path.unlink()
+
+    # ---- the writing thread
+
+    def _run(self) -> None:
+        kept: list[Waiting] = []
+        closing = False
+        while not (closing and not kept):
+            closing = self._take(kept, wait=not closing) or closing
+            if not kept:
+                continue
+            try:
+                self._write(kept)
+            except OSError as error:
+                self._failed(error, kept)
+                if closing and time.monotonic() > self._closing_until:
+                    log.critical("%d ledger event(s) could not be written before the end: %s", len(kept), error)
+                    break
+                time.sleep(self._retry_seconds)
+                continue
+            if self.problem:
+                log.warning("the journal can be written again; %d event(s) caught up", len(kept))
+                self.problem = ""
+            self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
+            self._on_loop(_wake, kept)
+            kept = []
+        self._end_segment()
+
+    def _take(self, kept: list[Waiting], *, wait: bool) -> bool:
+        """Move everything queued into `kept`, waiting for a first one if there is nothing; True when told to stop."""
+        stop = False
+        try:
+            if wait and not kept:
+                first = self._queue.get()
+                if first is None:
+                    stop = True
+                else:
+                    kept.append(first)
+            while True:
+                item = self._queue.get_nowait()
+                if item is None:
+                    stop = True
+                else:
+                    kept.append(item)
+        except queue.Empty:
+            return stop
+
+    def _write(self, batch: list[Waiting]) -> None:
+        if self._descriptor < 0:
+            self._begin_segment(batch[0][0])
+        data = memoryview(b"".join([line for _, _, line, _ in batch]))
+        size = self._size + len(data)
+        while data:
+            data = data[self._os_write(self._descriptor, data):]
+        self._size, self._last_written = size, batch[-1][0]
+        if size >= self._segment_bytes:
+            self._end_segment()
+
+    def _begin_segment(self, first_seq: int) -> None:
+        self._path = segment_path(self._directory, first_seq)
+        self._size, self._last_written = 0, first_seq - 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DSYNC | os.O_CLOEXEC
+        self._descriptor = os.open(self._path, flags, 0o600)
+        sync_directory(self._directory)
+
+    def _end_segment(self) -> None:
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+        if self._size:
+            with self._lock:
+                self._closed_segments.append((self._path, self._last_written))
+        else:
+            self._path.unlink(missing_ok=True)
+
+    def _failed(self, error: OSError, batch: list[Waiting]) -> None:
+        problem = f"the journal cannot be written: {error.strerror or error}"
+        if not self.problem:
+            log.error("%s; new work is refused until it can, %d event(s) wait in memory", problem, len(batch))
+        self.problem = problem
+        try:
+            if self._descriptor >= 0:
+                os.ftruncate(self._descriptor, self._size)
+            self._end_segment()
+        except OSError:
+            log.warning("the torn end of %s stays; a reader skips it", self._path.name)
+        self._on_loop(_fail, batch, problem)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            log.debug("the event loop is closed; nobody waits for these events any more")
+
+
+def _wake(batch: list[Waiting]) -> None:
+    for waiting in batch:
+        if not waiting[3].done():
+            waiting[3].set_result(None)
+
+
+def _fail(batch: list[Waiting], problem: str) -> None:
+    for waiting in batch:
+        if not waiting[3].done():
+            waiting[3].set_exception(Unavailable(problem))

@@ -1,0 +1,61 @@
+"""The secret a caller sends: its shape, its checksum, its hash and how it is shown.
+
+`sk-tg-` + 43 url-safe characters (256 random bits) + 6 characters of checksum. The checksum tells a mistyped key from
+an unknown one without asking anybody; only the SHA-256 and the last four characters are ever stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import zlib
+
+PREFIX = "sk-tg-"
+_RANDOM = 43
+_CHECK = 6
+_LENGTH = len(PREFIX) + _RANDOM + _CHECK
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+SCAN_PATTERN = PREFIX + r"[A-Za-z0-9_-]{43}[0-9A-Za-z]{6}"
+"""What a secret scanner looks for."""
+
+_SHAPE = re.compile(SCAN_PATTERN + r"\Z")
+
+
+def mint() -> str:
+    """A new secret; the only time it exists in clear on this side."""
+    body = PREFIX + secrets.token_urlsafe(32)
+    return body + checksum(body)
+
+
+def checksum(body: str) -> str:
+    """Six base-62 characters over prefix and random part."""
+    value = zlib.crc32(body.encode())
+    digits = ""
+    for _ in range(_CHECK):
+        value, digit = divmod(value, 62)
+        digits = _BASE62[digit] + digits
+    return digits
+
+
+def is_well_formed(secret: str) -> bool:
+    """Whether the shape and the checksum are right; False for a typing error, True for a key nobody made as well."""
+    return len(secret) == _LENGTH and _SHAPE.match(secret) is not None and checksum(secret[:-_CHECK]) == secret[-_CHECK:]
+
+
+def digest(secret: str) -> bytes:
+    """What is stored and looked up: SHA-256. A slow hash would add nothing to 256 random bits."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def last_four(secret: str) -> str:
+    """The end of the secret, enough for its owner to recognise it."""
+    return secret[-4:]
+
+
+def mask(secret: str) -> str:
+    """How a secret is shown in messages: `sk-tg-...abcd`; a foreign one shows at most its last four characters."""
+    if secret.startswith(PREFIX) and len(secret) > len(PREFIX) + 8:
+        return f"{PREFIX}...{last_four(secret)}"
+    return f"...{last_four(secret)}" if len(secret) >= 12 else "..."

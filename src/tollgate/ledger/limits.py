@@ -1,0 +1,113 @@
+"""Rate limits of keys: requests and tokens a minute, as token buckets in memory.
+
+Only admitted requests count. A bucket holds one minute's allowance, refills steadily, and is forgotten when it is full
+again, so idle keys take no memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tollgate.errors import RateLimited
+from tollgate.ledger.records import KeyRecord
+
+MINUTE = 60.0
+_SWEEP_AT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the rate-limit headers say: the limit a minute, what is left of it, seconds until it is whole again."""
+
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Both windows of a key after an admission; None where the key has no such limit."""
+
+    requests: Window | None = None
+    tokens: Window | None = None
+
+
+UNLIMITED = Limits()
+
+
+class _Bucket:
+    __slots__ = ("level", "limit", "stamp")
+
+    def __init__(self, limit: int, now: float) -> None:
+        self.limit = limit
+        self.level = float(limit)
+        self.stamp = now
+
+    def refill(self, limit: int, now: float) -> None:
+        """Add what time has brought; a changed limit keeps the share that was left."""
+        if limit != self.limit:
+            self.level = self.level * limit / self.limit if self.limit else float(limit)
+            self.limit = limit
+        self.level = min(float(limit), self.level + (now - self.stamp) * limit / MINUTE)
+        self.stamp = now
+
+    def wait_for(self, amount: float) -> float:
+        """Seconds until `amount` is there; 0 when it is."""
+        return max(0.0, (amount - self.level) * MINUTE / self.limit) if self.limit else MINUTE
+
+    def window(self) -> Window:
+        return Window(self.limit, max(0, int(self.level)), self.wait_for(self.limit))
+
+
+class RateLimits:
+    """The buckets of all keys."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
+        """Count one request of about `tokens` tokens. Raises `RateLimited` (and counts nothing) when a limit is reached.
+
+        A request larger than a whole minute's tokens passes when the bucket is full: it could never pass otherwise.
+        """
+        if key.rpm is None and key.tpm is None:
+            return UNLIMITED
+        now = self._clock()
+        requests = self._bucket(key.id, "requests", key.rpm, now)
+        used = self._bucket(key.id, "tokens", key.tpm, now)
+        needed = float(min(max(tokens, 1), used.limit)) if used else 0.0
+        if requests and (wait := requests.wait_for(1.0)):
+            raise RateLimited(wait, "requests")
+        if used and (wait := used.wait_for(needed)):
+            raise RateLimited(wait, "tokens")
+        if requests:
+            requests.level -= 1
+        if used:
+            used.level -= tokens
+        return Limits(requests.window() if requests else None, used.window() if used else None)
+
+    def settle(self, key: KeyRecord, estimated: int, actual: int) -> None:
+        """Correct the tokens counted at admission to what was really used."""
+        if key.tpm is not None and (bucket := self._bucket(key.id, "tokens", key.tpm, self._clock())):
+            bucket.level = min(float(bucket.limit), bucket.level - (actual - estimated))
+
+    def _bucket(self, key_id: str, kind: str, limit: int | None, now: float) -> _Bucket | None:
+        if limit is None:
+            return None
+        bucket = self._buckets.get((key_id, kind))
+        if bucket is None:
+            if len(self._buckets) >= _SWEEP_AT:
+                self._sweep(now)
+            bucket = self._buckets[key_id, kind] = _Bucket(limit, now)
+        else:
+            bucket.refill(limit, now)
+        return bucket
+
+    def _sweep(self, now: float) -> None:
+        for name, bucket in list(self._buckets.items()):
+            bucket.refill(bucket.limit, now)
+            if bucket.level >= bucket.limit:
+                del self._buckets[name]

@@ -1,0 +1,174 @@
+"""The ledger's memory: what the hot path reads and changes, in exact decimals, without waiting for anything.
+
+All of it runs on the event loop, so a check and the change that follows are one step: nobody can spend between them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from types import TracebackType
+
+from tollgate.config.model import Credits
+from tollgate.errors import QuotaExhausted, Unauthorized
+from tollgate.ledger import keys
+from tollgate.ledger.interface import Snapshot
+from tollgate.ledger.records import Account, AccountSums, CapWindow, KeyRecord
+from tollgate.ledger.store import RECENT_IDS
+
+_ZERO = Decimal(0)
+_KEPT_DAYS = timedelta(days=40)
+"""Longer than a month: what the longest resetting window needs."""
+
+
+class Hold:
+    """Credits reserved for a running request. Release it on every way out; a second release does nothing."""
+
+    __slots__ = ("account_id", "amount", "key_id", "_memory")
+
+    def __init__(self, memory: Memory, account_id: str, key_id: str | None, amount: Decimal) -> None:
+        self.account_id = account_id
+        self.key_id = key_id
+        self.amount = amount
+        self._memory: Memory | None = memory
+
+    def release(self) -> None:
+        """Give the reservation back."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.held[self.account_id] -= self.amount
+            if self.key_id is not None:
+                memory.held_by_key[self.key_id] -= self.amount
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+class Memory:
+    """Accounts, keys, balances, holds and spend counters."""
+
+    def __init__(self, credits: Credits) -> None:
+        self._credits = credits
+        self.accounts: dict[str, Account] = {}
+        self.keys: dict[str, KeyRecord] = {}
+        self.digests: dict[str, bytes] = {}
+        self._by_digest: dict[bytes, KeyRecord] = {}
+        self.granted: dict[str, Decimal] = {}
+        self.spent: dict[str, Decimal] = {}
+        self.held: dict[str, Decimal] = {}
+        self.held_by_key: dict[str, Decimal] = {}
+        self.spent_by_key: dict[str, Decimal] = {}
+        self._days: dict[str, dict[date, Decimal]] = {}
+        self.last_used: dict[str, datetime] = {}
+        self._recent: OrderedDict[str, None] = OrderedDict()
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Start from what the store has."""
+        for account in snapshot.accounts:
+            self.put_account(account)
+        for key, digest in snapshot.keys:
+            self.put_key(key, digest)
+        self.granted.update(snapshot.granted)
+        self.spent.update(snapshot.spent)
+        self.spent_by_key.update(snapshot.spent_by_key)
+        self._days.update(snapshot.spent_by_day)
+        self.last_used.update(snapshot.last_used)
+        self._recent = OrderedDict.fromkeys(snapshot.recent_ids)
+
+    # ---- accounts and keys
+
+    def put_account(self, account: Account) -> None:
+        self.accounts[account.id] = account
+
+    def put_key(self, key: KeyRecord, digest: bytes) -> None:
+        self.keys[key.id] = key
+        self.digests[key.id] = digest
+        self._by_digest[digest] = key
+
+    def find_key(self, secret: str | None, now: datetime | None = None) -> KeyRecord:
+        """The key with this secret. Raises `Unauthorized`: missing, malformed, unknown, revoked or expired."""
+        if not secret:
+            raise Unauthorized("missing")
+        key = self._by_digest.get(keys.digest(secret))
+        if key is None:
+            raise Unauthorized("unknown" if keys.is_well_formed(secret) else "malformed", keys.mask(secret))
+        if key.revoked:
+            raise Unauthorized("revoked", keys.mask(secret))
+        if key.expires_at is not None and key.expires_at <= (now or datetime.now(UTC)):
+            raise Unauthorized("expired", keys.mask(secret))
+        return key
+
+    # ---- balances
+
+    def balance(self, account_id: str) -> Decimal:
+        """Credits granted minus the sum of recorded costs."""
+        return self.granted.get(account_id, _ZERO) - self.spent.get(account_id, _ZERO)
+
+    def available(self, account_id: str) -> Decimal:
+        """The balance minus what running requests hold."""
+        return self.balance(account_id) - self.held.get(account_id, _ZERO)
+
+    def sums(self, account_id: str) -> AccountSums:
+        """The account's arithmetic."""
+        return AccountSums(account_id, self.granted.get(account_id, _ZERO), self.spent.get(account_id, _ZERO),
+                           self.held.get(account_id, _ZERO))
+
+    def require_credits(self, account_id: str, key: KeyRecord | None) -> Decimal:
+        """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
+        available = self.available(account_id)
+        if available < self._credits.minimum:
+            raise QuotaExhausted
+        if key is not None and key.spend_cap is not None:
+            left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
+            if left <= 0:
+                raise QuotaExhausted("the key's spend cap is reached")
+            available = min(available, left)
+        return available
+
+    def hold(self, account_id: str, key: KeyRecord | None, amount: Decimal) -> Hold:
+        """Reserve at most what is there; N parallel requests are never admitted beyond what the balance covers."""
+        amount = max(_ZERO, min(amount, self._credits.hold_cap, self.require_credits(account_id, key)))
+        self.held[account_id] = self.held.get(account_id, _ZERO) + amount
+        if key is not None:
+            self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
+        return Hold(self, account_id, key.id if key is not None else None, amount)
+
+    # ---- spending
+
+    def is_known(self, request_id: str) -> bool:
+        """Whether a row with this id was taken already (the newest 32,768 are remembered, over restarts too)."""
+        return request_id in self._recent
+
+    def charge(self, request_id: str, account_id: str, key_id: str, cost: Decimal, when: datetime) -> None:
+        """Take the cost of one row from the account and count it for the key."""
+        self._recent[request_id] = None
+        if len(self._recent) > RECENT_IDS:
+            self._recent.popitem(last=False)
+        self.spent[account_id] = self.spent.get(account_id, _ZERO) + cost
+        self.spent_by_key[key_id] = self.spent_by_key.get(key_id, _ZERO) + cost
+        self.last_used[key_id] = when
+        day = when.date()
+        days = self._days.get(key_id)
+        if days is None:
+            days = self._days[key_id] = {}
+        if day not in days:
+            for old in [each for each in days if each < day - _KEPT_DAYS]:
+                del days[old]
+        days[day] = days.get(day, _ZERO) + cost
+
+    def spent_in_window(self, key_id: str, window: CapWindow, today: date | None = None) -> Decimal:
+        """What the key spent in the running UTC day, week (from Monday), month, or ever."""
+        if window == "total":
+            return self.spent_by_key.get(key_id, _ZERO)
+        today = today or datetime.now(UTC).date()
+        first = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}[window]
+        return _total(cost for day, cost in self._days.get(key_id, {}).items() if day >= first)
+
+
+def _total(costs: Iterable[Decimal]) -> Decimal:
+    return sum(costs, _ZERO)

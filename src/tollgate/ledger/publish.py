@@ -1,0 +1,159 @@
+"""Usage for analysts: `usage/<date>/<hour>.duckdb`, one file an hour (UTC), replaced as a whole every few seconds.
+
+DuckDB lets nobody read a file that another process has open for writing. So the rows that are new since the last time
+are added to a copy of the hour's file, and the copy takes its name: a reader keeps the file it opened, and never waits
+or makes the gateway wait. Any DuckDB since 1.2 can attach these files; since 2.0 one statement reads them all:
+
+    FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+
+from tollgate.ledger.schema import add_usage_columns
+from tollgate.ledger.store import Store
+from tollgate.ledger.usage_row import COLUMNS, comments, create_table
+
+log = logging.getLogger("tollgate.ledger")
+
+READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
+"""What the documentation tells analysts; `usage/` is the configured usage directory."""
+
+_STORAGE_VERSION = "v1.2.0"
+"""The oldest file format with what we need, so that older readers can attach the files."""
+_NAMES = ", ".join(c.name for c in COLUMNS)
+_RECHECK = timedelta(hours=2)
+"""Files this young may not have reached the disk when the machine lost power; they are looked at again at start."""
+
+_NEWEST_FILES = 3
+
+
+def _naive(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+class Publisher:
+    """Keeps the published files equal to the store's rows; used by the writer thread only."""
+
+    def __init__(self, store: Store, directory: Path, instance: str = "main") -> None:
+        self._store = store
+        self._directory = directory
+        self._suffix = "" if instance in ("", "main") else f"-{instance}"
+
+    def path(self, hour: datetime) -> Path:
+        """The file of an hour; the instance's name is part of it when several gateways share the directory."""
+        return self._directory / f"{hour:%Y-%m-%d}" / f"{hour:%H}{self._suffix}.duckdb"
+
+    def publish(self, now: datetime, *, recheck: bool = False) -> int:
+        """Bring every hour with unpublished rows up to date, late rows of past hours too; returns files written.
+
+        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows.
+        """
+        store = self._store
+        published = store.progress("published")
+        applied = store.progress("applied")
+        if applied == published and not recheck:
+            return 0
+        hours = {row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE seq > ?", [published])}
+        if recheck:
+            since = self._rows("SELECT max(time) FROM usage")[0][0]
+            if since is not None:
+                hours |= {row[0] for row in self._rows(
+                    "SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE time >= ?", [since - _RECHECK])}
+        written = 0
+        for hour in sorted(hours):
+            written += self._publish_hour(hour, final=hour + timedelta(hours=1) <= _naive(now))
+        store.set_progress("published", applied)
+        return written
+
+    def _publish_hour(self, hour: datetime, *, final: bool) -> int:
+        path = self.path(hour)
+        temporary = path.with_name(f".{path.stem}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not self._extend(path, temporary, hour):
+                return 0
+            if final:
+                with open(temporary, "rb") as file:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+        return 1
+
+    def _extend(self, path: Path, temporary: Path, hour: datetime) -> bool:
+        """Make `temporary` the file with the hour's new rows added; False when there are none."""
+        rows = f"SELECT {_NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?"
+        span = [hour, hour + timedelta(hours=1)]
+        if path.exists():
+            newest = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", span)[0][0]
+            shutil.copyfile(path, temporary)
+            try:
+                with _Attached(self._store, temporary) as attached:
+                    found = attached.rows("SELECT max(seq) FROM published.usage")[0][0] or 0
+                    if newest is None or found >= newest:
+                        return False
+                    add_usage_columns(self._store.connection, "published.usage")
+                    attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, found])
+                    return True
+            except duckdb.Error as error:
+                log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
+                temporary.unlink(missing_ok=True)
+        with _Attached(self._store, temporary) as attached:
+            attached.run(create_table("published.usage"))
+            for statement in comments("published.usage"):
+                attached.run(statement)
+            attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows} ORDER BY time", [*span, 0])
+        return True
+
+    def _rows(self, statement: str, values: list[object] | None = None) -> list[tuple]:
+        return self._store.connection.execute(statement, values or []).fetchall()
+
+    def highest_seq(self) -> int:
+        """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from here,
+        so that its rows still count as new."""
+        newest = sorted(self._directory.glob(f"*/[0-9][0-9]{self._suffix}.duckdb"))[-_NEWEST_FILES:]
+        highest = 0
+        for path in newest:
+            try:
+                rows = self._rows("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+            except duckdb.Error as error:
+                log.warning("%s cannot be read: %s", path, str(error).splitlines()[0])
+                continue
+            highest = max(highest, rows[0][0] or 0)
+        return highest
+
+    def remove_leftovers(self) -> None:
+        """Delete temporary files of an earlier process that was killed."""
+        for leftover in self._directory.glob(f"*/.[0-9][0-9]{self._suffix}.tmp*"):
+            leftover.unlink(missing_ok=True)
+
+
+class _Attached:
+    """A file attached as `published` for the length of a `with`; detaching folds its write-ahead log in."""
+
+    def __init__(self, store: Store, path: Path) -> None:
+        self._connection = store.connection
+        self._path = path
+
+    def __enter__(self) -> _Attached:
+        name = str(self._path).replace("'", "''")
+        self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}')")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.run("DETACH published")
+
+    def run(self, statement: str, values: list[object] | None = None) -> None:
+        self._connection.execute(statement, values or [])
+
+    def rows(self, statement: str) -> list[tuple]:
+        return self._connection.execute(statement).fetchall()

@@ -1,0 +1,149 @@
+"""What the ledger keeps besides usage rows: accounts, keys, grants and generations, as frozen values.
+
+Also how each becomes JSON (journal, admin socket) and comes back. Money travels as text, times as ISO 8601 UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+CapWindow = Literal["day", "week", "month", "total"]
+CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
+
+GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "canceled"]
+PENDING = ("starting", "processing")
+"""Statuses a generation can still leave (SPEC, states and transitions)."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who pays. `id` is the readable name it was created with; `password_hash` is the dashboard's, opaque here."""
+
+    id: str
+    name: str = ""
+    role: Literal["user", "operator"] = "user"
+    password_hash: str = field(default="", repr=False)
+    created_at: datetime = field(default_factory=_now)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key without its secret. `allowed_models`: None is every model, an empty tuple none (PITFALLS 24).
+
+    `last_used` is filled in by listings, not on the hot path. `strict` refuses what a conversion would drop.
+    """
+
+    id: str
+    account_id: str
+    name: str = ""
+    last_four: str = ""
+    allowed_models: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+    revoked: bool = False
+    spend_cap: Decimal | None = None
+    cap_window: CapWindow = "total"
+    rpm: int | None = None
+    tpm: int | None = None
+    strict: bool = False
+    created_at: datetime = field(default_factory=_now)
+    last_used: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Credits given (or, negative, taken back), with the reason."""
+
+    id: str
+    account_id: str
+    amount: Decimal
+    note: str = ""
+    created_at: datetime = field(default_factory=_now)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """An image job with everything needed to refresh it after a restart.
+
+    `upstream_id` and `upstream_state` are what the provider's poll step reads; `answer` is the provider's last answer,
+    `input` the caller's, both as they came. `row` is the usage row prepared at submission (a plain map), so that the
+    charge at success knows key, prices and times.
+    """
+
+    id: str
+    account_id: str
+    key_id: str = ""
+    request_id: str = ""
+    model: str = ""
+    provider: str = ""
+    status: GenerationStatus = "starting"
+    input: Any = None
+    webhook: str | None = None
+    upstream_id: str = ""
+    upstream_state: Any = None
+    answer: Any = None
+    images: tuple[Mapping[str, Any], ...] = ()
+    cost: Decimal | None = None
+    error: str | None = None
+    row: Any = None
+    created_at: datetime = field(default_factory=_now)
+    updated_at: datetime = field(default_factory=_now)
+    deadline_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSums:
+    """The arithmetic of one account: `balance` = `granted` - `spent`; `held` is what running requests reserve."""
+
+    account_id: str
+    granted: Decimal
+    spent: Decimal
+    held: Decimal
+
+    @property
+    def balance(self) -> Decimal:
+        return self.granted - self.spent
+
+
+def _plain(value: object) -> str:
+    if type(value) is Decimal:
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be journalled")
+
+
+def encode(record: object) -> bytes:
+    """JSON bytes of a record, a usage row or a map of them. TypeError for values JSON has no form for."""
+    return orjson.dumps(record, default=_plain)
+
+
+Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, AccountSums)
+
+_MONEY = frozenset({"spend_cap", "amount", "cost", "granted", "spent", "held"})
+_TIMES = frozenset({"created_at", "updated_at", "expires_at", "last_used", "deadline_at"})
+
+
+def decode(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """The record written as `values`; unknown names are ignored, so an older process can read a newer journal."""
+    known: dict[str, Any] = {}
+    for each in fields(kind):
+        if each.name not in values:
+            continue
+        value = values[each.name]
+        if value is not None:
+            if each.name in _MONEY:
+                value = Decimal(value)
+            elif each.name in _TIMES and isinstance(value, str):
+                value = datetime.fromisoformat(value)
+            elif isinstance(value, list) and each.name in ("allowed_models", "images"):
+                value = tuple(value)
+        known[each.name] = value
+    return kind(**known)

@@ -1,0 +1,56 @@
+"""Tables of the store, version by version. A store of an older version is brought up to date when it is opened.
+
+No primary keys: the one writer knows what it writes, and DuckDB's indexes would live in memory.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tollgate.errors import TollgateError
+from tollgate.ledger.usage_row import COLUMNS, base_type, comments, create_table
+
+if TYPE_CHECKING:
+    import duckdb
+
+VERSIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE progress (name VARCHAR NOT NULL, seq BIGINT NOT NULL)",
+        "INSERT INTO progress VALUES ('applied', 0), ('published', 0)",
+        "CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at TIMESTAMP)",
+        "CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name VARCHAR, "
+        "last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap DECIMAL(38,12), "
+        "cap_window VARCHAR, rpm BIGINT, tpm BIGINT, strict BOOLEAN, created_at TIMESTAMP)",
+        "CREATE TABLE grants (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, amount DECIMAL(38,12) NOT NULL, note VARCHAR, "
+        "created_at TIMESTAMP)",
+        "CREATE TABLE generations (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, status VARCHAR NOT NULL, model VARCHAR, "
+        "created_at TIMESTAMP, cost DECIMAL(38,12), document VARCHAR NOT NULL, answer VARCHAR)",
+        create_table("usage"),
+        *comments("usage"),
+    ),
+)
+
+
+def migrate(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create or upgrade the tables, each version in one transaction. Refuses a store newer than this program."""
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL)")
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
+    found = row[0] if row else 0
+    if found > len(VERSIONS):
+        raise TollgateError(f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program")
+    for number, statements in enumerate(VERSIONS[found:], start=found + 1):
+        connection.execute("BEGIN")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_version VALUES (?, ?)", [number, datetime.now(UTC).replace(tzinfo=None)])
+        connection.execute("COMMIT")
+    add_usage_columns(connection, "usage")
+
+
+def add_usage_columns(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    """A new usage column needs no version of its own: it is added at the end of `table`, empty for old rows."""
+    found = {row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
+    for column in COLUMNS:
+        if column.name not in found:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {base_type(column)}")

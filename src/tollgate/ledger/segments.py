@@ -1,0 +1,97 @@
+"""The journal on disk: one JSON object a line, each with its own checksum, in segment files named by their first line.
+
+    {"seq":42,"kind":"usage","row":{...},"crc":"1c291ca3"}
+
+Owns writing a line and reading lines back. A torn end (power loss, kill, full disk) is normal and skipped; a bad line
+in the middle is reported and its file kept aside, because an acknowledged row may be in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+log = logging.getLogger("tollgate.ledger")
+
+SUFFIX = ".jsonl"
+_TAIL = len(b',"crc":"00000000"}')
+
+
+class Entry(NamedTuple):
+    """One durable event; `line` is the JSON text without its newline."""
+
+    seq: int
+    kind: str
+    line: bytes
+
+
+def write_line(seq: int, kind: str, row: bytes) -> bytes:
+    """The line of one event, newline included; `row` is JSON already."""
+    body = b'{"seq":%d,"kind":"%b","row":%b' % (seq, kind.encode(), row)
+    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def read_line(line: bytes) -> Entry | None:
+    """The event in a line (without newline), or None when it is torn or damaged."""
+    body, tail = line[:-_TAIL], line[-_TAIL:]
+    if tail != b',"crc":"%08x"}' % zlib.crc32(body):
+        return None
+    head = orjson.loads(line)
+    return Entry(head["seq"], head["kind"], line)
+
+
+def segment_path(directory: Path, first_seq: int) -> Path:
+    """Where the segment that starts with this event lives."""
+    return directory / f"{first_seq:020d}{SUFFIX}"
+
+
+def segments(directory: Path) -> list[Path]:
+    """All segments, oldest first."""
+    return sorted(directory.glob(f"*{SUFFIX}"))
+
+
+def read_segment(path: Path, after: int) -> Iterator[Entry]:
+    """The events of one file with a `seq` above `after`, in order.
+
+    A retry after a failed write begins a new segment with the same events, so the same `seq` may stand in two files.
+    """
+    lines = path.read_bytes().split(b"\n")
+    damaged = 0
+    last_good = max((number for number, line in enumerate(lines) if read_line(line)), default=-1)
+    for number, line in enumerate(lines[: last_good + 1]):
+        entry = read_line(line)
+        if entry is None:
+            damaged += 1
+        elif entry.seq > after:
+            after = entry.seq
+            yield entry
+    torn = sum(1 for line in lines[last_good + 1 :] if line)
+    if torn:
+        log.warning("journal %s: its end is torn (an interrupted write), %d unacknowledged line(s) skipped", path.name, torn)
+    if damaged:
+        kept = path.with_suffix(".damaged")
+        os.link(path, kept) if not kept.exists() else None
+        log.error("journal %s: %d damaged line(s) before intact ones; the file is kept as %s", path.name, damaged, kept.name)
+
+
+def read_all(directory: Path, after: int) -> Iterator[Entry]:
+    """Every event with a `seq` above `after`, each once."""
+    for path in segments(directory):
+        for entry in read_segment(path, after):
+            after = entry.seq
+            yield entry
+
+
+def sync_directory(directory: Path) -> None:
+    """Make created and removed names durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

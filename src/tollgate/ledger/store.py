@@ -1,0 +1,173 @@
+"""The DuckDB file: the ledger's truth at start, written by one thread, one transaction for a batch of journal events.
+
+Usage rows go from the journal's JSON lines straight into columns inside DuckDB (about 6 µs a row, without the
+interpreter's lock); the number of the last event stored is written in the same transaction, so an event is stored once
+however often it is replayed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+
+from tollgate.errors import TollgateError
+from tollgate.ledger.interface import Snapshot
+from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode
+from tollgate.ledger.schema import migrate
+from tollgate.ledger.segments import Entry
+from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
+
+FILE_NAME = "tollgate.duckdb"
+BATCH = 2000
+RECENT_IDS = 32_768
+MEMORY_LIMIT = "256MB"
+"""DuckDB would take most of the machine; this is enough to sum a hundred million rows."""
+
+_KEY_COLUMNS = ("id", "account_id", "name", "last_four", "allowed_models", "expires_at", "revoked", "spend_cap",
+                "cap_window", "rpm", "tpm", "strict", "created_at")
+_ACCOUNT_COLUMNS = ("id", "name", "role", "password_hash", "created_at")
+_GRANT_COLUMNS = ("id", "account_id", "amount", "note", "created_at")
+
+_SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
+_INSERT_USAGE = (f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
+                 "FROM (SELECT unnest(?::VARCHAR[]) AS j))")
+
+
+class Store:
+    """One open DuckDB file. `apply` belongs to the writer thread; reads may come from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> None:
+        """Open or create the file and bring its tables up to date."""
+        try:
+            self.connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT})
+        except duckdb.IOException as error:
+            raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
+        migrate(self.connection)
+
+    def progress(self, name: str) -> int:
+        """How far `applied` or `published` has come, as an event number."""
+        return int(self._rows("SELECT seq FROM progress WHERE name = ?", [name])[0][0])
+
+    def set_progress(self, name: str, seq: int) -> None:
+        """Remember it (inside the running transaction, when there is one)."""
+        self.connection.execute("UPDATE progress SET seq = ? WHERE name = ?", [seq, name])
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Store a batch of events, in order, in one transaction."""
+        if not entries:
+            return
+        self.connection.execute("BEGIN")
+        try:
+            lines: list[str] = []
+            for seq, kind, line in entries:
+                if kind == "usage":
+                    lines.append(line.decode())
+                else:
+                    self._apply_record(seq, kind, orjson.loads(line)["row"], lines)
+            for start in range(0, len(lines), BATCH):
+                self.connection.execute(_INSERT_USAGE, [lines[start:start + BATCH]])
+            self.set_progress("applied", entries[-1].seq)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+
+    def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[str]) -> None:
+        if kind == "generation":
+            if row["usage"] is not None:
+                lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}).decode())
+            row = row["generation"]
+            answer = row.pop("answer", None)
+            self._replace("generations", ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
+                          row | {"document": orjson.dumps(row).decode(), "answer": orjson.dumps(answer).decode()})
+        elif kind == "key":
+            self._replace("keys", (*_KEY_COLUMNS, "digest"), row)
+        elif kind == "account":
+            self._replace("accounts", _ACCOUNT_COLUMNS, row)
+        elif kind == "mark":
+            return
+        elif kind == "grant":
+            self._replace("grants", _GRANT_COLUMNS, row)
+        else:
+            raise TollgateError(f"the journal has an event of kind \"{kind}\", which this program does not know: use the newer program")
+
+    def _replace(self, table: str, columns: Sequence[str], row: dict[str, Any]) -> None:
+        self.connection.execute(f"DELETE FROM {table} WHERE id = ?", [row["id"]])
+        marks = ", ".join("?" * len(columns))
+        self.connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [row.get(c) for c in columns])
+
+    # ---- reading
+
+    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        cursor = self.connection.cursor()
+        try:
+            return cursor.execute(statement, list(values)).fetchall()
+        finally:
+            cursor.close()
+
+    def _records(self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()) -> list[Any]:
+        rows = self._rows(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
+        return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
+
+    def snapshot(self, now: datetime) -> Snapshot:
+        """Everything memory starts from; sums are exact decimals computed by DuckDB from grants and usage rows."""
+        snapshot = Snapshot()
+        snapshot.accounts = self._records(Account, "accounts", _ACCOUNT_COLUMNS, "ORDER BY created_at, id")
+        digests = dict(self._rows("SELECT id, digest FROM keys"))
+        keys = self._records(KeyRecord, "keys", _KEY_COLUMNS, "ORDER BY created_at, id")
+        snapshot.keys = [(key, bytes.fromhex(digests[key.id])) for key in keys]
+        snapshot.granted = dict(self._rows("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
+        snapshot.spent = defaultdict(Decimal)
+        for account, key, cost, last in self._rows("SELECT account_id, key_id, sum(cost), max(time) FROM usage GROUP BY 1, 2"):
+            snapshot.spent[account] += cost
+            snapshot.spent_by_key[key] = snapshot.spent_by_key.get(key, Decimal(0)) + cost
+            snapshot.last_used[key] = last.replace(tzinfo=UTC)
+        since = min(now.date().replace(day=1), now.date() - timedelta(days=7))
+        for key, day, cost in self._rows(
+                "SELECT key_id, CAST(time AS DATE), sum(cost) FROM usage WHERE time >= ? GROUP BY 1, 2", [since]):
+            snapshot.spent_by_day.setdefault(key, {})[day] = cost
+        pending = self._rows("SELECT document, answer FROM generations WHERE status IN (?, ?)", PENDING)
+        snapshot.pending = [_generation(*row) for row in pending]
+        applied = self.progress("applied")
+        snapshot.recent_ids = [row[0] for row in self._rows(
+            "SELECT request_id FROM usage WHERE seq > ? ORDER BY seq", [applied - RECENT_IDS])]
+        return snapshot
+
+    def generation(self, account_id: str, id: str) -> Generation | None:
+        """One image job of this account, with the provider's answer."""
+        rows = self._rows("SELECT document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
+        return _generation(*rows[0]) if rows else None
+
+    def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        """The newest successful jobs, without the providers' answers."""
+        rows = self._rows("SELECT document FROM generations WHERE account_id = ? AND status = 'succeeded' "
+                          "ORDER BY created_at DESC, id LIMIT ?", [account_id, limit])
+        return [_generation(row[0]) for row in rows]
+
+    def grants(self, account_id: str) -> list[Grant]:
+        """All grants of an account, newest first."""
+        return self._records(Grant, "grants", _GRANT_COLUMNS, "WHERE account_id = ? ORDER BY created_at DESC, id", [account_id])
+
+    def close(self) -> None:
+        """Fold the write-ahead log in and let go of the file."""
+        self.connection.close()
+
+
+def _aware(value: object) -> object:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+
+
+def _generation(document: str, answer: str = "null") -> Generation:
+    return decode(Generation, orjson.loads(document) | {"answer": orjson.loads(answer)})
+
+

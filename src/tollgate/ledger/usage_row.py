@@ -1,0 +1,126 @@
+"""One row per answered request: `UsageRow`, and `COLUMNS`, the one place that says what each column means.
+
+The table in the store, the published files, their column comments and the reference page are all made from `COLUMNS`.
+Columns may be added at the end; a name or a meaning never changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+ZERO = Decimal(0)
+ONE = Decimal(1)
+
+
+@dataclass(slots=True)
+class UsageRow:
+    """What one request used and cost; the meaning of each field is in `COLUMNS`. `time` carries UTC."""
+
+    request_id: str
+    account_id: str
+    key_id: str
+    endpoint: str
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    asked_model: str = ""
+    model: str = ""
+    provider: str = ""
+    upstream_model: str = ""
+    client_protocol: str = ""
+    upstream_protocol: str = ""
+    attempts: int = 1
+    status: int = 200
+    outcome: str = "ok"
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    searches: int = 0
+    images: int = 0
+    cost: Decimal = ZERO
+    native_cost: Decimal = ZERO
+    currency: str = "USD"
+    rate: Decimal = ONE
+    prices: str = ""
+    ttfb_ms: float | None = None
+    total_ms: float | None = None
+    stream: bool = False
+    estimated: bool = False
+    end_user: str | None = None
+    error_code: str | None = None
+    lost: str | None = None
+    provider_cost: Decimal | None = None
+
+
+class Column(NamedTuple):
+    """A column of the usage table: its SQL type and what it holds."""
+
+    name: str
+    type: str
+    about: str
+
+
+_MONEY = "DECIMAL(38,12)"
+
+COLUMNS: tuple[Column, ...] = (
+    Column("request_id", "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"),
+    Column("account_id", "VARCHAR NOT NULL", "account that pays"),
+    Column("key_id", "VARCHAR NOT NULL", "key that was used (its id, never the secret)"),
+    Column("endpoint", "VARCHAR NOT NULL", "what was called: chat, responses, messages, embeddings, images, mcp, count_tokens"),
+    Column("time", "TIMESTAMP NOT NULL", "when the request arrived, UTC"),
+    Column("asked_model", "VARCHAR", "model as the caller wrote it"),
+    Column("model", "VARCHAR", "canonical model"),
+    Column("provider", "VARCHAR", "provider that answered, or the last one tried"),
+    Column("upstream_model", "VARCHAR", "the provider's own name of the model"),
+    Column("client_protocol", "VARCHAR", "wire format the caller spoke"),
+    Column("upstream_protocol", "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"),
+    Column("attempts", "INTEGER", "providers tried for this request, 1 to 3"),
+    Column("status", "INTEGER", "HTTP status the caller got"),
+    Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, error, rejected"),
+    Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
+    Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),
+    Column("cache_write_tokens", "BIGINT", "prompt tokens written to the provider's cache"),
+    Column("output_tokens", "BIGINT", "generated tokens, reasoning not counted"),
+    Column("reasoning_tokens", "BIGINT", "generated reasoning tokens"),
+    Column("searches", "INTEGER", "hosted web searches"),
+    Column("images", "INTEGER", "images produced"),
+    Column("cost", _MONEY + " NOT NULL", "what the account paid, USD (credits), rounded once, half-even, to 12 places"),
+    Column("native_cost", _MONEY, "the same cost in the currency of the price list"),
+    Column("currency", "VARCHAR", "currency of native_cost"),
+    Column("rate", _MONEY, "USD for one unit of currency when the request was priced"),
+    Column("prices", "VARCHAR", "the prices in force, as compact JSON"),
+    Column("ttfb_ms", "DOUBLE", "milliseconds from the request's arrival to the first byte of the answer"),
+    Column("total_ms", "DOUBLE", "milliseconds from the request's arrival to the end of the answer"),
+    Column("stream", "BOOLEAN", "whether the answer was streamed"),
+    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them"),
+    Column("end_user", "VARCHAR", "end user named by the caller (user, metadata.user_id)"),
+    Column("error_code", "VARCHAR", "stable word of the error, empty when there was none"),
+    Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
+    Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
+    Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger"),
+)
+
+ROW_COLUMNS = COLUMNS[:-1]
+"""Those that come from `UsageRow`; `seq` is the journal's."""
+
+
+def base_type(column: Column) -> str:
+    """The SQL type without its constraint."""
+    return column.type.removesuffix(" NOT NULL")
+
+
+def create_table(name: str) -> str:
+    """`CREATE TABLE` for usage rows under this (qualified) name."""
+    return f"CREATE TABLE {name} ({', '.join(f'{c.name} {c.type}' for c in COLUMNS)})"
+
+
+def comments(name: str) -> list[str]:
+    """The `COMMENT ON` statements that let a reader ask the file itself."""
+    said = [f"COMMENT ON TABLE {name} IS 'one row per request answered by the gateway; times are UTC, money is exact'"]
+    for column in COLUMNS:
+        about = column.about.replace("'", "''")
+        said.append(f"COMMENT ON COLUMN {name}.{column.name} IS '{about}'")
+    return said

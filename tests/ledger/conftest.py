@@ -1,0 +1,63 @@
+"""What every ledger test needs: a ledger in a folder of its own, rows, an account with a key."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import KeyRecord, Ledger, UsageRow
+
+_count = 0
+
+
+def row(request_id: str = "", *, cost: str = "0.01", account_id: str = "alice", key_id: str = "key_1", **more: object) -> UsageRow:
+    """A usage row with what the test cares about; each gets an id of its own unless told."""
+    global _count
+    _count += 1
+    values = {"request_id": request_id or f"req_{_count:024d}", "account_id": account_id, "key_id": key_id, "endpoint": "chat",
+              "cost": Decimal(cost), "model": "acme/large", "provider": "acme", "status": 200} | more
+    return UsageRow(**values)  # type: ignore[arg-type]
+
+
+def settings(folder: Path, **changes: object) -> Store:
+    """A store in `folder` that applies and publishes quickly."""
+    values = {"directory": folder / "var", "usage_directory": folder / "usage", "apply_seconds": 0.05,
+              "publish_seconds": 0.05} | changes
+    return Store(**values)  # type: ignore[arg-type]
+
+
+def new_ledger(folder: Path, **changes: object) -> Ledger:
+    return Ledger(settings(folder, **changes), Credits())
+
+
+@dataclass
+class Alice:
+    """An open ledger with the account `alice`, who has 10 credits and one key."""
+
+    ledger: Ledger
+    key: KeyRecord
+    secret: str
+
+
+@pytest.fixture
+def make_row() -> Callable[..., UsageRow]:
+    return row
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    async with new_ledger(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def alice(ledger: Ledger) -> Alice:
+    await ledger.create_account("alice", "Alice")
+    await ledger.grant("alice", Decimal(10), "to begin with")
+    key, secret = await ledger.create_key("alice", "laptop")
+    return Alice(ledger, key, secret)

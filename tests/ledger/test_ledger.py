@@ -1,0 +1,243 @@
+"""The facade: keys, balances, holds, rows; what one process promises while it lives and what the next one finds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.model import Credits
+from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
+from tollgate.ledger import Ledger
+from tollgate.ledger import keys as secrets_of_keys
+
+from .conftest import Alice, new_ledger, row, settings
+
+
+async def test_balance_is_grants_minus_costs_to_the_last_digit(alice: Alice) -> None:
+    for cost in ("0.000000000001", "0.3", "1.000000000009"):
+        await alice.ledger.record(row(cost=cost))
+    assert alice.ledger.balance("alice") == Decimal("8.699999999990")
+    assert alice.ledger.spent("alice") == Decimal("1.300000000010")
+
+
+async def test_cost_is_rounded_half_even_at_twelve_places_once(alice: Alice) -> None:
+    await alice.ledger.record(row(cost="0.0000000000005"))
+    await alice.ledger.record(row(cost="0.0000000000015"))
+    assert alice.ledger.spent("alice") == Decimal("0.000000000002")
+
+
+async def test_the_same_request_id_is_charged_once(alice: Alice) -> None:
+    one = row("req_same", cost="1")
+    await asyncio.gather(*(alice.ledger.record(replace(one)) for _ in range(5)))
+    assert alice.ledger.balance("alice") == Decimal(9)
+
+
+async def test_the_same_request_id_is_charged_once_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with new_ledger(tmp_path) as ledger:
+            await ledger.record(row("req_same", cost="1"))
+            assert ledger.spent("alice") == 1
+
+
+async def test_a_negative_cost_is_refused(alice: Alice) -> None:
+    with pytest.raises(ValueError, match="wanted 0 or more"):
+        await alice.ledger.record(row(cost="-1"))
+    assert alice.ledger.balance("alice") == 10
+
+
+async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path) -> None:
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice", "Alice")
+        await ledger.grant("alice", Decimal("5.5"), "gift")
+        await ledger.grant("alice", Decimal("-0.5"), "correction")
+        key, secret = await ledger.create_key(
+            "alice", "laptop", allowed_models=["acme/*"], expires_at=expires, spend_cap=Decimal("2.5"), cap_window="month",
+            rpm=60, tpm=1000, strict=True)
+        none_key, _ = await ledger.create_key("alice", "nothing", allowed_models=[])
+        await ledger.record(row(cost="1.25", key_id=key.id))
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.find_key(secret) == key
+        assert (await ledger.get_key(none_key.id)).allowed_models == ()
+        assert ledger.balance("alice") == Decimal("3.75")
+        assert [g.note for g in await ledger.list_grants("alice")] == ["correction", "gift"]
+        assert await ledger.key_spent(key.id) == Decimal("1.25")
+        assert (await ledger.list_keys("alice"))[0].last_used is not None
+        assert (await ledger.get_account("alice")).name == "Alice"
+
+
+@pytest.mark.parametrize(("secret", "reason"), [
+    pytest.param(None, "missing", id="none"),
+    pytest.param("", "missing", id="empty"),
+    pytest.param("sk-other", "malformed", id="foreign"),
+    pytest.param(secrets_of_keys.mint()[:-1] + "!", "malformed", id="typo"),
+    pytest.param(secrets_of_keys.mint(), "unknown", id="well-formed"),
+    pytest.param("sk-tg-\udcff", "malformed", id="not-utf8"),
+])
+async def test_a_wrong_key_is_refused_with_its_reason(alice: Alice, secret: str | None, reason: str) -> None:
+    with pytest.raises(Unauthorized) as refused:
+        alice.ledger.find_key(secret)
+    assert refused.value.reason == reason
+
+
+async def test_a_refusal_shows_only_the_end_of_the_secret(alice: Alice) -> None:
+    secret = secrets_of_keys.mint()
+    with pytest.raises(Unauthorized) as refused:
+        alice.ledger.find_key(secret)
+    assert refused.value.shown == f"sk-tg-...{secret[-4:]}"
+
+
+async def test_an_expired_key_is_refused(alice: Alice) -> None:
+    await alice.ledger.update_key(alice.key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    with pytest.raises(Unauthorized) as refused:
+        alice.ledger.find_key(alice.secret)
+    assert refused.value.reason == "expired"
+
+
+async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice")
+        key, secret = await ledger.create_key("alice")
+        await ledger.revoke_key(key.id)
+        with pytest.raises(Unauthorized, match="revoked"):
+            ledger.find_key(secret)
+    async with new_ledger(tmp_path) as ledger:
+        with pytest.raises(Unauthorized, match="revoked"):
+            ledger.find_key(secret)
+
+
+async def test_the_secret_is_nowhere_in_the_store(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path, apply_seconds=60) as ledger:
+        await ledger.create_account("alice")
+        _, secret = await ledger.create_key("alice", "laptop")
+        kept = b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
+    kept += b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
+    assert secret.encode() not in kept
+    assert secret[6:20].encode() not in kept
+
+
+async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(alice: Alice) -> None:
+    async def call() -> bool:
+        try:
+            hold = alice.ledger.hold("alice", Decimal(1))
+        except QuotaExhausted:
+            return False
+        with hold:
+            await asyncio.sleep(0.01)
+            await alice.ledger.record(row(cost="0.9"), hold)
+        return True
+
+    admitted = await asyncio.gather(*(call() for _ in range(200)))
+    assert sum(admitted) == 10
+    assert alice.ledger.balance("alice") == 1
+    assert alice.ledger.available("alice") == 1
+
+
+async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
+    first = alice.ledger.hold("alice", Decimal(1000))
+    second = alice.ledger.hold("alice", Decimal(1000))
+    assert (first.amount, second.amount) == (5, 5)
+    with pytest.raises(QuotaExhausted):
+        alice.ledger.hold("alice", Decimal(0))
+    first.release()
+    first.release()
+    assert alice.ledger.available("alice") == 5
+    third = alice.ledger.hold("alice", Decimal("4.995"))
+    with pytest.raises(QuotaExhausted):
+        alice.ledger.require_credits("alice")
+    third.release()
+    second.release()
+    assert alice.ledger.available("alice") == 10
+
+
+async def test_a_cancelled_record_still_charges_and_releases_once(alice: Alice) -> None:
+    hold = alice.ledger.hold("alice", Decimal(1))
+    task = asyncio.create_task(alice.ledger.record(row("req_gone", cost="0.5"), hold))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await alice.ledger.record(row("req_gone", cost="0.5"), hold)
+    assert alice.ledger.available("alice") == Decimal("9.5")
+
+
+@pytest.mark.parametrize("window", ["day", "week", "month", "total"])
+async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, window: str) -> None:
+    key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
+    held = alice.ledger.hold("alice", Decimal(5), key)
+    assert held.amount == 1
+    with pytest.raises(QuotaExhausted, match="spend cap"):
+        alice.ledger.hold("alice", Decimal(5), key)
+    await alice.ledger.record(row(cost="1", key_id=key.id), held)
+    with pytest.raises(QuotaExhausted, match="spend cap"):
+        alice.ledger.require_credits("alice", key)
+    alice.ledger.require_credits("alice")
+
+
+@pytest.mark.parametrize(("window", "days_ago", "counts"), [
+    ("day", 0, True), ("day", 1, False), ("week", 8, False), ("month", 32, False), ("total", 400, True)])
+async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: str, days_ago: int, counts: bool) -> None:
+    when = datetime.now(UTC) - timedelta(days=days_ago)
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice")
+        key, _ = await ledger.create_key("alice", spend_cap=Decimal(1), cap_window=window)
+        await ledger.record(row(cost="1", key_id=key.id, time=when))
+        assert await ledger.key_spent(key.id) == (1 if counts else 0)
+    async with new_ledger(tmp_path) as ledger:
+        assert await ledger.key_spent(key.id) == (1 if counts else 0)
+
+
+async def test_the_default_account_is_made_once(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path) as ledger:
+        made = await ledger.ensure_default_account()
+        assert made is not None
+        assert ledger.find_key(made[1]).account_id == "default"
+        assert ledger.balance("default") == 100
+        assert await ledger.ensure_default_account() is None
+    async with new_ledger(tmp_path) as ledger:
+        assert await ledger.ensure_default_account() is None
+
+
+async def test_a_store_is_used_by_one_process_at_a_time(alice: Alice) -> None:
+    other = Ledger(alice.ledger.store, Credits())
+    with pytest.raises(TollgateError, match="in use by another process"):
+        await other.open()
+    assert not other.ready
+
+
+async def test_a_closed_ledger_takes_no_rows(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path)
+    assert not ledger.ready
+    await ledger.open()
+    assert ledger.ready
+    await ledger.close()
+    assert "shutting down" in ledger.not_ready_reason
+    with pytest.raises(Unavailable):
+        await ledger.record(row())
+
+
+async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "var").write_text("a file where a folder should be")
+    with pytest.raises(TollgateError, match="the ledger cannot be kept here"):
+        await new_ledger(tmp_path).open()
+
+
+async def test_mistakes_of_an_operator_are_named(alice: Alice) -> None:
+    with pytest.raises(BadRequest, match="exists already"):
+        await alice.ledger.create_account("alice")
+    with pytest.raises(NotFound, match='no account "bob"'):
+        await alice.ledger.grant("bob", Decimal(1))
+    with pytest.raises(BadRequest, match="non-zero"):
+        await alice.ledger.grant("alice", Decimal(0))
+    with pytest.raises(BadRequest, match="last_four cannot be changed"):
+        await alice.ledger.update_key(alice.key.id, last_four="0000")
+
+
+async def test_a_store_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TollgateError, match="store.url"):
+        Ledger(settings(tmp_path, url="postgresql://u:secret@host/db"), Credits())
