@@ -130,14 +130,18 @@ class Answer:
         self._whole = True
         self._limit = limit
         length = self.headers.get("content-length", "")
-        if self.size > limit or (length.isdigit() and int(length) > limit):
+        if length.isdigit() and int(length) > limit:
             self._stop(self._too_large(limit))
-        elif self._paused:
+        elif self._paused and self.size <= limit:
             self._resume()
-        while not self._done and self._error is None:
+        while not self._done and self._error is None and self.size <= limit:
             await self._wait()
         if self._error is not None:
             raise self._error
+        if self.size > limit:
+            error = self._too_large(limit)
+            self._stop(error)
+            raise error
         data = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
         self.parts.clear()
         if self._coding is None:

@@ -13,14 +13,13 @@ _STEP = 1024 * 1024
 class Unpacker:
     """Incremental gzip or deflate. `more` is true while decoded bytes wait for the next `unpack(b'')`."""
 
-    __slots__ = ("_fed", "_gzip", "_inflate", "_tail", "_tried_raw", "more")
+    __slots__ = ("_fed", "_gzip", "_inflate", "_tail", "more")
 
     def __init__(self, coding: str) -> None:
         if coding not in ("gzip", "x-gzip", "deflate"):
             raise UpstreamFailed(f"the answer has content-encoding {coding!r}, though identity was asked for")
         self._gzip = coding != "deflate"
-        self._inflate = zlib.decompressobj(31 if self._gzip else 15)
-        self._tried_raw = self._gzip
+        self._inflate = zlib.decompressobj(31) if self._gzip else None
         self._tail = b""
         self._fed = False
         self.more = False
@@ -29,17 +28,17 @@ class Unpacker:
         """Decode up to 1 MiB; raises `UpstreamUnreachable` on bytes that are not the promised coding."""
         data = self._tail + data
         self._fed = self._fed or bool(data)
+        if self._inflate is None:
+            if len(data) < 2:
+                self._tail = data
+                return b""
+            # "deflate" means zlib by the standard and raw deflate by some servers: the first two bytes tell.
+            standard = data[0] & 15 == 8 and int.from_bytes(data[:2]) % 31 == 0
+            self._inflate = zlib.decompressobj(15 if standard else -15)
         try:
             out = self._inflate.decompress(data, _STEP)
         except zlib.error as error:
-            if self._tried_raw:
-                raise UpstreamUnreachable(f"the answer's compressed body is broken: {error}") from None
-            # "deflate" means zlib by the standard and raw deflate by some servers.
-            self._inflate = zlib.decompressobj(-15)
-            self._tried_raw = True
-            self._tail = b""
-            return self.unpack(data)
-        self._tried_raw = self._tried_raw or bool(out)
+            raise UpstreamUnreachable(f"the answer's compressed body is broken: {error}") from None
         self._tail = self._inflate.unconsumed_tail
         if self._inflate.eof and self._gzip and self._inflate.unused_data:
             self._tail = self._inflate.unused_data  # a further member
@@ -49,7 +48,7 @@ class Unpacker:
 
     def ended(self) -> None:
         """The body has ended; raises when the compressed stream has begun and has not."""
-        if self._fed and not self._inflate.eof:
+        if self._fed and (self._inflate is None or not self._inflate.eof):
             raise UpstreamUnreachable("the answer's compressed body ended early")
 
 

@@ -1,0 +1,35 @@
+"""Clients under test, on both event loops a gateway may run on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import uvloop
+
+from tollgate.upstream import Client
+from tollgate.upstream.http import HttpTransport
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item):
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def client():
+    client = Client(environ={})
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def make_client():
+    made: list[Client] = []
+
+    def make(**options) -> Client:
+        made.append(Client(transport=HttpTransport(**{"environ": {}, **options})))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()

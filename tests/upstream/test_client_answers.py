@@ -1,0 +1,196 @@
+"""Facts about answers: every framing, any cut, limits, compressed bodies, and nonsense."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
+
+from tollgate.config.model import Timeouts
+from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamUnreachable
+from tollgate.upstream import Call, Client
+
+QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+
+
+def call(url: str, **more) -> Call:
+    return Call(**{"method": "POST", "url": url, "headers": {"authorization": "Bearer sk-canary"}, "body": b'{"a":1}',
+                   "timeouts": QUICK, "provider": "acme", **more})
+
+
+WHOLE = {
+    "of known length": ok(b"hello"),
+    "chunked": CHUNKED_HEAD + chunked(b"he", b"llo"),
+    "chunked with extension and trailer": CHUNKED_HEAD + b"2;a=b\r\nhe\r\n3\r\nllo\r\n0\r\nx-trailer: 1\r\n\r\n",
+    "until close": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello",
+    "HTTP/1.0 until close": b"HTTP/1.0 200 OK\r\n\r\nhello",
+    "after interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + ok(b"hello"),
+    "offering an upgrade": ok(b"hello", "upgrade: h2c", "connection: upgrade, close"),
+}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5], ids=["at once", "byte by byte", "by fives"])
+@pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE.keys())
+async def test_a_body_is_read_whole_in_every_framing(client: Client, answer: bytes, cut: int) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(answer, cut)
+        if b"close" in answer or b"HTTP/1.0" in answer:
+            peer.writer.close()
+
+    async with upstream(script) as server:
+        answered = await client.open(call(server.url()))
+        assert (answered.status, await answered.read()) == (200, b"hello")
+        answered = await client.open(call(server.url()))
+        assert b"".join([chunk async for chunk in answered.chunks()]) == b"hello"
+
+
+async def test_the_request_goes_out_as_written(client: Client) -> None:
+    async with upstream(ok()) as server:
+        headers = {"X-Api-Key": "k", "content-length": "999", "transfer-encoding": "chunked", "Connection": "close"}
+        await (await client.open(call(server.url("/model/a%3A0/é b?x=1&y={z}#part"), headers=headers))).read()
+        seen = server.seen[0]
+    assert seen.line == "POST /model/a%3A0/%C3%A9%20b?x=1&y={z} HTTP/1.1"
+    assert seen.body == b'{"a":1}'
+    assert seen.headers == {"host": f"127.0.0.1:{server.port}", "x-api-key": "k", "user-agent": seen.headers["user-agent"],
+                            "accept": "*/*", "accept-encoding": "identity", "content-length": "7"}
+    assert seen.headers["user-agent"].startswith("tollgate/")
+
+
+async def test_headers_are_lower_case_and_repeated_ones_joined(client: Client) -> None:
+    async with upstream(ok(b"", "X-A: 1", "x-a: 2", "X-Empty:", "X-Last: é")) as server:
+        answer = await client.open(call(server.url()))
+    assert answer.headers == {"content-length": "0", "x-a": "1, 2", "x-empty": "", "x-last": "Ã©"}
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_without_a_body_ends_at_its_head(client: Client, status: int) -> None:
+    async with upstream(b"HTTP/1.1 %d X\r\ncontent-length: 5\r\n\r\n" % status) as server:
+        for _ in range(2):
+            answer = await client.open(call(server.url()))
+            assert (answer.status, await answer.read()) == (status, b"")
+        assert server.connections == 1
+
+
+async def test_the_answer_to_head_has_no_body(client: Client) -> None:
+    async with upstream(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n") as server:
+        assert await (await client.open(call(server.url(), method="HEAD", body=b""))).read() == b""
+        assert "content-length" not in server.seen[0].headers
+
+
+async def test_redirects_are_answers_not_orders(client: Client) -> None:
+    async with upstream(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n") as server:
+        answer = await client.open(call(server.url()))
+    assert (answer.status, answer.headers["location"]) == (302, "http://127.0.0.1:1/")
+
+
+DYING = {
+    "short of its length": b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhel",
+    "in the middle of chunks": CHUNKED_HEAD + chunked(b"hel", end=False),
+    "in a chunk's size": CHUNKED_HEAD + chunked(b"hel", end=False) + b"1",
+}
+
+
+@pytest.mark.parametrize("answer", DYING.values(), ids=DYING.keys())
+async def test_an_answer_cut_short_gives_what_came_and_then_the_error(client: Client, answer: bytes) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(answer)
+        peer.writer.close()
+
+    async with upstream(script) as server:
+        got = []
+        with pytest.raises(UpstreamUnreachable, match="mid-answer"):
+            async for chunk in (await client.open(call(server.url()))).chunks():
+                got.append(chunk)
+        assert b"".join(got) == b"hel"
+        with pytest.raises(UpstreamUnreachable, match="mid-answer"):
+            await (await client.open(call(server.url()))).read()
+
+
+MALFORMED = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "half a status line": b"HTTP/1.1 abc\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+    "length and chunks": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "negative length": b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+    "chunk size no number": CHUNKED_HEAD + b"zz\r\nab\r\n",
+    "chunk longer than said": CHUNKED_HEAD + b"1\r\nabc\r\n",
+    "an upgrade nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    "a head without end": b"HTTP/1.1 200 OK\r\n" + b"x-y: " + b"z" * 200_000,
+    "a header line without end": b"HTTP/1.1 200 OK\r\nx-" + b"z" * 200_000,
+    "too many headers": b"HTTP/1.1 200 OK\r\n" + b"x-y: z\r\n" * 300 + b"\r\n",
+    "interim answers without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+    "a NUL in a header": b"HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_a_malformed_answer_is_a_clean_error(client: Client, answer: bytes) -> None:
+    async with upstream(answer) as server:
+        with pytest.raises(UpstreamUnreachable) as caught:
+            await (await client.open(call(server.url()))).read()
+        assert caught.value.provider in ("acme", "")
+        assert "canary" not in str(caught.value)
+        assert "/v1/x" not in str(caught.value)
+
+
+async def test_an_answer_over_the_limit_is_refused_known_or_not(client: Client) -> None:
+    async with upstream(ok(b"x" * 2000)) as known, upstream(CHUNKED_HEAD + chunked(*[b"x" * 100] * 20)) as unknown:
+        for server in (known, unknown):
+            with pytest.raises(UpstreamFailed, match="exceeds 1999 bytes"):
+                await (await client.open(call(server.url()))).read(1999)
+            assert len(await (await client.open(call(server.url()))).read(2000)) == 2000
+
+
+def _gzip_members(*parts: bytes) -> bytes:
+    return b"".join(gzip.compress(part) for part in parts)
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+PACKED = {
+    "gzip": ("gzip", gzip.compress(b"hello" * 1000)),
+    "gzip in members": ("GZip", _gzip_members(b"hello" * 400, b"hello" * 600)),
+    "zlib deflate": ("deflate", zlib.compress(b"hello" * 1000)),
+    "raw deflate": ("deflate", _raw_deflate(b"hello" * 1000)),
+}
+
+
+@pytest.mark.parametrize("cut", [0, 1], ids=["at once", "byte by byte"])
+@pytest.mark.parametrize(("coding", "body"), PACKED.values(), ids=PACKED.keys())
+async def test_a_compressed_body_is_unpacked_though_none_was_asked_for(client: Client, coding: str, body: bytes, cut: int) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(ok(body, f"content-encoding: {coding}"), cut)
+
+    async with upstream(script) as server:
+        answer = await client.open(call(server.url()))
+        assert await answer.read() == b"hello" * 1000
+        assert answer.headers == {}
+        answer = await client.open(call(server.url()))
+        assert b"".join([chunk async for chunk in answer.chunks()]) == b"hello" * 1000
+
+
+async def test_a_small_compressed_body_cannot_become_a_huge_one(client: Client) -> None:
+    async with upstream(ok(gzip.compress(bytes(30_000_000)), "content-encoding: gzip")) as server:
+        with pytest.raises(UpstreamFailed, match="exceeds 1000000 bytes"):
+            await (await client.open(call(server.url()))).read(1_000_000)
+        sizes = [len(chunk) async for chunk in (await client.open(call(server.url()))).chunks()]
+    assert sum(sizes) == 30_000_000
+    assert max(sizes) <= 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [("gzip", gzip.compress(b"hello" * 1000)[:-9]), ("gzip", b"plain after all"), ("br", b"\x0b\x02\x80hello\x03")],
+    ids=["cut", "not gzip", "brotli"],
+)
+async def test_a_body_that_cannot_be_unpacked_is_an_error(client: Client, coding: str, body: bytes) -> None:
+    async with upstream(ok(body, f"content-encoding: {coding}")) as server:
+        with pytest.raises(UpstreamError):
+            await (await client.open(call(server.url()))).read()
+        with pytest.raises(UpstreamError):
+            [chunk async for chunk in (await client.open(call(server.url()))).chunks()]

@@ -1,0 +1,214 @@
+"""Facts about time and flow: the four budgets, slow consumers, large bodies, and leaving early."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
+
+from tollgate.config.model import Timeouts
+from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
+from tollgate.upstream import Call, Client
+
+
+def call(url: str, timeouts: Timeouts = Timeouts(connect=2, first_byte=2, idle=2, total=4), **more) -> Call:
+    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": timeouts, "provider": "acme", **more})
+
+
+async def stall(seen: Seen, peer: Peer) -> bool:
+    return True
+
+
+async def head_then_stall(seen: Seen, peer: Peer) -> bool:
+    await peer.say(CHUNKED_HEAD)
+    return True
+
+
+async def part_then_stall(seen: Seen, peer: Peer) -> bool:
+    await peer.say(CHUNKED_HEAD + chunked(b"a", end=False))
+    return True
+
+
+async def trickle(seen: Seen, peer: Peer) -> bool:
+    await peer.say(CHUNKED_HEAD)
+    for _ in range(100):
+        await peer.say(chunked(b"a", end=False))
+        await asyncio.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    ("script", "timeouts", "budget", "received"),
+    [
+        pytest.param(stall, Timeouts(first_byte=0.08), "first_byte", b"", id="no head"),
+        pytest.param(head_then_stall, Timeouts(first_byte=0.08), "first_byte", b"", id="a head and no body"),
+        pytest.param(part_then_stall, Timeouts(idle=0.08), "idle", b"a", id="silence"),
+        pytest.param(part_then_stall, Timeouts(first_byte=0.05, idle=0.12), "idle", b"a", id="idle is longer than first byte"),
+        pytest.param(trickle, Timeouts(idle=0.1, total=0.2), "total", None, id="talk without end"),
+        pytest.param(stall, Timeouts(total=0.08), "total", b"", id="total before first byte"),
+    ],
+)
+async def test_each_budget_fires_under_its_own_name(client: Client, script, timeouts, budget, received, whole: bool) -> None:
+    loop = asyncio.get_running_loop()
+    async with upstream(script) as server:
+        got = []
+        started = loop.time()
+        with pytest.raises(UpstreamTimeout) as caught:
+            answer = await client.open(call(server.url(), timeouts))
+            if whole:
+                await answer.read()
+            async for chunk in answer.chunks():
+                got.append(chunk)
+        assert caught.value.budget == budget
+        assert caught.value.seconds == getattr(timeouts, budget)
+        assert caught.value.provider == "acme"
+        assert -0.02 < loop.time() - started - caught.value.seconds < 0.3
+        if received is not None and not whole:
+            assert b"".join(got) == received
+        async with asyncio.timeout(0.5):
+            while server.open:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_steady_stream_may_be_longer_than_first_byte_and_idle_together(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(CHUNKED_HEAD)
+        for _ in range(12):
+            await peer.say(chunked(b"a", end=False))
+            await asyncio.sleep(0.03)
+        await peer.say(chunked())
+
+    async with upstream(script) as server:
+        answer = await client.open(call(server.url(), Timeouts(first_byte=0.1, idle=0.1)))
+        assert b"".join([chunk async for chunk in answer.chunks()]) == b"a" * 12
+
+
+async def test_a_slow_consumer_is_not_the_upstreams_silence(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(CHUNKED_HEAD + chunked(b"a", end=False))
+        await asyncio.sleep(0.25)
+        await peer.say(chunked(b"b"))
+
+    async with upstream(script) as server:
+        answer = await client.open(call(server.url(), Timeouts(idle=0.15)))
+        stream = answer.chunks()
+        assert await anext(stream) == b"a"
+        await asyncio.sleep(0.2)  # the upstream was silent too, but nobody waited for it
+        assert await anext(stream) == b"b"
+
+
+async def test_a_silent_stream_ticks_and_still_runs_out_of_idle_time(client: Client) -> None:
+    async with upstream(part_then_stall) as server:
+        answer = await client.open(call(server.url(), Timeouts(idle=0.35)))
+        got = []
+        with pytest.raises(UpstreamTimeout, match="idle budget"):
+            async for chunk in answer.chunks(tick=0.1):
+                got.append(chunk)
+        assert got == [b"a", b"", b"", b""]
+
+
+async def test_waiting_for_a_chunk_may_be_given_up_and_taken_up_again(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(CHUNKED_HEAD)
+        await asyncio.sleep(0.1)
+        await peer.say(chunked(b"a"))
+
+    async with upstream(script) as server:
+        stream = (await client.open(call(server.url()))).chunks()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.03)
+        assert [chunk async for chunk in stream] == [b"a"]
+
+
+async def test_an_unread_answer_pauses_the_upstream_and_loses_nothing(client: Client) -> None:
+    total = 24 * 1024 * 1024
+    sent = 0
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        nonlocal sent
+        sent = 0
+        await peer.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total)
+        while sent < total:
+            await peer.say(b"x" * 65536)
+            sent += 65536
+
+    async with upstream(script) as server:
+        answer = await client.open(call(server.url()))
+        await asyncio.sleep(0.2)
+        assert answer.size < 2 * 1024 * 1024
+        assert sent < total
+        assert sum([len(chunk) async for chunk in answer.chunks()]) == total
+        answer = await client.open(call(server.url()))
+        await asyncio.sleep(0.1)
+        assert len(await answer.read()) == total
+
+
+async def test_a_large_body_is_sent_whole(client: Client) -> None:
+    body = bytes(range(256)) * 4096 * 5
+    async with upstream(ok(b"a")) as server:
+        for _ in range(2):
+            assert await (await client.open(call(server.url(), body=body))).read() == b"a"
+        assert [seen.body == body for seen in server.seen] == [True, True]
+        assert server.connections == 1
+
+
+async def test_a_refusal_ends_the_upload_and_the_connection(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> bool:
+        await peer.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await asyncio.sleep(0.5)
+        return False
+
+    async with upstream(script, read_bodies=False) as server:
+        answer = await client.open(call(server.url(), body=bytes(32 * 1024 * 1024)))
+        assert (answer.status, await answer.read()) == (413, b"big")
+        answer = await client.open(call(server.url(), body=b""))
+        assert server.connections == 2
+
+
+async def test_an_upstream_that_stops_reading_runs_out_of_first_byte_time(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> bool:
+        await asyncio.sleep(1)
+        return False
+
+    async with upstream(script, read_bodies=False) as server:
+        with pytest.raises(UpstreamTimeout, match="first-byte"):
+            await client.open(call(server.url(), Timeouts(first_byte=0.15), body=bytes(32 * 1024 * 1024)))
+
+
+@pytest.mark.parametrize("script", [stall, head_then_stall, part_then_stall], ids=["before the head", "after the head", "mid-stream"])
+async def test_cancelling_closes_the_connection_at_once(client: Client, script) -> None:
+    gone = asyncio.Event()
+
+    async def watched(seen: Seen, peer: Peer) -> None:
+        await script(seen, peer)
+        if await peer.left():
+            gone.set()
+
+    async with upstream(watched) as server:
+        async def consume() -> None:
+            async with await client.open(call(server.url())) as answer:
+                async for _ in answer.chunks():
+                    pass
+
+        task = asyncio.create_task(consume())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(0.3):
+            await gone.wait()
+
+
+async def test_an_abandoned_answer_says_so_and_one_that_ended_is_left_alone(client: Client) -> None:
+    async with upstream(part_then_stall) as stalling, upstream(ok(b"a")) as fine:
+        answer = await client.open(call(stalling.url()))
+        answer.abort()
+        await answer.close()
+        with pytest.raises(UpstreamUnreachable, match="abandoned"):
+            await answer.read()
+        async with await client.open(call(fine.url())) as answer:
+            assert await answer.read() == b"a"
+        await (await client.open(call(fine.url()))).read()
+        assert fine.connections == 1

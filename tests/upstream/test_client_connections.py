@@ -1,0 +1,268 @@
+"""Facts about connections: kept, raced, bounded, waited for, dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
+
+from tollgate.config.model import Timeouts
+from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
+from tollgate.upstream import Call, Client
+
+QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+
+
+def call(url: str, **more) -> Call:
+    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": QUICK, "provider": "acme", **more})
+
+
+async def fetch(client: Client, url: str, **more) -> bytes:
+    async with await client.open(call(url, **more)) as answer:
+        return await answer.read()
+
+
+async def test_a_connection_is_kept_and_used_again(client: Client) -> None:
+    async with upstream(ok(b"a")) as server:
+        for _ in range(5):
+            assert await fetch(client, server.url()) == b"a"
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ok(b"a", "connection: close"), b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na", ok(b"a", "keep-alive: timeout=1"),
+     ok(b"a") + b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad", ok(b"a") + b"x"],
+    ids=["close asked", "HTTP/1.0", "kept for too short", "a second answer nobody asked for", "stray bytes"],
+)
+async def test_a_connection_that_may_not_be_kept_is_not(client: Client, answer: bytes) -> None:
+    async with upstream(answer) as server:
+        for _ in range(3):
+            assert await fetch(client, server.url()) == b"a"
+        assert server.connections == 3
+
+
+async def test_a_kept_connection_that_speaks_out_of_turn_is_dropped(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.say(ok(b"a"))
+        if peer.number == 1:
+            await asyncio.sleep(0.02)
+            await peer.say(ok(b"poison"))
+
+    async with upstream(script) as server:
+        assert await fetch(client, server.url()) == b"a"
+        await asyncio.sleep(0.06)
+        assert await fetch(client, server.url()) == b"a"
+        assert server.connections == 2
+
+
+async def test_a_kept_connection_that_dies_unanswered_is_replaced_once(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) == 2:
+            return peer.hang_up()
+        return await peer.say(ok(b"a"))
+
+    async with upstream(script) as server:
+        assert await fetch(client, server.url()) == b"a"
+        assert await fetch(client, server.url()) == b"a"
+        assert [seen.connection for seen in server.seen] == [1, 1, 2]
+
+
+async def test_a_fresh_connection_that_dies_is_not_replaced(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        peer.hang_up()
+
+    async with upstream(script) as server:
+        with pytest.raises(UpstreamUnreachable, match="closed the connection before answering") as caught:
+            await fetch(client, server.url())
+        assert len(server.seen) == 1
+        assert caught.value.provider == "acme"
+
+
+async def test_a_call_is_not_repeated_once_a_byte_of_its_answer_came(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) == 1:
+            return await peer.say(ok(b"a"))
+        await peer.say(b"H")
+        await asyncio.sleep(0.01)
+        return peer.hang_up()
+
+    async with upstream(script) as server:
+        assert await fetch(client, server.url()) == b"a"
+        with pytest.raises(UpstreamUnreachable):
+            await fetch(client, server.url())
+        assert len(server.seen) == 2
+
+
+async def test_both_connections_dying_is_an_error_not_a_loop(client: Client) -> None:
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) == 1:
+            return await peer.say(ok(b"a"))
+        return peer.hang_up()
+
+    async with upstream(script) as server:
+        await fetch(client, server.url())
+        with pytest.raises(UpstreamUnreachable):
+            await fetch(client, server.url())
+        assert len(server.seen) == 3
+
+
+async def test_idle_connections_are_closed_in_time(make_client) -> None:
+    client = make_client(idle_seconds=0.1)
+    async with upstream(ok(b"a")) as server:
+        await asyncio.gather(*(fetch(client, server.url()) for _ in range(5)))
+        assert server.open == server.connections > 1
+        await asyncio.sleep(0.35)
+        assert server.open == 0
+        assert await fetch(client, server.url()) == b"a"
+
+
+async def test_connections_to_one_host_are_bounded_and_given_in_order(make_client) -> None:
+    client = make_client(max_per_origin=2)
+    order: list[str] = []
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        order.append(seen.line.split()[1])
+        await asyncio.sleep(0.01)
+        await peer.say(ok(b"a"))
+
+    async with upstream(script) as server:
+        tasks = []
+        for i in range(8):
+            tasks.append(asyncio.create_task(fetch(client, server.url(f"/{i}"))))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*tasks) == [b"a"] * 8
+        assert server.connections == 2
+        assert order == sorted(order)
+
+
+async def test_a_waiter_that_leaves_does_not_take_the_connection_with_it(make_client) -> None:
+    client = make_client(max_per_origin=1)
+    release = asyncio.Event()
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await release.wait()
+        await peer.say(ok(b"a"))
+
+    async with upstream(script) as server:
+        first = asyncio.create_task(fetch(client, server.url()))
+        await asyncio.sleep(0.02)
+        waiters = [asyncio.create_task(fetch(client, server.url())) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        waiters[0].cancel()
+        release.set()
+        assert await first == b"a"
+        waiters[1].cancel()  # just handed the connection, not yet run
+        for left in waiters[:2]:
+            with pytest.raises(asyncio.CancelledError):
+                await left
+        async with asyncio.timeout(1):
+            assert await asyncio.gather(*waiters[2:]) == [b"a", b"a"]
+        assert server.connections <= 2
+
+
+async def test_waiting_for_a_connection_is_part_of_the_connect_budget(make_client) -> None:
+    client = make_client(max_per_origin=1)
+    async with upstream(CHUNKED_HEAD + chunked(b"a", end=False)) as server:
+        async with await client.open(call(server.url())):
+            with pytest.raises(UpstreamTimeout, match="connect budget of 0.05 s"):
+                await fetch(client, server.url(), timeouts=Timeouts(connect=0.05))
+        assert await (await client.open(call(server.url()))).chunks().__anext__() == b"a"
+
+
+async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
+    client = make_client(max_per_origin=10)
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        kind = int(seen.line.split()[1].rpartition("/")[2]) % 4
+        if kind == 1:
+            return peer.hang_up()
+        if kind == 2:
+            await asyncio.sleep(0.02)
+        return await peer.say(ok(b"a"))
+
+    async with upstream(script) as server:
+        async def one(i: int) -> None:
+            with contextlib.suppress(UpstreamUnreachable, UpstreamTimeout):
+                await fetch(client, server.url(f"/{i}"), timeouts=Timeouts(first_byte=0.01 if i % 8 == 2 else 2))
+
+        tasks = [asyncio.create_task(one(i)) for i in range(200)]
+        await asyncio.sleep(0.01)
+        for task in tasks[::7]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        (pool,) = client._http._pools.values()  # type: ignore[attr-defined]
+        assert pool.size == pool.idle <= 10
+        assert not pool._waiters
+        assert len(pool._all) == pool.size
+
+
+async def test_a_client_that_is_closed_takes_no_call(make_client) -> None:
+    client = make_client()
+    async with upstream(ok(b"a")) as server:
+        await fetch(client, server.url())
+        await client.close()
+        await asyncio.sleep(0.02)
+        assert server.open == 0
+        with pytest.raises(UpstreamUnreachable, match="closed"):
+            await fetch(client, server.url())
+
+
+async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(UpstreamUnreachable, match=f"cannot connect to 127.0.0.1:{port}: Connection refused") as caught:
+            await fetch(client, f"http://127.0.0.1:{port}/secret/path?key=canary")
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
+    async with upstream(ok(b"a")) as server:
+        async def resolver(host: str, port: int):
+            return [(socket.AF_INET6, "::1", 1), (socket.AF_INET, "127.0.0.1", 1), (socket.AF_INET, "127.0.0.1", server.port)]
+
+        assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
+
+
+async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        silent = full.getsockname()[1]
+        fillers = [socket.socket() for _ in range(3)]  # a full backlog answers nothing
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", silent))
+        async with upstream(ok(b"a")) as server:
+            async def resolver(host: str, port: int):
+                return [(socket.AF_INET, "127.0.0.1", silent), (socket.AF_INET, "127.0.0.1", server.port)]
+
+            started = time.monotonic()
+            assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
+            assert 0.2 < time.monotonic() - started < 1.5
+        for filler in fillers:
+            filler.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [("ftp://x/", "must begin with"), ("x", "must begin with"), ("http://", "no usable host"), ("http://u:p@x/", "user name"),
+     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host")],
+)
+async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, wanted: str) -> None:
+    with pytest.raises(UpstreamUnreachable, match=wanted):
+        await client.open(call(url))
+
+
+@pytest.mark.parametrize("headers", [{"x": "a\r\nb: c"}, {"x\n": "a"}, {"x": "a\0"}, {"x": "漢"}], ids=["CRLF", "name", "NUL", "not latin"])
+async def test_a_header_cannot_smuggle_another(client: Client, headers: dict[str, str]) -> None:
+    async with upstream(ok()) as server:
+        with pytest.raises(UpstreamUnreachable, match="a header for the upstream"):
+            await client.open(call(server.url(), headers=headers))
+        assert server.seen == []
