@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 import uvloop
+from authority import Authority
 
 from tollgate.upstream import Client
 from tollgate.upstream.http import HttpTransport
@@ -33,3 +34,8 @@ async def make_client():
     yield make
     for client in made:
         await client.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))

@@ -1,0 +1,119 @@
+"""Facts about in-process apps: an `app://` address is an upstream like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tollgate.config.model import Timeouts
+from tollgate.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.upstream import Call, Client
+
+
+class Recorder:
+    """An app that remembers its calls and whether its body was closed."""
+
+    def __init__(self, *chunks: bytes | float | BaseException) -> None:
+        self.chunks = chunks
+        self.calls: list[tuple] = []
+        self.closed = asyncio.Event()
+        self.sent = 0
+
+    async def __call__(self, method, path, headers, body):
+        self.calls.append((method, path, dict(headers), body))
+        return 200, {"Content-Type": "text/event-stream"}, self.body()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        try:
+            for chunk in self.chunks:
+                if isinstance(chunk, BaseException):
+                    raise chunk
+                if isinstance(chunk, float):
+                    await asyncio.sleep(chunk)
+                else:
+                    self.sent += len(chunk)
+                    yield chunk
+        finally:
+            self.closed.set()
+
+
+def call(**more) -> Call:
+    return Call(**{"method": "POST", "url": "app://box/v1/x?y=1", "headers": {"X-A": "b"}, "body": b"{}", "provider": "box", **more})
+
+
+async def test_an_app_gets_the_call_and_gives_the_answer(client: Client) -> None:
+    app = Recorder(b"a", b"", 0.01, b"b")
+    client.register_app("box", app)
+    answer = await client.open(call())
+    assert (answer.status, answer.headers) == (200, {"content-type": "text/event-stream"})
+    assert b"".join([chunk async for chunk in answer.chunks()]) == b"ab"
+    assert await (await client.open(call(url="app://box"))).read() == b"ab"
+    assert app.calls[0] == ("POST", "/v1/x?y=1", {"x-a": "b"}, b"{}")
+    assert app.calls[1][1] == "/"
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel", "client closed"])
+async def test_leaving_early_stops_the_app_where_it_stands(client: Client, how: str) -> None:
+    app = Recorder(b"a", 100.0, b"b")
+    client.register_app("box", app)
+
+    async def consume() -> None:
+        async with await client.open(call()) as answer:
+            async for _ in answer.chunks():
+                if how == "abort":
+                    return
+
+    task = asyncio.create_task(consume())
+    await asyncio.sleep(0.02)
+    if how == "cancel":
+        task.cancel()
+    elif how == "client closed":
+        await client.close()
+    results = await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(0.3):
+        await app.closed.wait()
+    assert [type(r) for r in results] == [{"abort": type(None), "cancel": asyncio.CancelledError, "client closed": UpstreamUnreachable}[how]]
+
+
+async def test_budgets_hold_for_apps(client: Client) -> None:
+    for chunks, timeouts, budget in (((0.5,), Timeouts(first_byte=0.05), "first_byte"), ((b"a", 0.5), Timeouts(idle=0.05), "idle")):
+        app = Recorder(*chunks)
+        client.register_app("box", app)
+        with pytest.raises(UpstreamTimeout) as caught:
+            await (await client.open(call(timeouts=timeouts))).read()
+        assert caught.value.budget == budget
+        await asyncio.sleep(0)
+        assert app.closed.is_set()
+
+
+async def test_a_slow_consumer_holds_an_app_back(client: Client) -> None:
+    app = Recorder(*[b"x" * 65536] * 100)
+    client.register_app("box", app)
+    answer = await client.open(call())
+    await asyncio.sleep(0.02)
+    assert app.sent < 1_000_000
+    assert len(await answer.read()) == 6_553_600
+
+
+async def test_what_an_app_raises_is_an_upstream_error(client: Client) -> None:
+    client.register_app("box", Recorder(b"a", ValueError("secret detail")))
+    with pytest.raises(UpstreamUnreachable, match="ValueError") as caught:
+        await (await client.open(call())).read()
+    assert "secret" not in str(caught.value)
+    client.register_app("box", Recorder(b"a", UpstreamFailed("as told")))
+    with pytest.raises(UpstreamFailed, match="as told"):
+        await (await client.open(call())).read()
+
+    async def broken(method, path, headers, body):
+        raise UpstreamUnreachable("down")
+
+    client.register_app("box", broken)
+    with pytest.raises(UpstreamUnreachable, match="down"):
+        await client.open(call())
+
+
+async def test_an_app_nobody_registered_is_unreachable(client: Client) -> None:
+    with pytest.raises(UpstreamUnreachable, match="'nobody'"):
+        await client.open(call(url="app://nobody/x"))

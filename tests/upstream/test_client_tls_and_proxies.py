@@ -1,0 +1,208 @@
+"""Facts about TLS and proxies: who is trusted, through whom we go, and what is never said."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from contextlib import asynccontextmanager
+
+import pytest
+from authority import Authority
+from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
+
+from tollgate.config.model import Timeouts
+from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
+from tollgate.upstream import Call, Client
+from tollgate.upstream.proxies import ProxyRules, parse_proxy
+
+QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+
+
+def call(url: str, **more) -> Call:
+    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": QUICK, "provider": "acme", **more})
+
+
+async def fetch(client: Client, url: str, **more) -> bytes:
+    async with await client.open(call(url, **more)) as answer:
+        return await answer.read()
+
+
+async def test_a_certificate_of_a_given_authority_is_trusted_and_the_connection_kept(client: Client, authority: Authority) -> None:
+    async with upstream(CHUNKED_HEAD + chunked(b"a" * 100_000), tls=authority.context("127.0.0.1")) as server:
+        for _ in range(3):
+            assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a" * 100_000
+        assert server.connections == 1
+
+
+async def test_a_large_body_goes_over_tls_whole(client: Client, authority: Authority) -> None:
+    body = bytes(range(256)) * 8192
+    async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
+        assert await fetch(client, server.url(), ca_file=authority.ca_file, body=body) == b"a"
+        assert server.seen[0].body == body
+
+
+async def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(client: Client, authority: Authority) -> None:
+    async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
+        with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
+            await fetch(client, server.url())
+        assert await fetch(client, server.url(), verify=False) == b"a"
+        with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
+            await fetch(client, server.url())
+
+
+async def test_a_certificate_for_another_name_is_refused(client: Client, authority: Authority) -> None:
+    async with upstream(ok(b"a"), tls=authority.context("other.example")) as server:
+        with pytest.raises(UpstreamUnreachable, match="no trusted certificate: IP address mismatch"):
+            await fetch(client, server.url(), ca_file=authority.ca_file)
+
+
+async def test_tls_against_a_plain_server_is_a_clean_error(client: Client, authority: Authority) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(5)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    try:
+        with pytest.raises(UpstreamUnreachable, match="the TLS handshake with 127.0.0.1"):
+            await fetch(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", ca_file=authority.ca_file)
+    finally:
+        server.close()
+
+
+async def test_an_authority_that_cannot_be_read_is_named(client: Client) -> None:
+    async with upstream(ok()) as server:
+        server.scheme = "https"
+        with pytest.raises(UpstreamUnreachable, match="cannot read ca_file /nowhere.pem"):
+            await fetch(client, server.url(), ca_file="/nowhere.pem")
+
+
+async def test_a_silent_tls_handshake_runs_out_of_the_connect_budget(client: Client) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    try:
+        with pytest.raises(UpstreamTimeout, match="connect budget"):
+            await fetch(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeouts=Timeouts(connect=0.1))
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def proxy(reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
+    """A forwarding proxy for CONNECT; `heads` are the requests it got."""
+    heads: list[str] = []
+    running: set[asyncio.Task] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        running.add(asyncio.current_task())
+        try:
+            heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            writer.write(reply)
+            if not reply.startswith(b"HTTP/1.1 200") or not heads[-1].startswith("CONNECT"):
+                return
+            host, _, port = heads[-1].split()[1].rpartition(":")
+            there, back = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(pipe(reader, back), pipe(there, writer), return_exceptions=True)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            writer.close()
+
+    async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        finally:
+            sink.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    finally:
+        server.close()
+        for task in running:
+            task.cancel()
+        await asyncio.sleep(0)
+
+
+async def test_https_goes_through_a_tunnel_and_keeps_it(client: Client, authority: Authority) -> None:
+    async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server, proxy() as (address, heads):
+        for _ in range(2):
+            assert await fetch(client, server.url(), ca_file=authority.ca_file, proxy=f"http://us%20er:pa%3Ass@{address}") == b"a"
+        assert len(heads) == 1
+        assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
+        assert "proxy-authorization: Basic " + base64.b64encode(b"us er:pa:ss").decode() in heads[0]
+        assert "proxy-authorization" not in server.seen[0].headers
+
+
+async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> None:
+    async with proxy(ok(b"a")) as (address, heads):
+        assert await fetch(client, "http://far.example:81/x?y", proxy=f"http://u:p@{address}", method="GET", body=b"") == b"a"
+    assert heads[0].startswith("GET http://far.example:81/x?y HTTP/1.1\r\n")
+    assert "host: far.example:81\r\n" in heads[0]
+    assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "wanted"),
+    [(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused a tunnel to far.example:443: 407"),
+     (b"SSH-2.0-x\r\n\r\n", "malformed reply"), (b"HTTP/1.1 200 OK\r\n\r\nboo", "bytes of its own"), (b"", "gave no tunnel"),
+     (b"HTTP/1.1 200 " + b"x" * 20_000, "gave no tunnel")],
+    ids=["refused", "not HTTP", "talkative", "silent", "endless"],
+)
+async def test_a_proxy_that_will_not_is_named_without_its_password(client: Client, reply: bytes, wanted: str) -> None:
+    async with proxy(reply) as (address, _):
+        with pytest.raises(UpstreamUnreachable, match=wanted) as caught:
+            await fetch(client, "https://far.example/x", proxy=f"http://user:canary@{address}")
+    assert address in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+async def test_the_environment_is_read_at_start_and_the_provider_may_say_otherwise(make_client) -> None:
+    async with proxy(ok(b"through")) as (address, heads):
+        client = make_client(environ={"http_proxy": f"http://{address}", "no_proxy": "near.example"})
+        assert await fetch(client, "http://far.example/") == b"through"
+        with pytest.raises(UpstreamUnreachable, match="cannot resolve far.example.invalid"):
+            await fetch(client, "http://far.example.invalid/", proxy="")
+        assert len(heads) == 1
+
+
+RULES = ProxyRules({"HTTP_PROXY": "http://plain:1", "https_proxy": "secure:2", "HTTPS_PROXY": "http://ignored:3",
+                    "NO_PROXY": "example.com, .corp, 10.0.0.0/8,*.wild.net, ported:8080, fd00::/8"})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "wanted"),
+    [("http", "a.org", "plain"), ("https", "a.org", "secure"), ("http", "example.com", None), ("http", "x.example.com", None),
+     ("http", "notexample.com", "plain"), ("http", "x.corp", None), ("https", "10.1.2.3", None), ("https", "11.1.2.3", "secure"),
+     ("http", "a.wild.net", None), ("http", "localhost", None), ("http", "127.0.0.1", None), ("http", "::1", None),
+     ("http", "fd12::1", None), ("http", "ported", "plain"), ("http", "EXAMPLE.com", None)],
+)
+def test_the_environments_exceptions(scheme: str, host: str, wanted: str | None) -> None:
+    found = RULES.find(scheme, host, 80)
+    assert (found.host if found else None) == wanted
+
+
+def test_a_port_in_an_exception_counts() -> None:
+    assert RULES.find("http", "ported", 8080) is None
+
+
+def test_no_environment_no_proxy_and_a_star_means_none() -> None:
+    assert ProxyRules({}).find("https", "a.org", 443) is None
+    assert ProxyRules({"ALL_PROXY": "x:1"}).find("https", "a.org", 443) is not None
+    assert ProxyRules({"ALL_PROXY": "x:1", "no_proxy": "*"}).find("https", "a.org", 443) is None
+    assert ProxyRules({"HTTP_PROXY": "x:1", "REQUEST_METHOD": "GET"}).find("http", "a.org", 80) is None
+
+
+@pytest.mark.parametrize("url", ["socks5://x:1", "https://x:1", "http://"])
+def test_other_kinds_of_proxy_are_refused_by_name(url: str) -> None:
+    with pytest.raises(UpstreamUnreachable, match="http://host:port"):
+        parse_proxy(url)
+
+
+def test_a_proxy_shown_hides_its_password() -> None:
+    assert "secret" not in repr(parse_proxy("http://u:secret@x:1"))
