@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, MAPPING_GLOBS, PROVIDER_GLOBS, Found, defaults_root, matches, shown, unique
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
+from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
@@ -106,9 +106,9 @@ class _Loading:
         return document
 
     def _shaped(self, document: Document, kind: str) -> Map | None:
+        if document.problems and (document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries):
+            return None  # not read to its end: what it lacks is not worth saying
         problems, root = check_shape(document, kind)  # type: ignore[arg-type]
-        if document.problems and isinstance(document.root, Map) and not document.root.entries:
-            return None  # not YAML at all: what it lacks is not worth saying
         if problems:
             self.sound = False
             self.problems += problems

@@ -48,8 +48,17 @@ except ImportError:  # PyYAML built without libyaml: same rules, slower
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
+_TYPED_SECRET = re.compile(
+    r"(?i)(?:(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in an address
+    r"|(?<=bearer )[\w.+/=~-]{8,}"
+    r"|\b(?:sk|pk|rk|key|tok|ghp|gsk|xai|pplx|nvapi)[-_][\w-]{12,}"
+    r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
+)
+"""What looks like a secret somebody typed into a file: it is shown as stars, at the same length for the caret's sake."""
 _MAX_DEPTH = 100
 """Nesting a person can still read; it also bounds every recursive walk over a file."""
+MAX_NODES = 1_000_000
+"""Ten times the largest file there is reason for: aliases of aliases must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +146,14 @@ class Document:
     root: Node
     problems: list[Problem] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    size: int = 0
+    """Nodes of the tree, aliases written out."""
 
     def problem(self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error") -> Problem:
         """A `Problem` at a node or mark, carrying its source line."""
         mark = at if isinstance(at, Mark) else at.mark
         line = self.lines[mark.line - 1] if 0 < mark.line <= len(self.lines) else ""
-        return Problem(mark, message, path, hint, line, level)
+        return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
 
 def read_file(path: Path, shown_as: str | None = None) -> Document:
@@ -176,7 +187,7 @@ def read_text(text: str, name: str) -> Document:
         return document
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.problems.append(document.problem(Mark(name, line, 1), f"character U+{ord(str(error.character)[:1] or ' '):04X} is not allowed in YAML"))
+        document.problems.append(document.problem(Mark(name, line, 1), f"character U+{_code_point(error.character):04X} is not allowed in YAML"))
         return document
     except RecursionError:
         document.problems.append(document.problem(Mark(name, 1, 1), "nested too deeply"))
@@ -223,10 +234,25 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
+def _code_point(character: str | int | bytes) -> int:
+    if isinstance(character, int):
+        return character
+    return ord(character[:1]) if character else 0
+
+
+def _masked(text: str) -> str:
+    return _TYPED_SECRET.sub(lambda found: "*" * len(found[0]), text)
+
+
 def _convert(document: Document, node: yaml.Node, depth: int) -> Node:
     mark = Mark(document.file, node.start_mark.line + 1, node.start_mark.column + 1)
     if depth > _MAX_DEPTH:
         document.problems.append(document.problem(mark, f"nested more than {_MAX_DEPTH} levels deep"))
+        return Scalar(None, "", False, mark)
+    document.size += 1
+    if document.size >= MAX_NODES:
+        if document.size == MAX_NODES:
+            document.problems.append(document.problem(mark, f"more than {MAX_NODES} values in one file"))
         return Scalar(None, "", False, mark)
     if isinstance(node, yaml.ScalarNode):
         return _scalar(document, node, mark)

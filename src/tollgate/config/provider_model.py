@@ -13,7 +13,7 @@ from tollgate.config.load import Map, Mark, Node, plain
 from tollgate.config.model import Model, Pricing, Provider
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
-from tollgate.config.schema import PRICES
+from tollgate.config.schema import IMAGE_PRICES, PRICES
 
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""
@@ -98,12 +98,8 @@ def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
     node = at.map("price")
     if node is None:
         return
-    block = Fields(node)
-    said = [("price", block.get("price"))]
-    cases = block.list("cases")
-    said += [(f"cases[{i}].price", Fields(case).get("price")) for i, case in enumerate(cases.items)] if cases else []
-    said += [(name, block.get(name)) for name in PRICES]
-    for name, value in said:
+    for name in ("price", *PRICES):
+        value = Fields(node).get(name)
         if value is not None:
             read_decimal(reading.document, value, f"{path}.price.{name}", reading.problems, empty=name in PRICES)
 

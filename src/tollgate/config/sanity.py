@@ -1,15 +1,120 @@
 """Whether prices look right: slips that load, and would bill wrongly.
 
-Every finding is a warning, from the kinds of mistakes met in public price lists. Comparisons are in USD per token, so
-that units and currencies do not hide a slip.
+Every finding is a warning, from the kinds of mistakes met in public price lists: a price per million entered per token,
+a cache hit dearer than the prompt, dust of binary fractions. Offers of one model are compared in USD per token, so that
+units and currencies do not hide a slip.
 """
 
 from __future__ import annotations
 
-from tollgate.config.load import Problem
-from tollgate.config.model import Gateway
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from statistics import median
+
+from tollgate.config.load import Node, Problem, find
+from tollgate.config.model import Gateway, Model, Pricing, Provider
+from tollgate.money import CONTEXT, show
+
+_MILLION = Decimal(1_000_000)
+_DEAR = Decimal(1000)
+"""USD per million tokens no model costs (the dearest on sale takes 600): a higher price is a unit forgotten."""
+_APART = Decimal(10)
+"""How many times an offer may differ from the others of its model."""
+_DUST = 15
+"""Significant digits that no price list has, but every sum of binary fractions."""
+_LINES = ("prompt", "completion")
 
 
 def check_prices(gateway: Gateway) -> list[Problem]:
     """All warnings about prices."""
-    return []
+    offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models if model.price]
+    problems = [problem for provider, model in offers for problem in _one(gateway, provider, model)]
+    said = {problem.path for problem in problems}
+    return problems + [problem for problem in _siblings(gateway, offers) if problem.path not in said]
+
+
+def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
+    price = model.price
+    assert price is not None, "only offers with a price are looked at"
+    unit_written = "unit" in price.source
+
+    for name in _LINES:
+        value = _per_million(gateway, price, name)
+        if value is not None and value > _DEAR:
+            amount = f"{_amount(value)} USD per million tokens"
+            yield _warn(provider, model, (name,), f"found {price.written[name]}, which is {amount}",
+                        hint="" if unit_written else "is it a price per million? then write unit: 1000000")
+    for name, written in price.written.items():
+        if len(written.replace(".", "").strip("0")) >= _DUST:
+            yield _warn(provider, model, (name,), f"found {written}, which has the digits of a binary fraction", hint="write the price as the provider does")
+    yield from _order(provider, model, price.prices, ())
+    for index, volume in enumerate(price.volumes):
+        yield from _order(provider, model, {**price.prices, **volume.prices}, ("volumes", index))
+    yield from _rising(provider, model, price)
+
+
+def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most."""
+    prompt = row.get("prompt")
+    if prompt is None or prompt == 0:
+        return
+    completion, read = row.get("completion"), row.get("input_cache_read")
+    if completion is not None and completion < prompt:
+        yield _warn(provider, model, (*at, "completion"), f"found {show(completion)}, which is below the prompt price {show(prompt)}")
+    if read is not None and read > prompt:
+        yield _warn(provider, model, (*at, "input_cache_read"), f"found {show(read)}, which is above the prompt price {show(prompt)}",
+                    hint="a cache hit is cheaper everywhere")
+
+
+def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
+    """Tiers by prompt length alone: longer is dearer, and the marks go up."""
+    before = (0, price.prices.get("prompt"))
+    for index, volume in enumerate(price.volumes):
+        mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
+        if mark is None or volume.thinking is not None or volume.min_completion_tokens is not None or volume.max_completion_tokens is not None:
+            continue
+        if mark <= before[0]:
+            yield _warn(provider, model, ("volumes", index, "min_prompt_tokens"), f"found {mark}, which is not above the tier before ({before[0]})",
+                        hint="all matching tiers apply, the last one wins")
+        elif prompt is not None and before[1] is not None and prompt < before[1]:
+            yield _warn(provider, model, ("volumes", index, "prompt"), f"found {show(prompt)}, which is below the tier before ({show(before[1])})")
+        before = (mark, prompt if prompt is not None else before[1])
+
+
+def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]]) -> Iterator[Problem]:
+    """Offers of one canonical model, ten times apart from the middle of the others."""
+    by_model: dict[str, list[tuple[Provider, Model]]] = {}
+    for provider, model in offers:
+        by_model.setdefault(model.id, []).append((provider, model))
+    for group in by_model.values():
+        if len(group) < 2:
+            continue
+        for name in _LINES:
+            values = [(provider, model, value) for provider, model in group
+                      if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
+            for provider, model, value in values:
+                others = [other for owner, _, other in values if owner is not provider]
+                if not others:
+                    continue
+                middle = median(others)
+                # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
+                if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
+                    yield _warn(provider, model, (name,), f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
+                                hint="compare unit and currency")
+
+
+def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
+    value, rate = price.prices.get(name), gateway.credits.rates.get(price.currency)
+    if value is None or rate is None:
+        return None
+    return CONTEXT.divide(CONTEXT.multiply(CONTEXT.multiply(value, rate), _MILLION), Decimal(price.unit))
+
+
+def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
+    node: Node = find(provider.document.root, ["models", model.id, "price", *steps])
+    said = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return provider.document.problem(node, message, path=f"models.{model.id}.price{said}", hint=hint, level="warning")
+
+
+def _amount(value: Decimal) -> str:
+    return show(value.quantize(Decimal("0.0001"))) if value < _DEAR else f"{value:,.0f}"

@@ -1,0 +1,188 @@
+"""`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
+
+The configuration is loaded, then compiled by each of `STAGES`, whose problems join one list. Exit code 0: it loads and
+runs; 1: it does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.errors import ConfigErrors
+
+if TYPE_CHECKING:
+    from tollgate.config.build import Loaded
+    from tollgate.config.load import Problem
+
+
+@dataclass(slots=True)
+class Options:
+    """What was asked beyond the usual; stages read it."""
+
+    coverage: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `loaded` is None when the files do not load; `said` are lines stages want to be seen."""
+
+    problems: list[Problem] = field(default_factory=list)
+    loaded: Loaded | None = None
+    runtime: Any = None
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.level == "error"]
+
+
+Stage = Callable[[Report, Options], None]
+
+STAGES = ("tollgate.cli.check_examples:run",)
+"""Checks that run on a configuration that loads and compiles: `run(report, options)` adds to the report's problems."""
+
+
+@click.command(help="Check the configuration and say everything that is wrong with it.")
+@click.option("--config", "path", type=click.Path(path_type=Path), default=None,
+              help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--routes", is_flag=True, help="Print every model with its routes, in the order they are tried.")
+@click.option("--coverage", is_flag=True, help="Print which lines of the mappings no example reaches.")
+@click.option("--write-schema", type=click.Path(file_okay=False, path_type=Path), default=None,
+              help="Write the JSON Schemas for editors into a folder, and stop.")
+def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, write_schema: Path | None) -> None:
+    if write_schema:
+        for written in write_schemas(write_schema):
+            click.echo(written)
+        return
+    report = check(path, Options(coverage=coverage))
+    if as_json:
+        click.echo(json.dumps(_as_json(report), indent=2))
+    else:
+        _print(report, routes)
+    sys.exit(1 if report.errors else 0)
+
+
+def check(path: Path | None, options: Options) -> Report:
+    """Load, compile and run every stage; a stage that fails keeps the later ones from running."""
+    from tollgate.config.build import in_order, load_gateway
+
+    report = Report()
+    try:
+        report.loaded = load_gateway(path, environ=os.environ)
+        report.problems += report.loaded.warnings
+        if importlib.util.find_spec("tollgate.runtime"):
+            report.runtime = importlib.import_module("tollgate.runtime").build_runtime(report.loaded)
+            for stage in _stages():
+                stage(report, options)
+    except ConfigErrors as errors:
+        report.problems += errors.problems
+    report.problems = in_order(report.problems)
+    return report
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Write the schemas of all kinds of files; those of other parts of the package come along."""
+    from tollgate.config.shape import export
+
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {file.name: file.read_text("utf-8") for file in (Path(__file__).parent.parent / "schemas").glob("*.schema.json")}
+    texts |= {name: json.dumps(schema, indent=1) + "\n" for name, schema in export().items()}
+    for name, text in sorted(texts.items()):
+        (folder / name).write_text(text, "utf-8")
+    return [folder / name for name in sorted(texts)]
+
+
+def _stages() -> list[Stage]:
+    found = []
+    for place in STAGES:
+        module, _, name = place.partition(":")
+        if importlib.util.find_spec(module):
+            found.append(getattr(importlib.import_module(module), name))
+    return found
+
+
+def _print(report: Report, routes: bool) -> None:
+    for problem in report.problems:
+        colour = "red" if problem.level == "error" else "yellow"
+        head, _, source = problem.render().partition("\n")
+        click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
+    for line in report.said:
+        click.echo(line)
+    if report.loaded:
+        if routes:
+            _print_routes(report.loaded)
+        for note in report.loaded.notes:
+            click.echo(note)
+    click.echo(_summary(report))
+
+
+def _print_routes(loaded: Loaded) -> None:
+    by_model: dict[str, list[tuple[int, int, str]]] = {}
+    for provider in loaded.gateway.providers.values():
+        for model in provider.models if not provider.off else ():
+            spoken = model.protocols or tuple(_fitting(provider, model)) or ("images",)
+            by_model.setdefault(model.id, []).append((model.priority, -model.weight, f"{provider.name}:{model.upstream} ({', '.join(spoken)})"))
+    for name in sorted(by_model):
+        click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
+
+
+def _fitting(provider: Any, model: Any) -> list[str]:
+    from tollgate.config.provider_model import serves
+
+    return [protocol for protocol in provider.endpoints if serves(protocol) == model.type]
+
+
+def _counts(report: Report) -> dict[str, int]:
+    errors = len(report.errors)
+    counts = {"errors": errors, "warnings": len(report.problems) - errors}
+    if report.loaded:
+        providers = report.loaded.gateway.providers.values()
+        on = [provider for provider in providers if not provider.off]
+        counts |= {
+            "files": len(report.loaded.gateway.files),
+            "providers_on": len(on),
+            "providers_off": len(providers) - len(on),
+            "models": len({model.id for provider in on for model in provider.models}),
+            "routes": sum(len(provider.models) for provider in on),
+        }
+    return counts
+
+
+def _summary(report: Report) -> str:
+    counts = _counts(report)
+    verdict = f"{_many(counts['errors'], 'error')}, {_many(counts['warnings'], 'warning')}"
+    if not report.loaded:
+        return f"{verdict} in {_many(len({problem.mark.file for problem in report.problems}), 'file')}; nothing was loaded"
+    return (f"{_many(counts['files'], 'file')}, {_many(counts['providers_on'], 'provider')} on, {counts['providers_off']} off, "
+            f"{_many(counts['models'], 'model')}, {_many(counts['routes'], 'route')}: {verdict}")
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "ok": not report.errors,
+        **_counts(report),
+        "problems": [
+            {"file": p.mark.file, "line": p.mark.line, "column": p.mark.column, "level": p.level, "path": p.path, "message": p.message, "hint": p.hint}
+            for p in report.problems
+        ],
+        "providers": [
+            {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
+            for provider in (report.loaded.gateway.providers.values() if report.loaded else ())
+        ],
+        "said": report.said,
+    }

@@ -1,0 +1,40 @@
+"""`tollgate init`: a starter set to edit - the built-in gateway.yaml, providers and mappings, with schemas for the editor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+_REPOSITORY = "src/tollgate/schemas/"
+"""Where the shipped files, which are the repository's own, say their schemas are."""
+
+
+@click.command(help="Write a starter configuration into a folder. Nothing that exists is overwritten.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("."))
+def command(folder: Path) -> None:
+    from tollgate.cli.check import write_schemas
+
+    files = starter_files(folder)
+    existing = [target for target in files if target.exists()]
+    if existing:
+        click.echo("nothing was written, for these exist already:", err=True)
+        for target in existing:
+            click.echo(f"  {target}", err=True)
+        sys.exit(1)
+    for target, text in files.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    write_schemas(folder / "schemas")
+    click.echo(f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor")
+    click.echo(f"next: tollgate check --config {folder / 'gateway.yaml'}; then set a key and run tollgate serve")
+
+
+def starter_files(folder: Path) -> dict[Path, str]:
+    """What would be written where."""
+    from tollgate.config.files import GATEWAY_FILE, defaults_root
+
+    root = defaults_root()
+    found = [root / GATEWAY_FILE, *sorted(root.glob("providers/*.yaml")), *sorted(root.glob("mappings/*.yaml"))]
+    return {folder / source.relative_to(root): source.read_text("utf-8").replace(_REPOSITORY, "schemas/") for source in found}
