@@ -42,7 +42,7 @@ def embed(body: Mapping[str, object], model: str, *, usage: int | None = None, s
     """The embeddings answer; `usage` overrides the counted tokens, `silent` leaves usage out."""
     inputs = texts_of(body)
     size = body.get("dimensions", DEFAULT_DIMENSIONS)
-    if size not in DIMENSIONS:
+    if not isinstance(size, int) or size not in DIMENSIONS:
         listed = ", ".join(map(str, DIMENSIONS))
         raise Fault(400, f"Invalid value for 'dimensions': {size}. Supported values are: {listed}.", param="dimensions",
                     code="invalid_value")
@@ -52,7 +52,7 @@ def embed(body: Mapping[str, object], model: str, *, usage: int | None = None, s
                     param="encoding_format", code="invalid_value")
     data = []
     for index, item in enumerate(inputs):
-        found = vector(item, int(str(size)))
+        found = vector(item, size)
         packed = base64.b64encode(struct.pack(f"<{len(found)}f", *found)).decode() if shape == "base64" else found
         data.append({"object": "embedding", "index": index, "embedding": packed})
     answer: dict[str, object] = {"object": "list", "data": data, "model": model}

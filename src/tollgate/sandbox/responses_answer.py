@@ -72,7 +72,7 @@ class ResponsesWriter:
             yield self._event("error", **error, param=None)
         yield self._event("response.failed", response={**self._response("failed", []), "error": error})
 
-    def _event(self, name: str, **rest: object) -> Event:
+    def _event(self, name: str, /, **rest: object) -> Event:
         number = self.sequence
         self.sequence += 1
         return name, {"type": name, "sequence_number": number, **rest}

@@ -67,7 +67,8 @@ class Sandbox:
         try:
             self._authorise(headers)
             status, kind, make = await self._answer(method, route, headers, body)
-        except Fault as fault:
+        except (Fault, RecursionError, orjson.JSONEncodeError) as raised:
+            fault = raised if isinstance(raised, Fault) else Fault(400, "The JSON body of your request is nested too deeply.")
             return (fault.status, {**base, **fault.headers},
                     Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats))
         return status, {**base, "content-type": kind}, Body(make, self.stats)
@@ -133,10 +134,10 @@ class Sandbox:
         previous = body.get("previous_response_id")
         earlier: list[Mapping[str, object]] = []
         if previous is not None:
-            if previous not in self._stored:
+            if not isinstance(previous, str) or previous not in self._stored:
                 raise Fault(400, f"Previous response with id '{previous}' not found.", param="previous_response_id",
                             code="previous_response_not_found")
-            earlier = self._stored[str(previous)]
+            earlier = self._stored[previous]
         prompt = responses_request.read(body, headers, earlier)
         writer = ResponsesWriter(prompt, answer(prompt, self._cache.meet(prompt.model, prompt.segments)), body)
         if body.get("store") is not False:

@@ -1,0 +1,72 @@
+"""Talking to the sandbox in tests: whole exchanges in-process, request bodies by protocol, and a server process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from tollgate import sse
+from tollgate.sandbox import Sandbox
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT.parent / "shared" / "schemas" / "openai-openapi.json"
+
+
+@dataclass
+class Heard:
+    """A whole exchange with the in-process form; `dropped` when the connection would have been."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+    dropped: bool = False
+
+    @property
+    def json(self) -> dict:
+        return orjson.loads(self.raw)
+
+    @property
+    def events(self) -> list[tuple[str | None, dict | str]]:
+        decoder = sse.Decoder()
+        found = [*decoder.feed(self.raw), *decoder.finish()]
+        return [(e.name, e.data.decode() if e.data == b"[DONE]" else orjson.loads(e.data)) for e in found]
+
+    @property
+    def objects(self) -> list[dict]:
+        return [data for _, data in self.events if isinstance(data, dict)]
+
+
+async def hear(sandbox: Sandbox, path: str, body: object, headers: dict[str, str] | None = None) -> Heard:
+    method = "GET" if body is None else "POST"
+    status, found, chunks = await sandbox(method, path, headers or {}, b"" if body is None else orjson.dumps(body))
+    raw = b""
+    try:
+        async for chunk in chunks:
+            raw += chunk
+    except ConnectionResetError:
+        return Heard(status, found, raw, dropped=True)
+    return Heard(status, found, raw)
+
+
+def body_of(protocol: str, text: object, /, **more: object) -> tuple[str, dict]:
+    """Path and body of one user message in a protocol."""
+    message = {"role": "user", "content": text}
+    if protocol == "chat":
+        return "/v1/chat/completions", {"model": "echo", "messages": [message], **more}
+    if protocol == "responses":
+        return "/v1/responses", {"model": "echo", "input": [message], **more}
+    return "/v1/messages", {"model": "echo", "max_tokens": 1000, "messages": [message], **more}
+
+
+def start(*options: str) -> tuple[subprocess.Popen[str], str]:
+    """A `tollgate sandbox` process and its base address (without /v1)."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", "127.0.0.1:0", *options],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    line = process.stdout.readline()  # type: ignore[union-attr]
+    assert line.startswith("The sandbox provider is listening on http://"), line
+    return process, line.split(" on ")[1].strip().removesuffix("/v1")

@@ -1,0 +1,77 @@
+"""No request makes the sandbox itself fail: whatever is wrong is answered with a 4xx."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sandbox_talk import hear
+
+from tollgate.sandbox import Sandbox
+
+JUNK = st.recursive(st.none() | st.booleans() | st.integers(-3, 300) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+                    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "name", "role", "id"]), inner, max_size=2),
+                    max_leaves=3)
+SCHEMA = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}}, "required": ["a"], "$defs": {"b": {"type": "integer"}}}
+GOOD = {
+    "/chat/completions": {"model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"], "max_tokens": 50, "stream_options": {"include_usage": True},
+                          "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+                                       {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                                       {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "hi [[tool]] [[preface]]"}],
+                          "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}], "tool_choice": {"type": "function", "function": {"name": "f"}},
+                          "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, "reasoning": {"effort": "low"}},
+    "/responses": {"model": "reasoner", "stream": True, "instructions": "i", "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low", "summary": "auto"},
+                   "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                             {"type": "function_call_output", "call_id": "c", "output": "r"}, {"role": "user", "content": "hi [[tool]]"}],
+                   "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}], "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
+                   "previous_response_id": None, "top_logprobs": 1, "max_output_tokens": 50},
+    "/messages": {"model": "echo", "stream": True, "max_tokens": 2000, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+                  "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]}, {"type": "text", "text": "hi [[tool]]"}]}],
+                  "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 1024}},
+    "/embeddings": {"model": "embed", "input": ["a", [1]], "dimensions": 256, "encoding_format": "base64"},
+    "/images": {"model": "painter", "input": {"prompt": "x", "count": 1, "aspect_ratio": "1:1", "output": "url"}},
+    "/images/generations": {"model": "painter", "prompt": "x", "n": 1, "response_format": "url"},
+}
+
+
+def places(node: object, path: tuple = ()) -> list[tuple]:
+    """Every place in a body, as a path of keys."""
+    found = [path] if path else []
+    for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        found += places(node[key], (*path, key))
+    return found
+
+
+@pytest.mark.parametrize("route", GOOD)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_junk_anywhere_is_answered(route, data):
+    body = copy.deepcopy(GOOD[route])
+    *way, last = data.draw(st.sampled_from(places(body)))
+    node = body
+    for key in way:
+        node = node[key]
+    node[last] = data.draw(JUNK)
+    heard = asyncio.run(hear(Sandbox(), route, body))
+    assert heard.status in (200, 400, 404)
+
+
+@pytest.mark.parametrize("route", GOOD)
+def test_the_untouched_body_is_good(route):
+    assert asyncio.run(hear(Sandbox(), route, GOOD[route])).status == 200
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, {"$ref": "#/nowhere"}, "text", 5])
+def test_odd_schemas_are_answered(schema):
+    body = {"model": "echo", "messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
+    assert asyncio.run(hear(Sandbox(), "/chat/completions", body)).status in (200, 400)
+
+
+async def test_deep_nesting_is_refused():
+    raw = b'{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":[{"type":"odd","x":' + b"[" * 400 + b"]" * 400 + b"}]}]}"
+    status, _, _ = await Sandbox()("POST", "/messages", {}, raw)
+    assert status == 400

@@ -1,0 +1,106 @@
+"""The sandbox as a server: connections that drop, clients that leave, the command's options."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from sandbox_talk import ROOT, body_of, start
+
+
+@pytest.fixture(params=["hypercorn", "uvicorn"], scope="module")
+def served(request):
+    pytest.importorskip(request.param)
+    process, url = start("--engine", request.param)
+    yield url
+    process.terminate()
+    assert process.wait(10) == 0
+
+
+def stats(url: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{url}/_sandbox/stats", timeout=5) as reply:
+        return json.load(reply)
+
+
+async def post(url: str, text: str, *, leave_after: float | None = None, **more) -> bytes:
+    """One raw POST; gives every byte received until the server closes, or until we leave."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    path, body = body_of("chat", text, **more)
+    data = json.dumps(body).encode()
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    received = b""
+    try:
+        async with asyncio.timeout(leave_after or 5):
+            while chunk := await reader.read(65536):
+                received += chunk
+    except TimeoutError:
+        assert leave_after, "the server did not close"
+    writer.close()
+    return received
+
+
+async def test_a_whole_stream_ends_its_body(served):
+    assert (await post(served, "hi", stream=True)).endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("marker", ["cut=2", "cut-mid=2", "reset"])
+async def test_a_cut_stream_ends_without_ending_its_body(served, marker):
+    received = await post(served, f"hi [[{marker}]]", stream=True)
+    assert received.startswith(b"HTTP/1.1 200")
+    assert not received.endswith(b"0\r\n\r\n")
+
+
+async def test_a_tidy_cut_ends_its_body_without_done(served):
+    received = await post(served, "hi [[cut=2 clean]]", stream=True)
+    assert received.endswith(b"0\r\n\r\n") and b"[DONE]" not in received
+
+
+@pytest.mark.parametrize(("marker", "stream"), [("delay=9s", False), ("pace=200ms", True), ("stall=2", True), ("stall", False)])
+async def test_a_client_that_leaves_is_seen(served, marker, stream):
+    before = stats(served)
+    await post(served, f"hi [[{marker}]]", stream=stream, leave_after=0.15)
+    deadline = time.monotonic() + 3
+    while (now := stats(served))["running"] or now["aborted"] == before["aborted"]:
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.02)
+    assert (now["requests"], now["aborted"]) == (before["requests"] + 1, before["aborted"] + 1)
+
+
+async def test_paced_events_arrive_one_by_one(served):
+    received = await post(served, "hi [[pace=100ms]]", stream=True, leave_after=0.28)
+    assert 1 <= received.count(b"data: ") <= 3
+
+
+def test_pictures_have_an_address(served):
+    body = json.dumps({"model": "painter", "input": {"prompt": "x [[duration=0s]]"}}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{served}/v1/images", body), timeout=5) as reply:
+        url = json.load(reply)["images"][0]["url"]
+    with urllib.request.urlopen(url, timeout=5) as reply:
+        assert (reply.headers["content-type"], reply.read()[1:4]) == ("image/png", b"PNG")
+
+
+def test_the_key_option_is_enforced():
+    process, url = start("--key", "secret")
+    try:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{url}/v1/models", timeout=5)
+        asked = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": "Bearer secret"})
+        assert urllib.request.urlopen(asked, timeout=5).status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_an_address_in_use_is_said(sandbox_url):
+    bind = sandbox_url.removeprefix("http://")
+    found = subprocess.run([sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", bind],
+                           capture_output=True, text=True, timeout=20, env={"PYTHONPATH": str(ROOT / "src")})
+    assert (found.returncode, f"could not listen on {bind}" in found.stderr) == (1, True)
