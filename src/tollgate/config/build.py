@@ -49,6 +49,18 @@ def load_gateway(path: Path | None = None, *, environ: Mapping[str, str]) -> Loa
     return loaded
 
 
+def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
+    """The gateway file alone, for commands that never look at providers: a mistake in a provider file is not in their way.
+
+    Raises `ConfigErrors` with every problem of that one file.
+    """
+    loading = _Loading(environ)
+    settings = loading.settings(path)
+    if any(problem.level == "error" for problem in loading.problems):
+        raise ConfigErrors(in_order(loading.problems))
+    return settings
+
+
 def in_order(problems: list[Problem]) -> list[Problem]:
     """By file (the gateway file first), line and column; the same thing said twice is said once."""
     first = {problem.mark.file: Path(problem.mark.file).name != GATEWAY_FILE for problem in problems}
@@ -91,6 +103,17 @@ class _Loading:
         self.problems += warnings
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes)
+
+    def settings(self, path: Path | None) -> Gateway:
+        """As `run`, without providers and mappings."""
+        file, folder = _gateway_file(path)
+        document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        root = self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1))
+        reading = Reading(document)
+        secrets = self._secrets(root, [], folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
+        settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
+        self.problems += reading.problems
+        return settings
 
     def _read(self, path: Path) -> Document:
         name = shown(path)
