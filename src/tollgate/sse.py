@@ -27,6 +27,8 @@ class Event(NamedTuple):
     data: bytes
     raw: bytes
 
+    error = False  # event streams flag no errors in their framing; other framings do (upstream/framing.py)
+
 
 _new = tuple.__new__
 

@@ -1,0 +1,105 @@
+"""The binary messages of an AWS event stream: length, headers' length, CRC, headers, payload, CRC; all big-endian.
+
+Both sums are checked before anything is believed; the announced lengths are bounded before anything is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+
+from tollgate.errors import UpstreamFailed, UpstreamUnreachable
+
+_PRELUDE = struct.Struct(">III")
+_MAX_HEADERS = 128 * 1024
+_FIXED = {2: "b", 3: "h", 4: "i", 5: "q", 8: "q"}
+"""Header types with a number of fixed size: byte, short, integer, long, timestamp (milliseconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message with its headers decoded."""
+
+    headers: dict[str, object]
+    payload: bytes
+    raw: bytes
+
+    def error_text(self) -> bytes:
+        """The body an error message has in its headers instead of its payload."""
+        return json.dumps({"message": str(self.headers.get(":error-message", ""))}).encode()
+
+
+class EventStreamDecoder:
+    """Incremental decoder; raises `UpstreamFailed` on a wrong sum, length or header."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._held = bytearray()
+        self._limit = max_message_bytes
+
+    def feed(self, data: bytes) -> list[Message]:
+        held = self._held
+        held += data
+        messages: list[Message] = []
+        at = 0
+        while len(held) - at >= _PRELUDE.size:
+            total, heading, checksum = _PRELUDE.unpack_from(held, at)
+            if zlib.crc32(held[at : at + 8]) != checksum:
+                raise UpstreamFailed("an event stream message begins with a wrong checksum")
+            if heading > _MAX_HEADERS or total < heading + 16 or total > self._limit:
+                raise UpstreamFailed(f"an event stream message claims {total} bytes, {heading} of them headers")
+            if len(held) - at < total:
+                break
+            messages.append(_message(bytes(held[at : at + total]), heading))
+            at += total
+        del held[:at]
+        return messages
+
+    def finish(self) -> None:
+        """The body has ended; raises `UpstreamUnreachable` when that was inside a message."""
+        if self._held:
+            raise UpstreamUnreachable("the event stream ended inside a message")
+
+
+def _message(raw: bytes, heading: int) -> Message:
+    if zlib.crc32(raw[:-4]) != int.from_bytes(raw[-4:]):
+        raise UpstreamFailed("an event stream message has a wrong checksum")
+    end = 12 + heading
+    try:
+        headers = _headers(raw[12:end])
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise UpstreamFailed("an event stream message has malformed headers") from None
+    return Message(headers, raw[end:-4], raw)
+
+
+def _headers(data: bytes) -> dict[str, object]:
+    headers: dict[str, object] = {}
+    at = 0
+    while at < len(data):
+        size = data[at]
+        name = data[at + 1 : at + 1 + size].decode()
+        at += 1 + size
+        kind = data[at]
+        at += 1
+        value: object
+        if kind in (0, 1):
+            value = kind == 0
+        elif kind in _FIXED:
+            form = ">" + _FIXED[kind]
+            (value,) = struct.unpack_from(form, data, at)
+            at += struct.calcsize(form)
+        elif kind in (6, 7):
+            (size,) = struct.unpack_from(">H", data, at)
+            part = data[at + 2 : at + 2 + size]
+            if len(part) != size:
+                raise IndexError
+            value = part.decode() if kind == 7 else part
+            at += 2 + size
+        elif kind == 9:
+            value = data[at : at + 16].hex()
+            at += 16
+        else:
+            raise IndexError
+        headers[name] = value
+    return headers

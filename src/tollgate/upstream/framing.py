@@ -1,0 +1,190 @@
+"""Streams come in five framings; here they become frames. What an event means is left to the mappings.
+
+Whatever the framing: any cut gives the same frames, the `raw` bytes of all frames are the input, and what is held
+for an unfinished frame is bounded. A broken framing is an upstream's failure and raised as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from tollgate import sse
+from tollgate.errors import UpstreamFailed
+from tollgate.upstream.eventstream import EventStreamDecoder
+
+Framing = Literal["sse", "ndjson", "json-array", "aws-eventstream"]
+
+MAX_FRAME_BYTES = sse.MAX_EVENT_BYTES
+
+
+class Frame(NamedTuple):
+    """One event of a stream. `data` is empty for what carries none (comments, blank lines, brackets); `error` is set
+    when the framing itself says that this is a failure, and then `name` is the exception's type."""
+
+    name: str | None
+    data: bytes
+    raw: bytes
+    error: bool = False
+
+
+class FrameDecoder(Protocol):
+    """`feed` gives the frames that the bytes complete, `finish` what is left at the end of the body.
+
+    Both raise `UpstreamFailed` on broken framing. The frames of `sse` are `sse.Event`s: the same four attributes.
+    """
+
+    def feed(self, data: bytes) -> Sequence[Frame | sse.Event]: ...
+    def finish(self) -> Sequence[Frame | sse.Event]: ...
+
+
+def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES) -> FrameDecoder:
+    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}', b'{}\\n')]`."""
+    if framing == "sse":
+        return sse.Decoder(max_frame_bytes)
+    if framing == "ndjson":
+        return LineDecoder(max_frame_bytes)
+    if framing == "json-array":
+        return ArrayDecoder(max_frame_bytes)
+    if framing == "aws-eventstream":
+        return EventStreamFrames(max_frame_bytes)
+    raise ValueError(f"no such framing: {framing!r}")
+
+
+class LineDecoder:
+    """One JSON document a line."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._held = bytearray()
+        self._limit = max_frame_bytes
+
+    def feed(self, data: bytes) -> list[Frame]:
+        held = self._held
+        if b"\n" not in data:
+            held += data
+            self._check()
+            return []
+        *lines, rest = (bytes(held) + data).split(b"\n")
+        held[:] = rest
+        self._check()
+        return [Frame(None, line.strip(), line + b"\n") for line in lines]
+
+    def finish(self) -> list[Frame]:
+        rest = bytes(self._held)
+        self._held.clear()
+        return [Frame(None, rest.strip(), rest)] if rest else []
+
+    def _check(self) -> None:
+        if len(self._held) > self._limit:
+            raise UpstreamFailed(f"a stream event exceeds {self._limit} bytes")
+
+
+_STRUCTURE = re.compile(rb'[\[\]{},"]')
+_STRING = re.compile(rb'["\\]')
+_BETWEEN = b" \t\r\n,"
+
+
+class ArrayDecoder:
+    """One JSON array whose elements are the events; each is given as soon as its last bracket is here.
+
+    A document that is no array (an error object, where a stream was promised) is one frame.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._held = bytearray()
+        self._limit = max_frame_bytes
+        self._at = 0
+        self._from = 0
+        self._depth = 0
+        self._base = -1  # depth at which elements stand; -1 until the first bracket is seen
+        self._quoted = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        held = self._held
+        held += data
+        frames: list[Frame] = []
+        while True:
+            found = (_STRING if self._quoted else _STRUCTURE).search(held, self._at)
+            if found is None:
+                self._at = len(held)
+                break
+            at, byte = found.start(), found.group()
+            if self._quoted:
+                if byte == b"\\":
+                    if at + 1 == len(held):
+                        self._at = at  # what it escapes has not come
+                        break
+                    self._at = at + 2
+                    continue
+                self._quoted = False
+            elif byte == b'"':
+                self._quoted = True
+            else:
+                self._at = at + 1
+                self._turn(byte, frames)
+                continue
+            self._at = at + 1
+        if len(held) > self._limit:
+            raise UpstreamFailed(f"a stream event exceeds {self._limit} bytes")
+        return frames
+
+    def _turn(self, byte: bytes, frames: list[Frame]) -> None:
+        """A bracket or comma outside strings, just before `_at`."""
+        if byte in (b"[", b"{"):
+            if self._base < 0:
+                self._base = 1 if byte == b"[" else 0
+                self._from = self._at if byte == b"[" else 0
+            self._depth += 1
+        elif byte in (b"]", b"}"):
+            self._depth -= 1
+            if self._depth < 0:
+                raise UpstreamFailed("a JSON stream closes more brackets than it opened")
+            if self._depth == self._base:
+                self._emit(frames, self._at)
+            elif self._depth < self._base:
+                self._emit(frames, self._at - 1)  # a last element that is no object or list
+                self._base = 0
+        elif self._depth == self._base:
+            self._emit(frames, self._at - 1)
+
+    def _emit(self, frames: list[Frame], end: int) -> None:
+        held = self._held
+        data = bytes(held[self._from : end]).strip(_BETWEEN)
+        if not data:
+            return
+        frames.append(Frame(None, data, bytes(held[:end])))
+        del held[:end]
+        self._at -= end
+        self._from = 0
+
+    def finish(self) -> list[Frame]:
+        rest = bytes(self._held)
+        data = rest[self._from :].strip(_BETWEEN + (b"]" if self._depth == 0 else b""))
+        self._held.clear()
+        self._at = self._from = 0
+        return [Frame(None, data, rest)] if rest else []
+
+
+class EventStreamFrames:
+    """AWS event streams: binary messages with named headers. Exceptions arrive as messages of a 200."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._decoder = EventStreamDecoder(max_frame_bytes)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        for message in self._decoder.feed(data):
+            kind = message.headers.get(":message-type", "event")
+            if kind == "exception":
+                frames.append(Frame(str(message.headers.get(":exception-type", "exception")), message.payload, message.raw, True))
+            elif kind == "error":
+                frames.append(Frame(str(message.headers.get(":error-code", "error")), message.payload or message.error_text(), message.raw, True))
+            else:
+                name = message.headers.get(":event-type")
+                frames.append(Frame(None if name is None else str(name), message.payload, message.raw))
+        return frames
+
+    def finish(self) -> list[Frame]:
+        self._decoder.finish()
+        return []

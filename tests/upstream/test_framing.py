@@ -1,0 +1,180 @@
+"""Facts about the framings: the same frames whatever the cut, no byte lost, broken ones refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgate.errors import UpstreamFailed, UpstreamUnreachable
+from tollgate.upstream.framing import decoder
+
+TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
+
+
+def decode(framing: str, *chunks: bytes, limit: int = 1_000_000) -> list[tuple]:
+    reader = decoder(framing, limit)  # type: ignore[arg-type]
+    frames = [frame for chunk in chunks for frame in reader.feed(chunk)] + list(reader.finish())
+    return [(frame.name, frame.data, frame.raw, frame.error) for frame in frames]
+
+
+def message(payload: bytes, **headers: str) -> bytes:
+    """A binary message; `event_type='x'` becomes `:event-type`."""
+    heading = b""
+    for name, value in headers.items():
+        name = ":" + name.replace("_", "-")
+        heading += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+    prelude = struct.pack(">II", len(heading) + len(payload) + 16, len(heading))
+    body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading + payload
+    return body + struct.pack(">I", zlib.crc32(body))
+
+
+START = message(b'{"role":"assistant"}', message_type="event", event_type="messageStart", content_type="application/json")
+DELTA = message(b'{"delta":{"text":"hi"}}', message_type="event", event_type="contentBlockDelta")
+THROTTLED = message(b'{"message":"slow down"}', message_type="exception", exception_type="throttlingException")
+FAULT = message(b"", message_type="error", error_code="InternalError", error_message="boom")
+
+STREAMS = {
+    "sse": (b": hi\n\nevent: a\r\ndata: {}\r\n\r\ndata: [DONE]", [b"", b"{}", b"[DONE]"]),
+    "ndjson": (b'{"a":1}\n\n{"b":"\\n"}\r\n{"c":3}', [b'{"a":1}', b"", b'{"b":"\\n"}', b'{"c":3}']),
+    "json-array": (b' [{"a":"]},\\"{"}\n,\r\n[1,[2]], 7 ,"x,y",null, {}\n]\n',
+                   [b'{"a":"]},\\"{"}', b"[1,[2]]", b"7", b'"x,y"', b"null", b"{}", b""]),
+    "aws-eventstream": (START + DELTA, [b'{"role":"assistant"}', b'{"delta":{"text":"hi"}}']),
+}
+
+
+@pytest.mark.parametrize("framing", STREAMS)
+def test_a_stream_gives_its_events_however_it_is_cut(framing: str) -> None:
+    stream, wanted = STREAMS[framing]
+    whole = decode(framing, stream)
+    assert [data for _, data, _, _ in whole] == wanted
+    assert b"".join(raw for _, _, raw, _ in whole) == stream
+    for at in range(len(stream)):
+        assert decode(framing, stream[:at], stream[at:]) == whole
+    assert decode(framing, *(stream[i : i + 1] for i in range(len(stream)))) == whole
+
+
+_JSON = st.recursive(st.none() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3)
+                     | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_JSON, max_size=6), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 9))
+def test_any_array_comes_apart_into_its_elements(values: list, indent: int | None, ascii_only: bool, size: int) -> None:
+    stream = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode()
+    frames = decode("json-array", *(stream[i : i + size] for i in range(0, len(stream), size)))
+    assert [json.loads(data) for _, data, _, _ in frames if data] == values
+    assert b"".join(raw for _, _, raw, _ in frames) == stream
+
+
+def test_an_element_is_given_before_its_comma() -> None:
+    reader = decoder("json-array")
+    assert [frame.data for frame in reader.feed(b'[{"a":1}')] == [b'{"a":1}']
+    assert [frame.data for frame in reader.feed(b',{"b":2}')] == [b'{"b":2}']
+
+
+@pytest.mark.parametrize("document", [b'{"error":{"code":503}}', b"upstream connect error", b'[{"error":{}}'], ids=["object", "text", "cut"])
+def test_what_is_no_array_is_one_event(document: bytes) -> None:
+    assert [data for _, data, _, _ in decode("json-array", document) if data] == [document.lstrip(b"[")]
+
+
+def test_an_exception_inside_a_stream_is_flagged_and_named() -> None:
+    frames = decode("aws-eventstream", START + THROTTLED + FAULT)
+    assert [(name, data, error) for name, data, _, error in frames] == [
+        ("messageStart", b'{"role":"assistant"}', False),
+        ("throttlingException", b'{"message":"slow down"}', True),
+        ("InternalError", b'{"message": "boom"}', True),
+    ]
+
+
+def test_every_header_type_is_read_past() -> None:
+    heading = b"".join(bytes([1]) + name + body for name, body in [
+        (b"a", b"\x00"), (b"b", b"\x01"), (b"c", b"\x02\x7f"), (b"d", b"\x03\x00\x01"), (b"e", b"\x04\x00\x00\x00\x01"),
+        (b"f", b"\x05" + bytes(8)), (b"g", b"\x06\x00\x02hi"), (b"h", b"\x08" + bytes(8)), (b"i", b"\x09" + bytes(16))])
+    heading += b"\x0b:event-type\x07\x00\x01x"
+    prelude = struct.pack(">II", len(heading) + 16, len(heading))
+    body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading
+    assert [name for name, *_ in decode("aws-eventstream", body + struct.pack(">I", zlib.crc32(body)))] == ["x"]
+
+
+def _flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("at", range(0, len(DELTA), 3))
+def test_a_flipped_bit_anywhere_is_noticed(at: int) -> None:
+    with pytest.raises(UpstreamFailed, match="event stream message"):
+        decode("aws-eventstream", _flip(DELTA, at) + bytes(64))
+
+
+def _claiming(total: int, heading: int) -> bytes:
+    prelude = struct.pack(">II", total, heading)
+    return prelude + struct.pack(">I", zlib.crc32(prelude))
+
+
+@pytest.mark.parametrize("data", [_claiming(15, 0), _claiming(100, 90), _claiming(2_000_000, 0), _claiming(300_000, 200_000)],
+                         ids=["too short", "headers longer than all", "too long", "headers too long"])
+def test_an_impossible_length_is_refused_before_it_is_waited_for(data: bytes) -> None:
+    with pytest.raises(UpstreamFailed, match="claims"):
+        decode("aws-eventstream", data)
+
+
+def test_malformed_headers_with_right_sums_are_refused() -> None:
+    for heading in (b"\x05a", b"\x01a\x63", b"\x01a\x07\x00\x09x", b"\x01\xff\x00", b"\x01a\x04\x00"):
+        prelude = struct.pack(">II", len(heading) + 16, len(heading))
+        body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading
+        with pytest.raises(UpstreamFailed, match="malformed headers"):
+            decode("aws-eventstream", body + struct.pack(">I", zlib.crc32(body)))
+
+
+def test_a_stream_that_ends_inside_a_message_was_cut() -> None:
+    with pytest.raises(UpstreamUnreachable, match="inside a message"):
+        decode("aws-eventstream", START + DELTA[:-1])
+
+
+@pytest.mark.parametrize(("framing", "piece"), [("sse", b"data: x"), ("ndjson", b"xxxxxxx"), ("json-array", b'[{"a":"'), ("json-array", b"[[[[[[")])
+def test_an_event_without_end_is_refused(framing: str, piece: bytes) -> None:
+    with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
+        decode(framing, *[piece] * 300, limit=1000)
+
+
+def test_closing_what_was_never_opened_is_refused() -> None:
+    with pytest.raises(UpstreamFailed, match="closes more"):
+        decode("json-array", b"]")
+
+
+def test_a_framing_nobody_knows_is_a_mistake_of_ours() -> None:
+    with pytest.raises(ValueError, match="no such framing"):
+        decoder("morse")  # type: ignore[arg-type]
+
+
+def _recorded(framing: str) -> list[dict]:
+    if not (TRAFFIC / "index.json").exists():
+        pytest.skip(f"no recorded traffic beside the repository ({TRAFFIC})")
+    rows = json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
+    return [json.loads((TRAFFIC / row["file"]).read_text())["response"] for row in rows if row.get("framing") == framing]
+
+
+def test_recorded_line_streams_are_read() -> None:
+    answers = _recorded("ndjson")
+    assert answers
+    for answer in answers:
+        events = [json.loads(data) for _, data, _, _ in decode("ndjson", answer["sse"].encode()) if data]
+        assert events[-1]["done"] is True
+
+
+def test_recorded_binary_streams_are_read() -> None:
+    answers = [answer for answer in _recorded("aws-eventstream") if "raw_base64" in answer]
+    assert answers
+    for answer in answers:
+        raw = base64.b64decode(answer["raw_base64"])
+        frames = decode("aws-eventstream", *(raw[i : i + 100] for i in range(0, len(raw), 100)))
+        assert b"".join(frame[2] for frame in frames) == raw
+        assert [frame[0] for frame in frames] == [
+            event["headers"].get(":event-type") or event["headers"].get(":exception-type") for event in answer["events"]]
