@@ -3,7 +3,7 @@
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()                                    # replays what a killed process left
     key = ledger.find_key(secret)                          # memory only; raises Unauthorized
-    with ledger.hold(key.account_id, upper_bound, key) as hold:   # raises QuotaExhausted
+    with ledger.hold(key, upper_bound) as hold:            # raises QuotaExhausted
         ...
         await ledger.record(row, hold)                     # durable on return, charged once, hold released
     await ledger.close()
@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger import keys
+from tollgate.ledger.admin import AdminServer, serve
 from tollgate.ledger.generations import Generations
-from tollgate.ledger.interface import Backend
+from tollgate.ledger.interface import Backend, Snapshot, StoreInUse
 from tollgate.ledger.limits import Limits, RateLimits
 from tollgate.ledger.memory import Hold, Memory
 from tollgate.ledger.records import (
@@ -45,7 +46,7 @@ from tollgate.money import round_cost
 
 __all__ = [
     "CAP_WINDOWS", "COLUMNS", "PENDING", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
-    "Limits", "RateLimits", "UsageRow",
+    "Limits", "RateLimits", "StoreInUse", "UsageRow",
 ]
 
 DEFAULT_ACCOUNT = "default"
@@ -57,14 +58,12 @@ _MOST_CREDITS = Decimal(10) ** 12
 class Ledger:
     """See the module. All methods belong to one event loop."""
 
-    def __init__(self, store: Store, credits: Credits, *, backend: Backend | None = None, root: Path | None = None) -> None:
+    def __init__(self, store: Store, credits: Credits, *, backend: Backend | None = None) -> None:
         if backend is None:
             if store.url:
                 raise TollgateError(f"store.url is \"{store.url.split('://')[0]}://...\", wanted none: only the embedded store exists yet")
             from tollgate.ledger.embedded import EmbeddedBackend
 
-            base = root or Path()
-            store = replace(store, directory=base / store.directory, usage_directory=base / store.usage_directory)
             backend = EmbeddedBackend(store)
         self.store = store
         self.limits = RateLimits()
@@ -72,20 +71,36 @@ class Ledger:
         self._memory = Memory(credits)
         self._generations = Generations(backend, self)
         self._state = "not open"
+        self._admin: AdminServer | None = None
 
     # ---- life
 
-    async def open(self) -> None:
-        """Lock the store, replay what was not stored, read accounts, keys and balances."""
-        snapshot = await self._backend.open(self._generations.forget_stored)
+    async def open(self, patience: float = 1.0) -> None:
+        """Lock the store, replay what was not stored, read accounts, keys and balances.
+
+        A command that has the store for a moment is waited for, `patience` seconds; then raises `StoreInUse`.
+        """
+        snapshot = await self._open_backend(patience)
         self._memory.load(snapshot)
         self._generations.load(snapshot.pending)
         self._state = ""
+
+    async def _open_backend(self, patience: float) -> Snapshot:
+        ends = time.monotonic() + patience
+        while True:
+            try:
+                return await self._backend.open(self._generations.forget_stored)
+            except StoreInUse:
+                if time.monotonic() >= ends:
+                    raise
+            await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         """Refuse new work, make everything durable, stored and published, and unlock."""
         if self._state == "":
             self._state = "shutting down"
+            if self._admin is not None:
+                await self._admin.close()
             await self._backend.close()
 
     async def __aenter__(self) -> Ledger:
@@ -98,6 +113,10 @@ class Ledger:
     async def settle(self) -> None:
         """Wait until everything so far is stored and published to the usage files."""
         await self._backend.settle()
+
+    async def serve_admin(self) -> None:
+        """Let `tollgate accounts|keys|credits` talk to this process over a socket in the store's folder."""
+        self._admin = await serve(self, self.store.directory)
 
     @property
     def ready(self) -> bool:
@@ -127,16 +146,27 @@ class Ledger:
         """The sum of all recorded costs of an account."""
         return self._memory.sums(account_id).spent
 
-    def require_credits(self, account_id: str, key: KeyRecord | None = None) -> None:
-        """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap."""
-        self._memory.require_credits(account_id, key)
+    def require_credits(self, owner: str | KeyRecord, key: KeyRecord | None = None) -> None:
+        """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap.
 
-    def hold(self, account_id: str, amount: Decimal, key: KeyRecord | None = None) -> Hold:
+        `owner` is an account id, or a key: then its cap counts too.
+        """
+        self._memory.require_credits(*_owner(owner, key))
+
+    def hold(self, owner: str | KeyRecord, amount: Decimal, key: KeyRecord | None = None) -> Hold:
         """Reserve up to `amount`, at most `credits.hold_cap` and what is available; raises `QuotaExhausted`.
 
-        With `key`, its spend cap bounds the hold as well.
+        `owner` is an account id, or a key: then its spend cap bounds the hold as well.
         """
-        return self._memory.hold(account_id, key, amount)
+        return self._memory.hold(*_owner(owner, key), amount)
+
+    def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
+        """Count one request of about `tokens` tokens against the key's rate limits; raises `RateLimited`."""
+        return self.limits.admit(key, tokens)
+
+    def used_tokens(self, key: KeyRecord, tokens: int, counted: int = 0) -> None:
+        """Tell the rate limit what was really used; `counted` is what `admit` was told."""
+        self.limits.settle(key, counted, tokens)
 
     async def record(self, row: UsageRow, hold: Hold | None = None) -> None:
         """Charge and store one row: durable on return, once per request id however often it is called.
@@ -289,14 +319,15 @@ class Ledger:
         return await self._backend.grants(account_id)
 
     async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS,
-                                     valid_for: timedelta | None = None) -> tuple[KeyRecord, str] | None:
+                                     valid_for: timedelta | None = None) -> str | None:
         """On a store without accounts: account `default` with credits and one key, whose secret is returned this once."""
         if self._memory.accounts:
             return None
         await self.create_account(DEFAULT_ACCOUNT, "Default account", "operator")
         await self.grant(DEFAULT_ACCOUNT, credits, "first start")
         expires_at = datetime.now(UTC) + valid_for if valid_for else None
-        return await self.create_key(DEFAULT_ACCOUNT, "first key", expires_at=expires_at)
+        _, secret = await self.create_key(DEFAULT_ACCOUNT, "first key", expires_at=expires_at)
+        return secret
 
     async def _put_account(self, account: Account) -> Account:
         event = encode(account)
@@ -310,6 +341,10 @@ class Ledger:
         self._memory.put_key(key, digest)
         await self._backend.append("key", event)
         return key
+
+
+def _owner(owner: str | KeyRecord, key: KeyRecord | None) -> tuple[str, KeyRecord | None]:
+    return (owner, key) if isinstance(owner, str) else (owner.account_id, owner)
 
 
 def _changed(record: Any, changes: Mapping[str, Any], allowed: Collection[str]) -> Any:

@@ -22,7 +22,7 @@ import duckdb
 from tollgate.config.model import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
-from tollgate.ledger.interface import EventKind, Snapshot
+from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
 from tollgate.ledger.journal import Journal
 from tollgate.ledger.publish import Publisher
 from tollgate.ledger.records import Generation, Grant
@@ -109,7 +109,7 @@ class EmbeddedBackend:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(self._lock_file, 20, 0).decode(errors="replace").strip()
-            raise TollgateError(f"{self._directory} is in use by another process (pid {holder or 'unknown'})") from None
+            raise StoreInUse(f"{self._directory} is in use by another process (pid {holder or 'unknown'})") from None
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
 

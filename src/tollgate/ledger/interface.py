@@ -13,10 +13,16 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
+from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
 EventKind = str
 """usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing."""
+
+
+
+class StoreInUse(TollgateError):
+    """Another process has the store open."""
 
 
 @dataclass(slots=True)

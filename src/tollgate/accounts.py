@@ -1,0 +1,188 @@
+"""Accounts, keys and credits as people handle them: what the commands and the dashboard share.
+
+Owns reading what a person typed (an expiry, a list of models, an amount), the checks on it, and the views they are
+shown. The changes themselves are the ledger's, in this process or in the running gateway (`ledger.admin.open_books`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from tollgate.errors import BadRequest
+from tollgate.ledger import CAP_WINDOWS, Account, AccountSums, Grant, KeyRecord
+from tollgate.ledger.admin import Books
+from tollgate.money import decimal_of
+
+_ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
+_SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdwy])\Z")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}
+_LONGEST_NAME = 100
+_MOST_PER_MINUTE = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """What a new or changed key shall be, as typed; empty text means the default, which is no limit."""
+
+    name: str = ""
+    models: str = ""
+    expires: str = ""
+    cap: str = ""
+    window: str = "total"
+    rpm: str = ""
+    tpm: str = ""
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """A key with what a list shows beside it. `spent` is what counts against its cap."""
+
+    key: KeyRecord
+    spent: Decimal
+    state: Literal["active", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountView:
+    """An account with its arithmetic."""
+
+    account: Account
+    sums: AccountSums
+    active_keys: int
+
+
+def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
+    """When a key ends: "30d" (m, h, d, w, y from now), "2027-01-31" (that day is its last, UTC), an ISO time, or "never"."""
+    now = now or datetime.now(UTC)
+    said = text.strip().lower()
+    if said in ("", "never"):
+        return None
+    if (span := read_span(said)) is not None:
+        return (now + span).replace(microsecond=0)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadRequest(f"expiry is \"{text}\", wanted a span such as 30d, a date such as 2027-01-31, or never", "expires") from None
+    if len(said) == len("2027-01-31"):
+        moment += timedelta(days=1)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment <= now:
+        raise BadRequest(f"expiry is \"{text}\", which is over already", "expires")
+    return moment
+
+
+def read_span(text: str) -> timedelta | None:
+    """A length of time such as "30d" (m, h, d, w, y), or None when it is written otherwise."""
+    span = _SPAN.match(text.strip().lower())
+    return int(span[1]) * _UNITS[span[2]] if span else None
+
+
+def read_models(text: str) -> tuple[str, ...] | None:
+    """Which models a key may use: "acme/*, other/large" (globs); "" or "all" is every model, "none" is none."""
+    said = text.strip()
+    if said.lower() in ("", "all", "*"):
+        return None
+    if said.lower() == "none":
+        return ()
+    return tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", said)) if part)
+
+
+def read_amount(text: str, what: str = "amount") -> Decimal:
+    """An exact amount of credits; a leading $ is forgiven."""
+    try:
+        return decimal_of(text.strip().removeprefix("$").replace("_", ""))
+    except ValueError as error:
+        raise BadRequest(f"{what}: {error}", what) from None
+
+
+def read_rate(text: str, what: str) -> int | None:
+    """A whole number a minute, or no limit when empty."""
+    said = text.strip().replace("_", "")
+    if not said:
+        return None
+    if not said.isascii() or not said.isdigit() or not 0 < int(said) <= _MOST_PER_MINUTE:
+        raise BadRequest(f"{what} is \"{text}\", wanted a whole number from 1", what)
+    return int(said)
+
+
+async def create_account(books: Books, id: str, name: str = "", role: str = "user") -> Account:
+    """A new account; its id is a readable word, because every usage row shows it."""
+    if not _ACCOUNT_ID.match(id):
+        raise BadRequest(f"account is \"{id}\", wanted lower-case letters, digits, dot, dash or underscore, at most 63", "id")
+    if role not in ("user", "operator"):
+        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+    return await books.create_account(id, _named(name), role)
+
+
+async def account_view(books: Books, account_id: str) -> AccountView:
+    """One account with its sums; raises `NotFound`."""
+    account = await books.get_account(account_id)
+    keys = await key_views(books, account_id)
+    return AccountView(account, await books.sums(account_id), sum(1 for each in keys if each.state == "active"))
+
+
+async def account_views(books: Books) -> list[AccountView]:
+    """All accounts with their sums."""
+    return [await account_view(books, account.id) for account in await books.list_accounts()]
+
+
+async def create_key(books: Books, account_id: str, wish: KeyWish) -> tuple[KeyRecord, str]:
+    """A new key and its secret, to be shown this once."""
+    return await books.create_key(account_id, _named(wish.name), **_key_fields(wish))
+
+
+async def change_key(books: Books, key_id: str, wish: KeyWish) -> KeyRecord:
+    """Give an existing key these properties; the secret stays."""
+    return await books.update_key(key_id, name=_named(wish.name), **_key_fields(wish))
+
+
+async def find_key(books: Books, hint: str, account_id: str | None = None) -> KeyRecord:
+    """The key meant by an id, a name or its last four characters; refuses when several fit."""
+    keys = await books.list_keys(account_id)
+    for fits in (lambda key: key.id == hint, lambda key: key.name == hint, lambda key: key.last_four == hint):
+        found = [key for key in keys if fits(key)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise BadRequest(f"\"{hint}\" fits {len(found)} keys: {', '.join(key.id for key in found)}; name one by its id", "key")
+    return await books.get_key(hint)
+
+
+async def key_views(books: Books, account_id: str | None = None) -> list[KeyView]:
+    """Keys with their state and what they spent."""
+    now = datetime.now(UTC)
+    return [KeyView(key, await books.key_spent(key.id), state_of(key, now)) for key in await books.list_keys(account_id)]
+
+
+def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "revoked"]:
+    """Whether the key works."""
+    if key.revoked:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= now else "active"
+
+
+async def grant(books: Books, account_id: str, amount: str, note: str = "") -> Grant:
+    """Give credits (or take them back, with a negative amount)."""
+    return await books.grant(account_id, read_amount(amount), note[:500])
+
+
+def _key_fields(wish: KeyWish) -> dict[str, object]:
+    if wish.window not in CAP_WINDOWS:
+        raise BadRequest(f"window is \"{wish.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
+    cap = read_amount(wish.cap, "cap") if wish.cap.strip() else None
+    if cap is not None and cap < 0:
+        raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
+    return {"allowed_models": read_models(wish.models), "expires_at": read_expiry(wish.expires), "spend_cap": cap,
+            "cap_window": wish.window, "rpm": read_rate(wish.rpm, "rpm"), "tpm": read_rate(wish.tpm, "tpm"), "strict": wish.strict}
+
+
+def _named(name: str) -> str:
+    said = " ".join(name.split())
+    if len(said) > _LONGEST_NAME:
+        raise BadRequest(f"name has {len(said)} characters, wanted at most {_LONGEST_NAME}", "name")
+    return said

@@ -1,0 +1,123 @@
+"""What the commands about money and keys share: finding the store, opening its books, printing tables or JSON, exit codes.
+
+Exit codes: 0 done · 1 refused or not possible, the reason on stderr · 2 the command line itself is wrong (click).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tollgate.errors import ConfigErrors, TollgateError
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Gateway
+    from tollgate.ledger.admin import Books
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def config_option(command: Command) -> Command:
+    """`--config`, as every command has it."""
+    return click.option("--config", "path", type=click.Path(path_type=Path), default=None,
+                        help="gateway.yaml to use; default: the one in this folder, else the built-in one.")(command)
+
+
+def json_option(command: Command) -> Command:
+    """`--json` for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON; amounts are exact, as text.")(command)
+
+
+def settings(path: Path | None) -> Gateway:
+    """The gateway file's settings; ends the command with its problems when it has any."""
+    from tollgate.config.build import load_settings
+
+    try:
+        return load_settings(path, environ=os.environ)
+    except ConfigErrors as errors:
+        fail(str(errors))
+
+
+def with_books(path: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
+    """Run `work` with the books of the configured store, through the running gateway when there is one."""
+    from tollgate.ledger.admin import open_books
+
+    gateway = settings(path)
+
+    async def run() -> T:
+        async with open_books(gateway.store, gateway.credits) as books:
+            return await work(books)
+
+    try:
+        return asyncio.run(run())
+    except TollgateError as error:
+        fail(error.message)
+
+
+def fail(message: str) -> Any:
+    """Say why on stderr and end with 1."""
+    click.echo(message, err=True)
+    sys.exit(1)
+
+
+def print_json(value: object) -> None:
+    """Indented JSON: amounts as plain decimal text, times as ISO 8601."""
+    import orjson
+
+    click.echo(orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z).decode())
+
+
+def _plain(value: object) -> object:
+    from tollgate.money import show
+
+    if isinstance(value, Decimal):
+        return show(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[str] = frozenset()) -> None:
+    """A table for people; on a pipe it is as wide as it needs to be."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 1000
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    from tollgate.money import show
+
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Decimal):
+        return show(value)
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return "".join(char if char.isprintable() else "�" for char in str(value))
+
+
+def confirm_or_stop(question: str, sure: bool) -> None:
+    """Ask before something that cannot be undone; without a terminal `--yes` is needed."""
+    if not sure and not (sys.stdin.isatty() and click.confirm(question)):
+        fail("nothing was changed; say --yes to do it without being asked")

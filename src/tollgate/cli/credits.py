@@ -1,0 +1,60 @@
+"""`tollgate credits`: give credits and show where they went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tollgate.cli.books import config_option, json_option, print_json, print_table, with_books
+
+
+@click.group(help="Grant credits and show balances.")
+def command() -> None:
+    pass
+
+
+@command.command(help="Give an account credits (USD); a negative AMOUNT takes them back.", context_settings={"ignore_unknown_options": True})
+@click.argument("account")
+@click.argument("amount")
+@click.option("--note", default="", help="Why; kept with the grant.")
+@json_option
+@config_option
+def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool) -> None:
+    from tollgate import accounts
+    from tollgate.money import show as money
+
+    async def work(books: Any) -> tuple[Any, Any]:
+        made = await accounts.grant(books, account, amount, note)
+        return made, await books.sums(account)
+
+    made, sums = with_books(path, work)
+    if as_json:
+        print_json({"id": made.id, "account_id": account, "amount": made.amount, "note": made.note, "balance": sums.balance})
+    else:
+        click.echo(f"{account}: {money(made.amount)} credits granted, balance {money(sums.balance)}")
+
+
+@command.command(help="Show an account's credits: grants, spending, balance. Without ACCOUNT, all balances.")
+@click.argument("account", required=False)
+@json_option
+@config_option
+def show(path: Path | None, account: str | None, as_json: bool) -> None:
+    async def work(books: Any) -> tuple[list[Any], list[Any]]:
+        ids = [account] if account is not None else [each.id for each in await books.list_accounts()]
+        sums = [await books.sums(id) for id in ids]
+        return sums, await books.list_grants(account) if account is not None else []
+
+    sums, grants = with_books(path, work)
+    if as_json:
+        shown: list[dict[str, Any]] = [{"account_id": each.account_id, "granted": each.granted, "spent": each.spent, "balance": each.balance,
+                                        "held": each.held} for each in sums]
+        print_json(shown if account is None else shown[0] | {"grants": [
+            {"id": each.id, "amount": each.amount, "note": each.note, "created_at": each.created_at} for each in grants]})
+        return
+    amounts = frozenset({"granted", "spent", "balance", "held", "amount"})
+    print_table(("account", "granted", "spent", "balance", "held"),
+                [(each.account_id, each.granted, each.spent, each.balance, each.held) for each in sums], numbers=amounts)
+    if grants:
+        print_table(("granted on", "amount", "note"), [(each.created_at, each.amount, each.note) for each in grants], numbers=amounts)

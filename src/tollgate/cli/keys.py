@@ -1,0 +1,98 @@
+"""`tollgate keys`: the keys of accounts. A secret is printed once, at creation, on stdout and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, print_table, with_books
+
+if TYPE_CHECKING:
+    from tollgate.accounts import KeyView
+
+
+@click.group(help="Create, list and revoke keys.")
+def command() -> None:
+    pass
+
+
+@command.command("list", help="List keys with their limits, state and spending.")
+@click.option("--account", default=None, help="Only this account's.")
+@json_option
+@config_option
+def list_(path: Path | None, account: str | None, as_json: bool) -> None:
+    from tollgate import accounts
+
+    async def work(books: Any) -> list[KeyView]:
+        if account is not None:
+            await books.get_account(account)
+        return await accounts.key_views(books, account)
+
+    views = with_books(path, work)
+    if as_json:
+        print_json([plain_key(view) for view in views])
+    else:
+        print_keys(views)
+
+
+@command.command(help="Create a key and print its secret, this once.")
+@click.option("--account", default="default", show_default=True, help="Account that pays.")
+@click.option("--name", default="", help="What or who it is for.")
+@click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
+@click.option("--models", default="", help="Models it may use, globs separated by commas; all (the default) or none.")
+@click.option("--cap", default="", help="Most credits it may spend per window.")
+@click.option("--window", type=click.Choice(["day", "week", "month", "total"]), default="total", show_default=True,
+              help="When the cap starts anew (UTC; weeks from Monday).")
+@click.option("--rpm", default="", help="Most requests a minute.")
+@click.option("--tpm", default="", help="Most tokens a minute.")
+@click.option("--strict", is_flag=True, help="Refuse requests that a conversion would lose something of.")
+@json_option
+@config_option
+def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
+    from tollgate import accounts
+
+    key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyWish(**wish)))
+    if as_json:
+        print_json({"id": key.id, "account_id": key.account_id, "name": key.name, "key": secret, "expires_at": key.expires_at})
+        return
+    click.echo(secret)
+    click.echo(f"key {key.id} of account {key.account_id}; this is the only time it is shown", err=True)
+
+
+@command.command(help="End a key for good. KEY is its id, its name or its last four characters.")
+@click.argument("key")
+@click.option("--account", default=None, help="Look among this account's keys only.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@config_option
+def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json: bool) -> None:
+    from tollgate import accounts
+
+    found = with_books(path, lambda books: accounts.find_key(books, key, account))
+    confirm_or_stop(f"Revoke key {found.id} \"{found.name}\" (...{found.last_four}) of account {found.account_id}?", yes)
+    revoked = with_books(path, lambda books: books.revoke_key(found.id))
+    if as_json:
+        print_json({"id": revoked.id, "account_id": revoked.account_id, "name": revoked.name, "revoked": revoked.revoked})
+    else:
+        click.echo(f"key {revoked.id} is revoked")
+
+
+def print_keys(views: list[KeyView]) -> None:
+    """Keys as a table; the secret is shown by its last four characters."""
+    print_table(("key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm", "last used"),
+                [(v.key.id, v.key.last_four, v.key.account_id, v.key.name, v.state, v.key.expires_at,
+                  "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none", v.spent,
+                  None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}", v.key.rpm,
+                  v.key.tpm, v.key.last_used) for v in views],
+                numbers=frozenset({"spent", "cap", "rpm", "tpm"}))
+
+
+def plain_key(view: KeyView) -> dict[str, Any]:
+    """A key as JSON has it."""
+    key = view.key
+    return {"id": key.id, "account_id": key.account_id, "name": key.name, "last_four": key.last_four, "state": view.state,
+            "expires_at": key.expires_at, "allowed_models": key.allowed_models, "spent": view.spent, "spend_cap": key.spend_cap,
+            "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm, "strict": key.strict, "created_at": key.created_at,
+            "last_used": key.last_used}

@@ -1,0 +1,113 @@
+"""`tollgate usage`: reports and free SQL over the published usage files, beside a running gateway or without one."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli.books import config_option, fail, print_json, print_table, settings
+
+if TYPE_CHECKING:
+    import duckdb
+
+_REPORTS = ("summary", "by-model", "by-key", "by-account", "by-provider", "by-endpoint", "by-day", "by-hour", "errors", "slow", "requests")
+
+
+def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from tollgate.ledger.usage_row import COLUMNS, base_type
+
+        print_table(("column", "type", "meaning"), [(each.name, base_type(each), each.about) for each in COLUMNS])
+        context.exit()
+
+
+@click.command(help=f"""Report on usage. REPORT is one of: {', '.join(_REPORTS)}.
+
+With --sql any query over the view `usage` instead; --columns explains its columns. The filters bound the view, so they
+hold for free SQL too. Other programs read the same files with
+FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true).""")
+@click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
+@click.option("--sql", default=None, help="A query of your own over `usage`; - reads it from stdin.")
+@click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
+@click.option("--until", default=None, help="Up to here, exclusive: the same notations.")
+@click.option("--account", default=None, help="Only this account.")
+@click.option("--key", default=None, help="Only this key id.")
+@click.option("--model", default=None, help="Only models that match this glob.")
+@click.option("--provider", default=None, help="Only providers that match this glob.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout.")
+@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), default=None,
+              help="Folder of the usage files instead of the configured one.")
+@click.option("--columns", is_flag=True, is_eager=True, expose_value=False, callback=_columns, help="Explain the columns of `usage`.")
+@config_option
+def command(path: Path | None, report: str, sql: str | None, since: str | None, until: str | None, form: str, output: Path | None,
+            directory: Path | None, **names: Any) -> None:
+    import duckdb
+
+    from tollgate.ledger.reports import REPORTS, Filters, open_usage
+
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        fail("parquet is no text for a terminal: name a file with --output, or pipe it")
+    folder = directory or settings(path).store.usage_directory
+    filters = Filters(since=_moment(since, "--since"), until=_moment(until, "--until"), **names)
+    query = sys.stdin.read() if sql == "-" else sql or REPORTS[report][1]
+    try:
+        connection = open_usage(folder, filters)
+        _write(connection, query.strip().rstrip(";"), form, output)
+    except duckdb.Error as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or output}: {error.strerror}")
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    """A time in the past: a span back from now, a day's beginning, or an ISO time; UTC unless it says otherwise."""
+    from tollgate.accounts import read_span
+
+    if text is None:
+        return None
+    span: timedelta | None = read_span(text)
+    if span is not None:
+        return datetime.now(UTC) - span
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"\"{text}\" is no time; wanted 24h, 7d, 2026-11-20 or 2026-11-20T08:00", param_hint=option) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None) -> None:
+    if form in ("csv", "parquet"):
+        with tempfile.TemporaryDirectory() as folder:
+            target = output or Path(folder) / "usage"
+            name = str(target).replace("'", "''")
+            connection.execute(f"COPY ({query}) TO '{name}' (FORMAT {form})")
+            if output is None:
+                click.get_binary_stream("stdout").write(target.read_bytes())
+        return
+    result = connection.execute(query)
+    columns = [each[0] for each in result.description or ()]
+    rows = result.fetchall()
+    if output is None:
+        _say(columns, rows, form)
+        return
+    with output.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        _say(columns, rows, form)
+
+
+def _say(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
+    if form == "json":
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    numbers = frozenset(name for position, name in enumerate(columns)
+                        if any(isinstance(row[position], (int, float)) or type(row[position]).__name__ == "Decimal" for row in rows))
+    if len(rows) == 1 and len(columns) > 6:
+        print_table((columns[0], str(rows[0][0])), [(name, value) for name, value in zip(columns[1:], rows[0][1:], strict=True)])
+    else:
+        print_table(columns, rows, numbers=numbers)

@@ -1,0 +1,218 @@
+"""Administration from another process: the running gateway answers on a socket, because only it may write the store.
+
+One JSON object a line, over a unix-domain socket in the store's folder that only its owner may open (mode 0600):
+
+    {"call": "create_key", "with": {"account_id": "alice", "name": "laptop"}}
+    {"result": [{"id": "key_...", ...}, "sk-tg-..."]}          or {"error": {"kind": "NotFound", "message": "..."}}
+
+`RemoteLedger` has the same methods as `Ledger`, so commands do not care which of the two they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
+from tollgate.ledger.interface import StoreInUse
+from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode
+
+if TYPE_CHECKING:
+    from tollgate.ledger import Ledger
+
+log = logging.getLogger("tollgate.ledger")
+
+SOCKET_NAME = "admin.sock"
+_LONGEST_PATH = 100
+"""A socket's path may have 107 bytes; longer ones are reached through a descriptor of their folder."""
+_LINE_LIMIT = 64 * 1024 * 1024
+_ERRORS: dict[str, Callable[[str], TollgateError]] = {
+    "BadRequest": BadRequest, "NotFound": NotFound, "Unavailable": Unavailable, "TollgateError": TollgateError}
+
+
+def _one(kind: type[Any]) -> Callable[[Any], Any]:
+    return lambda value: decode(kind, value)
+
+
+def _many(kind: type[Any]) -> Callable[[Any], Any]:
+    return lambda values: [decode(kind, value) for value in values]
+
+
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "create_account": _one(Account), "update_account": _one(Account), "get_account": _one(Account),
+    "list_accounts": _many(Account), "sums": _one(AccountSums),
+    "create_key": lambda value: (decode(KeyRecord, value[0]), value[1]), "update_key": _one(KeyRecord),
+    "revoke_key": _one(KeyRecord), "get_key": _one(KeyRecord), "list_keys": _many(KeyRecord), "key_spent": Decimal,
+    "grant": _one(Grant), "list_grants": _many(Grant), "settle": lambda value: value,
+}
+"""What may be called, and how its result is read back."""
+
+_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "amount": Decimal, "spend_cap": Decimal, "expires_at": datetime.fromisoformat, "allowed_models": tuple}
+
+
+class AdminServer:
+    """The answering side, inside the gateway."""
+
+    def __init__(self, ledger: Ledger, path: Path) -> None:
+        self._ledger = ledger
+        self._path = path
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Listen; a socket file left by a killed process is replaced (the store's lock says that it is dead)."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            with _short(self._path) as address:
+                listening.bind(address)
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_LIMIT)
+
+    async def close(self) -> None:
+        """Stop answering."""
+        self._server.close()
+        for writer in tuple(self._writers):
+            writer.close()
+        self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await reader.readline():
+                writer.write(await self._answer(line) + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError) as error:
+            log.info("an administration connection ended: %s", error)
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> bytes:
+        try:
+            asked = orjson.loads(line)
+            name, arguments = asked["call"], asked.get("with", {})
+            if name not in METHODS:
+                raise BadRequest(f"no method \"{name}\"")
+            read = {key: _ARGUMENTS[key](value) if key in _ARGUMENTS and value is not None else value
+                    for key, value in arguments.items()}
+            return encode({"result": await getattr(self._ledger, name)(**read)})
+        except TollgateError as error:
+            kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+            return encode({"error": {"kind": kind, "message": error.message}})
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            return encode({"error": {"kind": "BadRequest", "message": f"not understood: {type(error).__name__}: {error}"}})
+
+
+async def serve(ledger: Ledger, directory: Path) -> AdminServer:
+    """Start answering for a ledger."""
+    server = AdminServer(ledger, directory / SOCKET_NAME)
+    await server.start()
+    return server
+
+
+class RemoteLedger:
+    """The administrative methods of the `Ledger` in another process; errors arrive as the same exceptions."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if name not in METHODS:
+            raise AttributeError(name)
+        return partial(self._call, name)
+
+    async def _call(self, name: str, /, *values: Any, **named: Any) -> Any:
+        from tollgate.ledger import Ledger
+
+        bound = inspect.signature(getattr(Ledger, name)).bind(None, *values, **named)
+        arguments = dict(list(bound.arguments.items())[1:])
+        arguments |= arguments.pop("changes", {})
+        self._writer.write(encode({"call": name, "with": arguments}) + b"\n")
+        await self._writer.drain()
+        line = await self._reader.readline()
+        if not line:
+            raise Unavailable("the gateway ended before it answered; whether the change was made is not known")
+        answer = orjson.loads(line)
+        if "error" in answer:
+            raise _ERRORS[answer["error"]["kind"]](answer["error"]["message"])
+        return METHODS[name](answer["result"])
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+Books = Any
+"""A `Ledger` or a `RemoteLedger`: whatever has the administrative methods."""
+
+
+@contextlib.asynccontextmanager
+async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Books]:
+    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here.
+
+    A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience` seconds.
+    """
+    from tollgate.ledger import Ledger
+
+    ends = asyncio.get_running_loop().time() + patience
+    while True:
+        remote = await _connect(store.directory / SOCKET_NAME)
+        if remote is not None:
+            try:
+                yield remote
+            finally:
+                await remote.close()
+            return
+        ledger = Ledger(store, credits)
+        try:
+            await ledger.open(patience=0)
+        except StoreInUse:
+            if asyncio.get_running_loop().time() > ends:
+                raise
+            await asyncio.sleep(0.1)
+            continue
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+        return
+
+
+async def _connect(path: Path) -> RemoteLedger | None:
+    if not path.exists():
+        return None
+    try:
+        with _short(path) as address:
+            return RemoteLedger(*await asyncio.open_unix_connection(address, limit=_LINE_LIMIT))
+    except (ConnectionError, FileNotFoundError):
+        return None
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A way to name `path` that fits a socket address."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

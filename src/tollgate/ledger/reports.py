@@ -1,0 +1,123 @@
+"""Reading the published usage files: one connection with a view `usage`, and the canned reports over it.
+
+Never touches the store, so it works beside a running gateway, on another machine, or on a copy of the files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+
+from tollgate.ledger.usage_row import COLUMNS, base_type
+
+_HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which rows the view `usage` has; times are UTC, `until` is exclusive, `model` and `provider` take globs."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    account: str | None = None
+    key: str | None = None
+    model: str | None = None
+    provider: str | None = None
+
+
+_TOKENS = ", ".join(f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}" for name in (
+    "input", "cache_read", "cache_write", "output", "reasoning"))
+_FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
+
+
+def _by(what: str, order: str = "cost DESC, requests DESC, 1") -> str:
+    return f"""SELECT {what}, count(*) AS requests, {_FAILED} AS failed, sum(cost) AS cost,
+       {_TOKENS},
+       round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, round(quantile_cont(total_ms, 0.95), 1) AS p95_total_ms
+FROM usage GROUP BY ALL ORDER BY {order}"""
+
+
+REPORTS: dict[str, tuple[str, str]] = {
+    "summary": ("everything in one row", f"""SELECT count(*) AS requests, {_FAILED} AS failed, coalesce(sum(cost), 0) AS cost,
+       {_TOKENS}, coalesce(sum(images), 0)::BIGINT AS images, count(*) FILTER (WHERE estimated) AS estimated,
+       count(DISTINCT account_id) AS accounts, count(DISTINCT key_id) AS keys, count(DISTINCT model) AS models,
+       round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, round(quantile_cont(total_ms, 0.95), 1) AS p95_total_ms,
+       min(time) AS first, max(time) AS last
+FROM usage"""),
+    "by-model": ("cost, tokens and latency of each model", _by("model")),
+    "by-key": ("the same for each key", _by("account_id AS account, key_id AS key")),
+    "by-account": ("the same for each account", _by("account_id AS account")),
+    "by-provider": ("the same for each provider", _by("provider")),
+    "by-endpoint": ("the same for each endpoint and pair of protocols", _by(
+        "endpoint, client_protocol AS client, upstream_protocol AS upstream")),
+    "by-day": ("the same for each UTC day", _by("CAST(time AS DATE) AS day", "day")),
+    "by-hour": ("the same for each UTC hour", _by("date_trunc('hour', time) AS hour", "hour")),
+    "errors": ("what went wrong, how often, and when last", """SELECT provider, model, endpoint, status, outcome, error_code,
+       count(*) AS requests, sum(cost) AS cost, max(time) AS last
+FROM usage WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC, last DESC"""),
+    "slow": ("the slowest answers", """SELECT time, request_id, model, provider, endpoint, stream, attempts, outcome,
+       round(ttfb_ms, 1) AS first_byte_ms, round(total_ms, 1) AS total_ms, output_tokens + reasoning_tokens AS output
+FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20"""),
+    "requests": ("the newest rows", """SELECT time, request_id, account_id AS account, key_id AS key, endpoint, model, provider,
+       status, outcome, input_tokens AS input, cache_read_tokens AS cache_read, output_tokens AS output,
+       reasoning_tokens AS reasoning, cost, round(total_ms, 1) AS total_ms, lost
+FROM usage ORDER BY time DESC, seq DESC LIMIT 50"""),
+}
+"""Name -> what it tells, and its SQL over the view `usage`."""
+
+
+def usage_files(directory: Path, since: datetime | None = None, until: datetime | None = None) -> list[Path]:
+    """The published files that can hold rows of this time; an hour's file has that hour's rows and no others."""
+    files = []
+    for path in sorted(directory.glob("*/*.duckdb")):
+        named = _HOUR_FILE.search(path.as_posix())
+        if named is None:
+            continue
+        hour = datetime.fromisoformat(f"{named[1]}T{named[2]}:00:00+00:00")
+        if (since is None or hour + timedelta(hours=1) > since) and (until is None or hour < until):
+            files.append(path)
+    return files
+
+
+def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with a view `usage` over the files; without any files the view is empty, with the same columns."""
+    filters = filters or Filters()
+    connection = duckdb.connect(config={"threads": 2})
+    files = usage_files(directory, filters.since, filters.until)
+    if files:
+        names = ", ".join(_text(str(path)) for path in files)
+        source = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
+    else:
+        empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
+        source = f"(SELECT {empty} WHERE false)"
+    connection.execute(f"CREATE VIEW usage AS SELECT * FROM {source}{_where(filters)}")
+    return connection
+
+
+def _where(filters: Filters) -> str:
+    terms = []
+    if filters.since is not None:
+        terms.append(f"time >= {_moment(filters.since)}")
+    if filters.until is not None:
+        terms.append(f"time < {_moment(filters.until)}")
+    if filters.account is not None:
+        terms.append(f"account_id = {_text(filters.account)}")
+    if filters.key is not None:
+        terms.append(f"key_id = {_text(filters.key)}")
+    if filters.model is not None:
+        terms.append(f"model GLOB {_text(filters.model)}")
+    if filters.provider is not None:
+        terms.append(f"provider GLOB {_text(filters.provider)}")
+    return f" WHERE {' AND '.join(terms)}" if terms else ""
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _moment(value: datetime) -> str:
+    return f"TIMESTAMP '{value.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ')}'"
