@@ -1,0 +1,55 @@
+"""What one conversion carries: the engine's values a mapping may read, and the list of what got lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from tollgate.mapping.failures import Fault, Refused
+
+_MAX_CALLS = 1_000_000
+"""Calls of recursive functions in one conversion: far above any real body (32 MiB), far below a stalled process."""
+_MAX_LOST = 200
+"""Distinct entries of a loss list; a caller reads the first few."""
+
+
+class Context:
+    """The engine's values for one request: `$model`, `$can`, `$request`; and `lost`, what could not be carried.
+
+    `strict` refuses a request that would lose anything. `lenient` is set while an answer is converted. `run_id` and
+    `now` stand in for an id and a time that an upstream does not give.
+    """
+
+    __slots__ = ("calls", "can", "lenient", "lost", "model", "now", "request", "run_id", "strict")
+
+    def __init__(
+        self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
+        request: dict[str, object] | None = None, strict: bool = False, *, run_id: str = "", now: int | None = None,
+    ) -> None:
+        self.model: dict[str, object] = model if type(model) is dict else dict(model or {})
+        self.can: dict[str, object] = can if type(can) is dict else dict(can or {})
+        self.request = request
+        self.strict = strict
+        self.run_id = run_id
+        self.now = int(time.time()) if now is None else now
+        self.lost: list[str] = []
+        self.lenient = False
+        self.calls = 0
+
+    def lose(self, words: str) -> None:
+        """Note that something is not carried over; each thing once."""
+        if words not in self.lost and len(self.lost) < _MAX_LOST:
+            self.lost.append(words)
+
+    def refuse(self, words: str, param: str | None = None) -> None:
+        """A mapping's own no. While an answer is converted there is nobody to say no to, so it is a loss."""
+        if self.lenient:
+            self.lose(words)
+        else:
+            raise Refused(words, param)
+
+    def count(self) -> None:
+        """One more call of a recursive function; bounded, so that no input can keep a mapping busy."""
+        self.calls += 1
+        if self.calls > _MAX_CALLS:
+            raise Fault("too many nested parts")

@@ -1,0 +1,95 @@
+"""`define:`: named templates with parameters, compiled to Python functions.
+
+A function sees its parameters and the engine's values, not the caller's document. It may call itself, but only on parts
+of its data: what a circle of functions hands on must be a path, so that every conversion ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tollgate.config.load import Map, Node
+from tollgate.mapping import templates
+from tollgate.mapping.destinations import ToReturn
+from tollgate.mapping.directives.each import RESERVED
+from tollgate.mapping.names import ENGINE
+from tollgate.mapping.reads import Reads
+from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
+
+FORM = re.compile(r"([a-z_]\w*)\(\s*((?:\$\w+\s*(?:,\s*\$\w+\s*)*)?)\)\s*\Z")
+
+
+def declare(unit: Unit, node: Node | None) -> list[Function]:
+    """Read the headers, so that functions can call each other whatever their order."""
+    if node is None:
+        return []
+    if not isinstance(node, Map):
+        unit.mistake(node, "`define` takes functions", "define: {name($a): value}")
+        return []
+    made = []
+    for header, value in node.entries.items():
+        mark = node.keys[header]
+        found = FORM.match(header)
+        if not found:
+            unit.mistake(mark, f"`{header}` is no function header", "name($a, $b), in small letters")
+            continue
+        name = found[1]
+        parameters = tuple(part.strip()[1:] for part in found[2].split(",") if part.strip())
+        if len(set(parameters)) != len(parameters):
+            unit.mistake(mark, f"`{name}` has two parameters of one name")
+            continue
+        taken = next((parameter for parameter in parameters if parameter in RESERVED), None)
+        if taken:
+            unit.mistake(mark, f"`${taken}` is a name of the engine", "choose another name")
+            continue
+        if name in unit.functions:
+            before = unit.functions[name].mark
+            unit.mistake(mark, f"`{name}` is defined twice" if before else f"`{name}` is a function of the engine", f"first at line {before.line}" if before else "choose another name")
+            continue
+        if name in unit.filters:
+            unit.mistake(mark, f"`{name}` is also a filter", "`f($x)` and `$x | f` would be two things: choose another name", level="warning")
+        function = Function(name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value)
+        unit.functions[name] = function
+        made.append(function)
+    return made
+
+
+def compile_functions(unit: Unit, made: list[Function], engine: Mapping[str, Var] = ENGINE) -> None:
+    """Generate the bodies; then find the circles and check what they hand on."""
+    bodies = {}
+    for function in made:
+        line = function.mark.line  # type: ignore[union-attr]
+        names = [f"a_{parameter}" for parameter in function.parameters]
+        code = unit.module.function(f"{function.py}({''.join(name + ', ' for name in names)}C)", line)
+        variables = {parameter: Var(parameter, name, (reads,)) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
+        site = Site(unit, code, Scope({**engine, **variables}, function), f"{function.name}()" if unit.trace else "")
+        templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
+        bodies[function.name] = code
+    for circle in _circles({function.name: function.calls for function in made}):
+        for name in circle:
+            function = unit.functions[name]
+            function.recursive = True
+            bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
+            for callee, mark in function.made:
+                if callee in circle:
+                    unit.mistake(mark, f"`{name}` calls {'itself' if callee == name else f'`{callee}` in a circle'} with a computed value", "hand on a part of the data: a path, a parameter or an item")
+
+
+def _circles(calls: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of functions that (directly or not) call each other."""
+    reach: dict[str, set[str]] = {}
+    for name in calls:
+        seen: set[str] = set()
+        waiting = list(calls[name])
+        while waiting:
+            here = waiting.pop()
+            if here not in seen and here in calls:
+                seen.add(here)
+                waiting.extend(calls[here])
+        reach[name] = seen
+    circles: list[set[str]] = []
+    for name, seen in reach.items():
+        if name in seen and not any(name in circle for circle in circles):
+            circles.append({other for other in seen if name in reach.get(other, ())})
+    return circles

@@ -1,0 +1,103 @@
+"""Where a generated value goes: a field of an object, a list, a local, or back to the caller.
+
+A template is compiled *into* a destination, so that "absent" is simply not storing anything, at every depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tollgate.mapping.scope import Ex, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Base. `spreads`: a written list stored here contributes its items."""
+
+    spreads = False
+    returns = False
+
+    def put(self, value: str) -> str:
+        """The Python statement that stores `value`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class ToField(Destination):
+    """`target[key] = value`."""
+
+    target: str
+    key: str
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        return f"{self.target}[{self.key!r}] = {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToList(Destination):
+    """`target.append(value)`."""
+
+    target: str
+    spreads = True
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        return f"{self.target}.append({value})"
+
+
+@dataclass(frozen=True, slots=True)
+class ToLocal(Destination):
+    """`name = value`; the local holds None before."""
+
+    name: str
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        return f"{self.name} = {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToReturn(Destination):
+    """`return value`."""
+
+    returns = True
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        return f"return {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToCall(Destination):
+    """`call(value)`: one more event, and the like."""
+
+    call: str
+    spreads = True
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        return self.call.format(value)
+
+
+def store(site: Site, value: Ex, dest: Destination, line: int) -> None:
+    """Store a value if it is present."""
+    if value.present or isinstance(dest, ToLocal | ToReturn):
+        site.code.add(dest.put(value.py), line)
+    elif value.py == "None":
+        return
+    elif value.atom:
+        site.code.add(f"if {value.py} is not None: {dest.put(value.py)}", line)
+    else:
+        name = site.temp()
+        site.code.add(f"if ({name} := {value.py}) is not None: {dest.put(name)}", line)
+
+
+def store_built(site: Site, name: str, dest: Destination, line: int, *, sure: bool) -> None:
+    """Store an object or list that was just built: unless it is `sure` to have something in it, only when it has."""
+    if sure:
+        site.code.add(dest.put(name), line)
+    elif isinstance(dest, ToReturn):
+        site.code.add(f"return {name} or None", line)
+    else:
+        site.code.add(f"if {name}: {dest.put(name)}", line)

@@ -1,0 +1,53 @@
+"""`$copy`: fields that keep their name."""
+
+from __future__ import annotations
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.destinations import ToField, store
+from tollgate.mapping.paths import Path
+from tollgate.mapping.reading import dict_view, read
+from tollgate.mapping.scope import Ex, Site, Spot
+from tollgate.mapping.text import lower_scalar, path_of
+
+
+def emit(site: Site, node: Map, target: str) -> None:
+    """Copy into the object `target`."""
+    entry = node.entries["$copy"]
+    if isinstance(entry, List):
+        _names(site, "$", entry, target)
+    elif isinstance(entry, Map):
+        for source, names in entry.entries.items():
+            if isinstance(names, List):
+                _names(site, source, names, target, entry)
+            else:
+                site.unit.mistake(names, "`$copy` takes a list of names here", "{$x: [a, b]}")
+    elif path_of(entry) is not None:
+        value = lower_scalar(site, entry).take()
+        view = dict_view(site, value, entry.mark.line)
+        site.code.add(f"{target}.update({view})", entry.mark.line)
+        if site.unit.trace:
+            site.code.add(f"traced(C, {entry.mark.line}, {site.out + '.*'!r}, {view})", entry.mark.line)
+    else:
+        site.unit.mistake(entry, "`$copy` takes a list of names, {$x: [names]} or a path")
+
+
+def _names(site: Site, source: str, names: List, target: str, owner: Map | None = None) -> None:
+    base = path_of(Scalar(source, source, False, names.mark))
+    if base is None:
+        site.unit.mistake(owner.keys[source] if owner else names, f"`{source}` is no path", "such as $x")
+        return
+    for name in names.items:
+        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not _is_name(name):
+            site.unit.mistake(name, "`$copy` takes plain names", "a path is written as a field: key: $.a.b")
+            continue
+        where = Spot(site.unit, name)
+        if owner is not None:
+            where = Spot(site.unit, Scalar(source, source, False, owner.keys[source]))
+        value = read(site, Path(base.base, (*base.steps, name.value), f"{source}.{name.value}"), where).take()
+        if site.unit.trace:
+            value = Ex(f"traced(C, {name.mark.line}, {site.under(name.value).out!r}, {value.py})", value.present)
+        store(site, value, ToField(target, name.value), name.mark.line)
+
+
+def _is_name(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str) and node.value != "" and not any(char in node.value for char in "$.[]{} ")

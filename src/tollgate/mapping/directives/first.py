@@ -1,0 +1,77 @@
+"""`$first`: the first candidate that is present."""
+
+from __future__ import annotations
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping import templates
+from tollgate.mapping.destinations import Destination, ToLocal, store
+from tollgate.mapping.scope import Ex, Site
+from tollgate.mapping.text import NOTHING_WORD
+
+
+def emit(site: Site, node: Map, dest: Destination) -> None:
+    """Candidates in order; a written null at the end is sent as null."""
+    candidates = node.entries["$first"]
+    if not isinstance(candidates, List) or not candidates.items:
+        site.unit.mistake(candidates, "`$first` takes a list of candidates")
+        return
+    _check(site, candidates)
+    name = site.temp("first")
+    last = len(candidates.items) - 1
+    certain = False
+    null = False
+    for number, item in enumerate(candidates.items):
+        line = item.mark.line
+        null = isinstance(item, Scalar) and item.value is None
+        if null and number == last:
+            break
+        certain = number == last and (templates.sure(site, item) or _written_empty(item))
+        if number == 0:
+            _candidate(site, item, name)
+            continue
+        with site.code.block(f"if {name} is None", line):
+            _candidate(site, item, name)
+    line = node.mark.line
+    written = [item for item in candidates.items if isinstance(item, List)]
+    if written and dest.spreads:
+        if len(written) != len(candidates.items):
+            site.unit.mistake(candidates, "in a list, the candidates of `$first` are all lists or all single values")
+            return
+        with site.code.block(f"for item_{name} in {name} or ()", line):
+            site.code.add(dest.put(f"item_{name}"), line)
+        return
+    store(site, Ex(name, certain or null, atom=True), dest, line)
+
+
+def _candidate(site: Site, item: Node, name: str) -> None:
+    line = item.mark.line
+    if isinstance(item, Scalar) and item.value != NOTHING_WORD or templates.sure(site, item):
+        site.code.add(f"{name} = {templates.value_of(site, item).py}", line)
+        return
+    site.code.add(f"{name} = None", line)
+    templates.emit(site, item, ToLocal(name))
+
+
+def _written_empty(item: Node) -> bool:
+    return isinstance(item, List) and not item.items or isinstance(item, Map) and not item.entries
+
+
+def _check(site: Site, candidates: List) -> None:
+    """Two things that never work as meant: what stands after a sure candidate, and a chosen branch that is absent."""
+    for number, item in enumerate(candidates.items):
+        last = number == len(candidates.items) - 1
+        if isinstance(item, Scalar) and item.value is None and not last:
+            site.unit.mistake(item, "null is present, so the candidates after it are never reached", "put it last")
+        elif not last and templates.sure(site, item):
+            site.unit.mistake(candidates.items[number + 1], "never reached: the candidate before it is always present", level="warning")
+        if not last and isinstance(item, Map) and "$when" in item.entries and "$else" not in item.entries and not _sure_when_chosen(site, item):
+            site.unit.mistake(
+                item.keys["$when"], "when this holds and the value is absent, `$first` goes on to the next candidate",
+                "for a choice write $when and $else", level="warning",
+            )
+
+
+def _sure_when_chosen(site: Site, item: Map) -> bool:
+    if "$value" in item.entries:
+        return templates.sure(site, item.entries["$value"])
+    return any(not key.startswith("$") and templates.sure(site, value) for key, value in item.entries.items())

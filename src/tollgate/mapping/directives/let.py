@@ -1,0 +1,66 @@
+"""`$let`: names for values, for this node and everything below it."""
+
+from __future__ import annotations
+
+import re
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping import templates
+from tollgate.mapping.destinations import ToLocal
+from tollgate.mapping.directives.each import RESERVED
+from tollgate.mapping.reads import Places
+from tollgate.mapping.scope import Ex, Site, Var
+from tollgate.mapping.text import NOTHING_WORD, lower_scalar
+
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+def enter(site: Site, node: Map) -> Site:
+    """The site with the names of the node's `$let`, if it has one."""
+    names = node.get("$let")
+    if names is None:
+        return site
+    if not isinstance(names, Map):
+        site.unit.mistake(names, "`$let` takes names and their values", "$let: {name: value}")
+        return site
+    inner = site
+    for name, value in names.entries.items():
+        if not _NAME.match(name):
+            site.unit.mistake(names.keys[name], f"`{name}` is no name", "letters, digits and _; without the $" if name.startswith("$") else "letters, digits and _")
+            continue
+        if name in RESERVED:
+            site.unit.mistake(names.keys[name], f"`${name}` is a name of the engine", "choose another name")
+            continue
+        inner = inner.inside(inner.scope.with_names(_named(inner, name, value)))
+    return inner
+
+
+def _named(site: Site, name: str, value: Node) -> Var:
+    local = site.temp(f"w_{name}_")
+    line = value.mark.line
+    lowered = _lowered(site, value)
+    if lowered is not None:
+        site.code.add(f"{local} = {lowered.py}", line)
+        return Var(name, local, lowered.places, lowered.present and lowered.kind != "null")
+    site.code.add(f"{local} = None", line)
+    templates.emit(site, value, ToLocal(local))
+    return Var(name, local)
+
+
+def _lowered(site: Site, value: Node) -> Ex | None:
+    """A value that is a path (or a `$first` of paths) keeps its places: what is read through the name counts as read there."""
+    if isinstance(value, Scalar) and value.value != NOTHING_WORD:
+        return lower_scalar(site, value)
+    candidates = value.get("$first") if isinstance(value, Map) and len(value.entries) == 1 else None
+    if not isinstance(candidates, List) or not candidates.items or not all(isinstance(item, Scalar) for item in candidates.items):
+        return None
+    places: Places = ()
+    text = ""
+    for number, item in enumerate(candidates.items):
+        one = lower_scalar(site, item)  # type: ignore[arg-type]
+        places += one.places
+        if number == len(candidates.items) - 1:
+            return Ex(text + one.py + ")" * number, one.present and one.kind != "null", places=places)
+        held = site.temp()
+        text += f"({held} if ({held} := {one.py}) is not None else "
+    return None

@@ -1,0 +1,213 @@
+"""`$match`: choose a case by its label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tollgate.config.load import Map, Mark, Node, Scalar
+from tollgate.mapping import templates
+from tollgate.mapping.destinations import Destination, store
+from tollgate.mapping.expressions import field_of, lower
+from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.paths import PathError, parse_path
+from tollgate.mapping.scope import Ex, Scope, Site, Spot, suggest
+from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_scalar
+
+_OWN = ("$each", "$let", "$when", "$match")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One key of a choice."""
+
+    labels: tuple[str, ...]
+    absent: bool
+    other: bool
+    value: Node
+    mark: Mark
+
+
+@dataclass(slots=True)
+class Choice:
+    """A `$match` read: the subject in a local, the cases in order, and how a case narrows what is read."""
+
+    subject: str
+    cases: list[Case]
+    scope: Scope
+    field: tuple[str, tuple[str, ...]] | None
+
+    def scope_of(self, case: Case) -> Scope:
+        """The scope inside a case: reads of the value that is chosen by count only for this label."""
+        if self.field is None:
+            return self.scope
+        name, path = self.field
+        covered = any(other.absent for other in self.cases)
+        places = []
+        for place in self.scope.names[name].places:
+            inner = place.case(path, case.labels) if case.labels else None
+            absent = case.absent or case.other and not covered
+            if absent or case.other:
+                extra = place.otherwise(path, absent=absent, present=case.other)
+                if inner is None:
+                    inner = extra
+                else:
+                    extra.links.append(inner)
+            if inner is not None:
+                places.append(inner)
+        return self.scope.narrowed(name, tuple(places))
+
+
+def emit(site: Site, node: Map, dest: Destination) -> None:
+    """A table look-up when all cases are plain values, else a chain of conditions."""
+    choice = enter(site, node)
+    if choice is None:
+        return
+    for case in choice.cases:
+        if isinstance(case.value, Scalar) and case.value.value is None:
+            site.unit.mistake(case.value, "null in a choice can mean two things", "$nothing leaves it out, {$first: [null]} sends null")
+            return
+    table = _table(site, node, choice)
+    if table is not None:
+        store(site, table, dest, node.keys["$match"].line)
+        return
+    chain(site, choice, lambda inner, case: templates.emit(inner, case.value, dest))
+
+
+def chain(site: Site, choice: Choice, emit_case) -> None:  # type: ignore[no-untyped-def]
+    """if / elif / else over the cases."""
+    word = "if"
+    other = None
+    for case in choice.cases:
+        if case.other:
+            other = case
+            continue
+        with site.code.block(f"{word} {_condition(choice.subject, case)}", case.mark.line):
+            emit_case(site.inside(choice.scope_of(case)), case)
+        word = "elif"
+    if other is None:
+        return
+    if word == "if":
+        emit_case(site.inside(choice.scope_of(other)), other)
+        return
+    with site.code.block("else", other.mark.line):
+        emit_case(site.inside(choice.scope_of(other)), other)
+
+
+def _condition(subject: str, case: Case) -> str:
+    tests = []
+    if len(case.labels) == 1:
+        tests.append(f"{subject} == {case.labels[0]!r}")
+    elif case.labels:
+        tests.append(f"{subject} in {case.labels!r}")
+    if case.absent:
+        tests.append(f"{subject} is None")
+    return " or ".join(tests)
+
+
+def enter(site: Site, node: Map) -> Choice | None:
+    """Lower the subject and read the labels; None when the choice does not make sense."""
+    entry = node.entries["$match"]
+    if not isinstance(entry, Scalar) or not isinstance(entry.value, str) or not entry.value:
+        site.unit.mistake(entry, "`$match` takes an expression", "such as $.type")
+        return None
+    cases = _cases(site, node)
+    if cases is None:
+        return None
+    subject = lower(site, entry.value, Spot(site.unit, entry)).look()
+    line = node.keys["$match"].line
+    if subject.atom:
+        name = subject.py
+    else:
+        name = site.temp("m")
+        site.code.add(f"{name} = {subject.py}", line)
+    return Choice(name, cases, site.scope, _field(site, entry.value))
+
+
+def _field(site: Site, text: str) -> tuple[str, tuple[str, ...]] | None:
+    try:
+        parsed = parse_expression(text)
+        if not isinstance(parsed.tree, nodes.Name) or parsed.tree.name not in parsed.paths:
+            return None
+        return field_of(site.scope, parse_path(parsed.paths[parsed.tree.name]))
+    except (ExpressionError, PathError):  # lowering has already said what is wrong
+        return None
+
+
+def _cases(site: Site, node: Map) -> list[Case] | None:
+    unit = site.unit
+    cases: list[Case] = []
+    seen: dict[str, int] = {}
+    good = True
+    for key, value in node.entries.items():
+        if key in _OWN:
+            continue
+        mark = node.keys[key]
+        labels: list[str] = []
+        absent = other = False
+        for part in key.split("|"):
+            label = part.strip()
+            if label == "$absent":
+                absent = True
+            elif label == "$else":
+                other = True
+            elif label.startswith("$") and not label.startswith("$$"):
+                unit.mistake(mark, f"unknown label `{label}`", suggest(label, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`")
+                good = False
+            else:
+                labels.append(label[1:] if label.startswith("$$") else label)
+            if label in seen:
+                unit.mistake(mark, f"label `{label}` is used twice (first at line {seen[label]})")
+                good = False
+            seen.setdefault(label, mark.line)
+            if label in ("true", "false", "null", "") and not _quoted(site, mark):
+                unit.mistake(mark, f"a label is text, and `{label}` is not", "true and false are tested with $when, null is $absent")
+                good = False
+        cases.append(Case(tuple(labels), absent, other, value, mark))
+    if not cases:
+        unit.mistake(node.keys["$match"], "`$match` has no cases")
+        return None
+    return cases if good else None
+
+
+def _quoted(site: Site, mark: Mark) -> bool:
+    lines = site.unit.document.lines
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    return line[mark.column - 1:mark.column] in ("'", '"')
+
+
+def _table(site: Site, node: Map, choice: Choice) -> Ex | None:
+    """All cases literal: one dict look-up. `$else` and `$absent` may be any scalar."""
+    table: dict[str, object] = {}
+    other: Scalar | None = None
+    absent: Scalar | None = None
+    for case in choice.cases:
+        if not isinstance(case.value, Scalar) or case.value.value == NOTHING_WORD and case.labels:
+            return None
+        if case.labels and not is_literal(case.value):
+            return None
+        for label in case.labels:
+            table[label] = literal(case.value)
+        if case.other:
+            other = case.value
+        if case.absent:
+            absent = case.value
+    if not table:
+        return None
+    covered = any(case.absent for case in choice.cases)
+    one = _scalar(site, other)
+    two = _scalar(site, absent) if covered else one
+    name = site.unit.module.constant(table, "table")
+    subject = choice.subject
+    miss = one.py if one.py == two.py else f"({two.py} if {subject} is None else {one.py})"
+    kinds = {type(value) for value in table.values()}
+    kind = "text" if kinds == {str} and one.kind in ("text", "any") and one.present and two.kind == "text" and two.present else "any"
+    value = Ex(f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})", one.present and two.present, kind)
+    if site.unit.trace:
+        value = replace(value, py=f"traced(C, {node.keys['$match'].line}, {site.out!r}, {value.py})")
+    return value
+
+
+def _scalar(site: Site, node: Scalar | None) -> Ex:
+    if node is None or node.value == NOTHING_WORD:
+        return Ex("None", atom=True)
+    return lower_scalar(site, node).take()

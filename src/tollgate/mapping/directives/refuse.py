@@ -1,0 +1,49 @@
+"""`$refuse`: answer 400 before anything is sent, because dropping this would change the meaning.
+
+It acts after the node's `$when`. While an answer is converted there is nobody to say no to: the words become a loss.
+"""
+
+from __future__ import annotations
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.directives import when
+from tollgate.mapping.scope import Site, suggest
+from tollgate.mapping.text import lower_words
+
+KEYS = ("when", "say", "param")
+
+
+def emit(site: Site, node: Node) -> None:
+    """One check per entry, in order."""
+    if not isinstance(node, List):
+        site.unit.mistake(node, "`$refuse` takes a list", "- {when: expression, say: text, param: field}")
+        return
+    for entry in node.items:
+        emit_entry(site, entry)
+
+
+def emit_entry(site: Site, entry: Node) -> None:
+    """`{when, say, param}` -> raise `Refused` when it holds."""
+    if not isinstance(entry, Map):
+        site.unit.mistake(entry, "an entry of `$refuse` is {when: expression, say: text, param: field}")
+        return
+    for key, mark in entry.keys.items():
+        if key not in KEYS:
+            site.unit.mistake(mark, f"unknown key `{key}`", suggest(key, KEYS))
+    for key in ("when", "say"):
+        if key not in entry.entries:
+            site.unit.mistake(entry, f"`$refuse` needs `{key}`")
+            return
+    condition, _ = when.test(site, entry.entries["when"])
+    say, param = entry.entries["say"], entry.get("param")
+    if not isinstance(say, Scalar):
+        site.unit.mistake(say, "`say` takes text")
+        return
+    if param is not None and (not isinstance(param, Scalar) or not isinstance(param.value, str)):
+        site.unit.mistake(param, "`param` takes the name of a field")
+        return
+    words = lower_words(site, say)
+    name = repr(param.value) if param is not None else "None"
+    line = entry.mark.line
+    with site.code.block(f"if {condition}", line):
+        site.code.add(f"C.refuse({words.py}, {name})", line)

@@ -1,0 +1,406 @@
+"""Lowering an expression to Python: jinja2's syntax tree in, one Python expression out.
+
+Nothing is called but filters, declared functions and the functions of `values.py`; an attribute is a dict read. There is
+nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` with absent is false, `!=` its opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tollgate.mapping.functions import TESTS
+from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
+from tollgate.mapping.paths import Path, PathError, parse_path
+from tollgate.mapping.reading import read, reads_of
+from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
+
+
+def lower(site: Site, text: str, spot: Spot) -> Ex:
+    """Expression text -> Python. Mistakes are noted in the unit and give an absent value."""
+    parsed = parse(text, spot)
+    return _Lowering(site, parsed, spot).value(parsed.tree) if parsed else NOTHING
+
+
+def lower_test(site: Site, text: str, spot: Spot) -> tuple[str, Narrowing | None]:
+    """Expression text -> a Python condition, and what it says about a field when it holds."""
+    parsed = parse(text, spot)
+    if not parsed:
+        return "False", None
+    lowering = _Lowering(site, parsed, spot)
+    return lowering.test(parsed.tree), lowering.narrowing(parsed.tree)
+
+
+def parse(text: str, spot: Spot) -> Expression | None:
+    """Parse, noting what is wrong."""
+    try:
+        return parse_expression(text)
+    except ExpressionError as error:
+        spot.mistake(error.message, error.offset, error.hint)
+        return None
+
+
+def truth(site: Site, value: Ex) -> str:
+    """The Python condition for "this value counts as true"."""
+    value.look()
+    if value.kind == "bool" and value.present:
+        return value.py
+    if value.kind in ("text", "list", "object"):
+        return value.py
+    if value.atom:
+        return f"({value.py} or {value.py} == 0 and {value.py} is not False)"
+    name = site.temp()
+    return f"(({name} := {value.py}) or {name} == 0 and {name} is not False)"
+
+
+class Narrowing:
+    """"this expression is true only where the field at `path` below `$name` has one of these labels"."""
+
+    __slots__ = ("labels", "name", "path")
+
+    def __init__(self, name: str, path: tuple[str, ...], labels: tuple[str, ...]) -> None:
+        self.name = name
+        self.path = path
+        self.labels = labels
+
+    def inside(self, scope: Scope) -> Scope:
+        """The scope where it holds."""
+        places = scope.names[self.name].places
+        return scope.narrowed(self.name, tuple(place.case(self.path, self.labels) for place in places))
+
+    def outside(self, scope: Scope) -> Scope:
+        """The scope where it does not (any other label, or none)."""
+        places = scope.names[self.name].places
+        return scope.narrowed(self.name, tuple(place.otherwise(self.path, absent=True, present=True) for place in places))
+
+
+def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
+    """(name, fields) when a path is plain fields below a name whose reads are tracked."""
+    var = scope.names.get(path.base)
+    if var is None or not var.places or not path.steps or not all(isinstance(step, str) for step in path.steps):
+        return None
+    return path.base, path.steps  # type: ignore[return-value]
+
+
+class _Lowering:
+    def __init__(self, site: Site, parsed: Expression, spot: Spot) -> None:
+        self.site = site
+        self.paths = parsed.paths
+        self.spot = spot
+
+    # -- entry points
+
+    def value(self, node: nodes.Node) -> Ex:
+        """The value of a node."""
+        handler = _VALUES.get(type(node))
+        if handler is None:
+            self._wrong(node, f"{_NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
+            return NOTHING
+        return handler(self, node)
+
+    def taken(self, node: nodes.Node) -> Ex:
+        """The value of a node, used with everything in it."""
+        return self.value(node).take()
+
+    def test(self, node: nodes.Node) -> str:
+        """A Python condition."""
+        if isinstance(node, nodes.Not):
+            return f"(not {self.test(node.node)})"
+        if isinstance(node, nodes.And | nodes.Or):
+            word = "and" if isinstance(node, nodes.And) else "or"
+            left = self.test(node.left)
+            narrowing = self.narrowing(node.left) if word == "and" else None
+            before = self.site
+            if narrowing:
+                self.site = before.inside(narrowing.inside(before.scope))
+            right = self.test(node.right)
+            self.site = before
+            return f"({left} {word} {right})"
+        return truth(self.site, self.value(node))
+
+    def narrowing(self, node: nodes.Node) -> Narrowing | None:
+        """What a condition says about one field, when it says `$x.a == 'b'` or `$x.a in ['b', 'c']`, alone or before `and`."""
+        if isinstance(node, nodes.And):
+            return self.narrowing(node.left) or self.narrowing(node.right)
+        if not isinstance(node, nodes.Compare) or len(node.ops) != 1 or node.ops[0].op not in ("eq", "in"):
+            return None
+        if not isinstance(node.expr, nodes.Name) or node.expr.name not in self.paths:
+            return None
+        wanted = node.ops[0].expr
+        if node.ops[0].op == "eq":
+            labels = (wanted.value,) if isinstance(wanted, nodes.Const) else ()
+        else:
+            entries = wanted.items if isinstance(wanted, nodes.List | nodes.Tuple) else []
+            labels = tuple(entry.value for entry in entries if isinstance(entry, nodes.Const))
+            if len(labels) != len(entries):
+                return None
+        if not labels or not all(isinstance(label, str) for label in labels):
+            return None
+        try:
+            place = field_of(self.site.scope, parse_path(self.paths[node.expr.name]))
+        except PathError:
+            return None
+        return Narrowing(place[0], place[1], labels) if place else None
+
+    # -- leaves
+
+    def _const(self, node: nodes.Const) -> Ex:
+        value = node.value
+        if value is None:
+            return NOTHING
+        kind = {str: "text", bool: "bool", int: "number", float: "number"}[type(value)]
+        return Ex(repr(value), True, kind, atom=True)
+
+    def _name(self, node: nodes.Name) -> Ex:
+        text = self.paths.get(node.name)
+        if text is None:
+            word = node.name
+            if word == "null":
+                hint = "write `none`, or test with `is absent`"
+            elif word in self.site.scope.names:
+                hint = f"data names start with $: did you mean `${word}`?"
+            elif word in self.site.unit.functions:
+                hint = f"a function is called: `{word}(...)`"
+            else:
+                hint = suggest(word, (name for name in self.site.scope.names if name), "${}") or "data names start with $; text stands in quotes"
+            self._wrong(node, f"unknown word `{word}`", hint)
+            return NOTHING
+        try:
+            path = parse_path(text)
+        except PathError as error:
+            self.spot.mistake(error.message, node.lineno - 1 + error.offset, error.hint)
+            return NOTHING
+        return read(self.site, path, self.spot, node.lineno - 1)
+
+    def _list(self, node: nodes.List | nodes.Tuple) -> Ex:
+        return Ex("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")
+
+    def _dict(self, node: nodes.Dict) -> Ex:
+        pairs = []
+        for pair in node.items:
+            if not isinstance(pair.key, nodes.Const) or not isinstance(pair.key.value, str):
+                self._wrong(pair.key, "a key here must be text in quotes")
+                return NOTHING
+            pairs.append(f"{pair.key.value!r}: {self.taken(pair.value).py}")
+        return Ex("{" + ", ".join(pairs) + "}", True, "object")
+
+    # -- reads of computed values
+
+    def _getattr(self, node: nodes.Getattr) -> Ex:
+        base = self.value(node.node)
+        name = self.site.temp()
+        return Ex(f"({name}.get({node.attr!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (node.attr,)))
+
+    def _getitem(self, node: nodes.Getitem) -> Ex:
+        base = self.value(node.node)
+        if isinstance(node.arg, nodes.Slice):
+            base.take()
+            if node.arg.step is not None:
+                self._wrong(node, "a slice has no step here")
+            bounds = [self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)]
+            return Ex(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            name = self.site.temp()
+            return Ex(f"({name}.get({node.arg.value!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (node.arg.value,)))
+        return Ex(f"at({base.take().py}, {self.taken(node.arg).py})")
+
+    # -- calls
+
+    def _call(self, node: nodes.Call) -> Ex:
+        if not isinstance(node.node, nodes.Name) or node.node.name in self.paths:
+            self._wrong(node, "only functions are called, by their name")
+            return NOTHING
+        name = node.node.name
+        function = self.site.unit.functions.get(name)
+        if function is None:
+            filters = self.site.unit.filters
+            hint = f"a filter is written `value | {name}`" if name in filters else suggest(name, self.site.unit.functions)
+            self._wrong(node, f"unknown function `{name}`", hint)
+            return NOTHING
+        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+            self._wrong(node, f"arguments of `{name}` are given by place, without names")
+            return NOTHING
+        if len(node.args) != len(function.parameters):
+            wanted = len(function.parameters)
+            self._wrong(node, f"`{name}` takes {wanted} argument{'' if wanted == 1 else 's'}, not {len(node.args)}")
+            return NOTHING
+        function.used = True
+        caller = self.site.scope.function
+        if caller is not None:
+            caller.calls.add(name)
+        arguments = []
+        for argument, reads in zip(node.args, function.reads, strict=True):
+            value = self.value(argument)
+            for place in value.places:
+                place.links.append(reads)
+            if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
+                caller.made.append((name, self.spot.mark(argument.lineno - 1)))
+            arguments.append(value.py)
+        return Ex(f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)")
+
+    def _filter(self, node: nodes.Filter) -> Ex:
+        if node.node is None:
+            self._wrong(node, "a filter needs a value before it")
+            return NOTHING
+        if node.name == "raw" and self.site.unit.escape_holes:
+            self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
+        entry = self.site.unit.filters.get(node.name)
+        if entry is None:
+            hint = suggest(node.name, self.site.unit.filters) or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
+            self._wrong(node, f"unknown filter `{node.name}`", hint)
+            return NOTHING
+        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+            self._wrong(node, f"arguments of `{node.name}` are given by place, without names")
+            return NOTHING
+        if not entry.least <= len(node.args) <= entry.most:
+            wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
+            self._wrong(node, f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}", f"it is used {wanted}")
+            return NOTHING
+        value = self.value(node.node)
+        if node.name == "lookup" and all(isinstance(argument, nodes.Const) for argument in node.args):
+            for argument in node.args:
+                reads = reads_of(value.places, (str(argument.value),))
+                Ex("", places=reads).take()
+        else:
+            value.take()
+        arguments = [self.taken(argument).py for argument in node.args]
+        if entry.takes_context:
+            arguments.append("C")
+        call = self.site.unit.module.constant(entry.run, f"f_{node.name}_")
+        if value.present or entry.takes_absent:
+            return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=entry.kind == "bool" or node.name == "json" and value.present)
+        name = self.site.temp()
+        return Ex(f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))", kind=entry.kind)
+
+    def _is(self, node: nodes.Test) -> Ex:
+        entry = TESTS.get(node.name)
+        if entry is None:
+            self._wrong(node, f"unknown test `is {node.name}`", suggest(node.name, TESTS, "is {}"))
+            return NOTHING
+        value = self.value(node.node).look()
+        return Ex(f"({entry.condition.format(value.py)})", True, "bool")
+
+    # -- operators
+
+    def _compare(self, node: nodes.Compare) -> Ex:
+        if len(node.ops) != 1:
+            self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
+            return NOTHING
+        left = self.value(node.expr).look()
+        right = self.value(node.ops[0].expr).look()
+        return Ex(f"({self._comparison(node.ops[0].op, left, right)})", True, "bool")
+
+    def _comparison(self, operator: str, left: Ex, right: Ex) -> str:
+        if operator in ("eq", "ne"):
+            word, no = ("==", "") if operator == "eq" else ("!=", "not ")
+            if left.py in ("None", "True", "False"):
+                left, right = right, left
+            if right.py in ("None", "True", "False"):
+                return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
+            if "text" in (left.kind, right.kind):
+                return f"{left.py} {word} {right.py}"
+            return f"{no}same({left.py}, {right.py})"
+        if operator in ("in", "notin"):
+            no = "" if operator == "in" else "not "
+            if right.kind == "list" and right.present and left.kind == "text":
+                return f"{left.py} {no}in {right.py}"
+            if right.py.startswith("['") and right.kind == "list":  # texts only compare equal to texts
+                return f"{left.py} {no}in {right.py}"
+            return f"{no}within({left.py}, {right.py})"
+        if operator in ("lt", "gt", "lteq", "gteq"):
+            word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
+            if right.kind == "number" and right.atom:
+                name = left.py if left.atom else self.site.temp()
+                bound = name if left.atom else f"({name} := {left.py})"
+                return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
+            call = "less" if operator in ("lt", "gt") else "less_or_same"
+            first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
+            return f"{call}({first.py}, {second.py})"
+        raise AssertionError(operator)
+
+    def _choice(self, node: nodes.CondExpr) -> Ex:
+        test = self.test(node.test)
+        narrowing = self.narrowing(node.test)
+        scope = self.site.scope
+        one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
+        two = self._under(narrowing.outside(scope) if narrowing else scope, node.expr2) if node.expr2 is not None else NOTHING
+        kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
+        return Ex(f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places)
+
+    def _under(self, scope: Scope, node: nodes.Node) -> Ex:
+        before = self.site
+        self.site = before.inside(scope)
+        try:
+            return self.value(node)
+        finally:
+            self.site = before
+
+    def _or(self, node: nodes.Or) -> Ex:
+        left, right = self.value(node.left), self.value(node.right)
+        if left.kind == right.kind == "bool":
+            return Ex(f"({truth(self.site, left)} or {truth(self.site, right)})", True, "bool")
+        name = self.site.temp()
+        kind = left.kind if left.kind == right.kind else "any"
+        return Ex(f"({name} if (({name} := {left.py}) or {name} == 0 and {name} is not False) else {right.py})", right.present, kind, places=left.places + right.places)
+
+    def _and(self, node: nodes.And) -> Ex:
+        left = self.value(node.left)
+        narrowing = self.narrowing(node.left)
+        right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
+        if left.kind == right.kind == "bool":
+            return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")
+        name = self.site.temp()
+        left.look()
+        return Ex(f"({right.py} if (({name} := {left.py}) or {name} == 0 and {name} is not False) else {name})", left.present and right.present, places=right.places)
+
+    def _not(self, node: nodes.Not) -> Ex:
+        return Ex(f"(not {self.test(node.node)})", True, "bool")
+
+    def _concat(self, node: nodes.Concat) -> Ex:
+        return together(self.site, [self.taken(part) for part in node.nodes])
+
+    def _arithmetic(self, node: nodes.BinExpr) -> Ex:
+        call = _ARITHMETIC[type(node)]
+        left, right = self.taken(node.left), self.taken(node.right)
+        return Ex(f"{call}({left.py}, {right.py})", left.present and right.present and call in ("add", "subtract", "multiply"), "any" if call == "add" else "number")
+
+    def _negative(self, node: nodes.Neg) -> Ex:
+        value = self.taken(node.node)
+        if isinstance(node.node, nodes.Const) and value.kind == "number":
+            return Ex(f"-{value.py}", True, "number", atom=True)
+        return Ex(f"negative({value.py})", value.present, "number")
+
+    def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
+        self.spot.mistake(message, (node.lineno or 1) - 1, hint)
+
+
+def together(site: Site, pieces: list[Ex]) -> Ex:
+    """Pieces put together as text; one that is absent makes the whole absent."""
+    guards: list[str] = []
+    parts: list[str] = []
+    for piece in pieces:
+        if piece.present:
+            parts.append(piece.py if piece.kind == "text" else f"text_of({piece.py})")
+            continue
+        if piece.atom:
+            name = piece.py
+            guards.append(f"{name} is None")
+        else:
+            name = site.temp()
+            guards.append(f"({name} := {piece.py}) is None")
+        parts.append(f"({name} if type({name}) is str else text_of({name}))")
+    text = f"joined({', '.join(parts)})" if len(parts) != 1 else parts[0]
+    if not guards:
+        return Ex(text, True, "text")
+    return Ex(f"(None if {' or '.join(guards)} else {text})", kind="text")
+
+
+_VALUES: dict[type, Callable[..., Ex]] = {
+    nodes.Const: _Lowering._const, nodes.Name: _Lowering._name, nodes.List: _Lowering._list, nodes.Tuple: _Lowering._list,
+    nodes.Dict: _Lowering._dict, nodes.Getattr: _Lowering._getattr, nodes.Getitem: _Lowering._getitem, nodes.Call: _Lowering._call,
+    nodes.Filter: _Lowering._filter, nodes.Test: _Lowering._is, nodes.Compare: _Lowering._compare, nodes.CondExpr: _Lowering._choice,
+    nodes.Or: _Lowering._or, nodes.And: _Lowering._and, nodes.Not: _Lowering._not, nodes.Concat: _Lowering._concat,
+    nodes.Add: _Lowering._arithmetic, nodes.Sub: _Lowering._arithmetic, nodes.Mul: _Lowering._arithmetic, nodes.Div: _Lowering._arithmetic,
+    nodes.FloorDiv: _Lowering._arithmetic, nodes.Mod: _Lowering._arithmetic, nodes.Neg: _Lowering._negative,
+}
+_ARITHMETIC = {nodes.Add: "add", nodes.Sub: "subtract", nodes.Mul: "multiply", nodes.Div: "divide", nodes.FloorDiv: "divide_whole", nodes.Mod: "remainder"}
+_NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}

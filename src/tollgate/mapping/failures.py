@@ -1,0 +1,90 @@
+"""What can go wrong while a mapping runs, and how it becomes one clean error that names the YAML line.
+
+Generated code raises `Fault` (through the functions of `values.py`); `clean` turns it, or a recursion that went too
+deep, into a `MappingFailure`. `Refused` is a mapping's own no (`$refuse`, or a loss under strict mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tollgate.errors import BadRequest, TollgateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+
+class Fault(Exception):
+    """A value that an expression cannot work with; `param` names the field of the request when it is known."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class Refused(BadRequest):
+    """The mapping says no: the request holds something that cannot be carried to this model."""
+
+    code = "cannot_convert"
+
+
+class MappingFailure(TollgateError):
+    """A mapping could not work with the data; `place` is `file:line` of the YAML, for the log."""
+
+    status = 500
+    code = "mapping_failed"
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+class UnfitRequest(BadRequest, MappingFailure):
+    """As `MappingFailure`, for a request: the caller's data is at fault, so it is a 400."""
+
+    status = 400
+
+    def __init__(self, message: str, place: str = "", param: str | None = None) -> None:
+        BadRequest.__init__(self, message, param, "cannot_convert")
+        self.place = place
+
+    __str__ = MappingFailure.__str__
+
+
+@contextmanager
+def clean(files: Collection[str], *, request: bool) -> Iterator[None]:
+    """Turn a fault inside the block into a `MappingFailure` (or a 400 with `request`) naming the YAML line."""
+    try:
+        yield
+    except Fault as fault:
+        raise failure(fault, files, request=request) from fault
+    except RecursionError as error:
+        raise failure(Fault("nested too deeply"), files, request=request, trace=error.__traceback__) from None
+
+
+def failure(fault: Fault, files: Collection[str], *, request: bool, trace: TracebackType | None = None) -> MappingFailure:
+    """The clean error for `fault`; `files` are the mapping files whose lines may be named."""
+    place = _place(trace or fault.__traceback__, files)
+    if request:
+        return UnfitRequest(fault.message, place, fault.param)
+    return MappingFailure(fault.message, place)
+
+
+def _place(trace: TracebackType | None, files: Collection[str]) -> str:
+    """`file:line` of the innermost frame that is generated code."""
+    found = ""
+    steps = 0
+    while trace is not None and steps < 5000:
+        name = trace.tb_frame.f_code.co_filename
+        if name in files:
+            found = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+        steps += 1
+    return found

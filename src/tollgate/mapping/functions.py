@@ -1,0 +1,206 @@
+"""The filters and tests of the language: one table, from which the compiler, the editor schema and the reference are made.
+
+A filter is a pure function: value in, value out. Absent in gives absent out (unless the table says otherwise), and a
+value of a kind the filter does not work on gives absent too, so no input can make one fail. The one exception is
+`parse_json`: what is not JSON is an error in a request, and an empty object with a loss note in an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.mapping.failures import Fault
+from tollgate.mapping.seal import seal, unseal
+from tollgate.mapping.values import NUMBERS, joined, json_text, text_of
+
+if TYPE_CHECKING:
+    from tollgate.mapping.context import Context
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?\Z")
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*?);base64,")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter: what it is called with, and what the reference says about it."""
+
+    name: str
+    run: Callable[..., Any]
+    arguments: str = ""
+    """As the reference shows them; `?` marks one that may be left out."""
+    least: int = 0
+    most: int = 0
+    about: str = ""
+    example: str = ""
+    kind: str = "any"
+    """What comes out when something does: text, number, bool, list, object or any."""
+    takes_absent: bool = False
+    takes_context: bool = False
+
+
+def _scalar_text(value: Any) -> str | None:
+    return None if type(value) in (list, dict) else text_of(value)
+
+
+def _parse_json(value: Any, context: Context) -> Any:
+    if type(value) is not str:
+        return value
+    if not value or value.isspace():
+        return {}
+    try:
+        return orjson.loads(value)
+    except ValueError:
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        if context.lenient:
+            context.lose("arguments that are not JSON")
+            return {}
+        raise Fault(f"not JSON: {shown!r}") from None
+
+
+def _from_base64(value: Any) -> str | None:
+    if type(value) is not str:
+        return None
+    try:
+        return base64.b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _join(value: Any, separator: Any = "") -> str | None:
+    if type(value) is str:
+        return value
+    if type(value) is not list:
+        return None
+    pieces = [text for item in value if item is not None and (text := _scalar_text(item)) is not None]
+    return joined((_scalar_text(separator) or "").join(pieces)) if pieces else None
+
+
+def _split(value: Any, separator: Any = None) -> list[str] | None:
+    if type(value) is not str:
+        return None
+    return value.split(separator) if type(separator) is str and separator else value.split()
+
+
+def _replace(value: Any, old: Any, new: Any) -> str | None:
+    if type(value) is not str or type(old) is not str or type(new) is not str or not old:
+        return value if type(value) is str else None
+    return joined(value.replace(old, new)) if value.count(old) * len(new) < 64 * 1024 * 1024 else value
+
+
+def _number(value: Any) -> int | float | None:
+    if type(value) in NUMBERS:
+        return value  # type: ignore[no-any-return]
+    if type(value) is str and _NUMBER.match(value.strip()):
+        text = value.strip()
+        try:
+            return int(text)
+        except ValueError:
+            return float(text)
+    return None
+
+
+def _round(value: Any, places: Any = 0) -> int | float | None:
+    if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
+        return None
+    return round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
+
+
+def _total(value: Any) -> int | float | None:
+    numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
+    return sum(numbers) if numbers else None
+
+
+def _clip(value: Any, low: Any, high: Any) -> Any:
+    if type(value) not in NUMBERS:
+        return None
+    if type(low) in NUMBERS and value < low:
+        return low
+    if type(high) in NUMBERS and value > high:
+        return high
+    return value
+
+
+def _lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
+    if type(value) is not list:
+        return None
+    table = {
+        name: found for item in value
+        if type(item) is dict and type(name := item.get(key)) is str and (found := item.get(wanted)) is not None
+    }
+    return table or None
+
+
+def _data_url(value: Any) -> dict[str, str] | None:
+    if type(value) is not str or not value.startswith("data:"):
+        return None
+    found = _DATA_URL.match(value)
+    if not found:
+        return None
+    return {"mime": found[1] or "text/plain", "data": value[found.end():]}
+
+
+def _default(value: Any, fallback: Any) -> Any:
+    return fallback if value is None else value
+
+
+FILTERS: dict[str, Filter] = {
+    entry.name: entry
+    for entry in (
+        Filter("json", json_text, about="the value as compact JSON text", example='{"a": 1} → \'{"a":1}\'', kind="text"),
+        Filter("parse_json", _parse_json, takes_context=True,
+               about="JSON text as a value; blank text is `{}`; what is no text stays as it is; text that is not JSON is refused in a request, and `{}` with a loss note in an answer",
+               example='\'{"a":1}\' → {"a": 1}'),
+        Filter("from_base64", _from_base64, about="the text inside base64 text; absent when it is not that", example="'aGk=' → 'hi'", kind="text"),
+        Filter("join", _join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent", "['a', 'b'] → 'ab'", "text"),
+        Filter("split", _split, "separator?", 0, 1, "a text cut into a list; at blanks when no separator is given", "'1x2' → ['1', '2'] at 'x'", "list"),
+        Filter("strip", lambda value: value.strip() if type(value) is str else None, about="a text without blanks at its ends", example="' a ' → 'a'", kind="text"),
+        Filter("lower", lambda value: value.lower() if type(value) is str else None, about="a text in small letters", example="'A' → 'a'", kind="text"),
+        Filter("upper", lambda value: value.upper() if type(value) is str else None, about="a text in capital letters", example="'a' → 'A'", kind="text"),
+        Filter("replace", _replace, "old, new", 2, 2, "a text with every `old` replaced", "'a-b' → 'a_b'", "text"),
+        Filter("starts", lambda value, prefix: type(value) is str and type(prefix) is str and value.startswith(prefix), "prefix", 1, 1,
+               "whether a text begins with `prefix`", "'data:x' → true", "bool"),
+        Filter("text", _scalar_text, about="a number, true or false as text; a text as it is", example="7 → '7'", kind="text"),
+        Filter("number", _number, about="a text that is a number as that number; anything else is absent", example="'7' → 7", kind="number"),
+        Filter("round", _round, "places?", 0, 1, "a number rounded, half to even", "2.6 → 3", "number"),
+        Filter("length", lambda value: len(value) if type(value) in (list, dict, str) else None, about="how many items, keys or characters", example="['a'] → 1", kind="number"),
+        Filter("first", lambda value: value[0] if type(value) is list and value else None, about="the first item of a list", example="[1, 2] → 1"),
+        Filter("last", lambda value: value[-1] if type(value) is list and value else None, about="the last item of a list", example="[1, 2] → 2"),
+        Filter("total", _total, about="the sum of the numbers in a list; absent ones are skipped, no number at all is absent", example="[1, 2] → 3", kind="number"),
+        Filter("clip", _clip, "lowest, highest", 2, 2, "a number moved into the range", "3 → 2 in 0 to 2", "number"),
+        Filter("lookup", _lookup, "key, value", 2, 2, "a list of objects as a table from one field to another", "[{id: a, n: 1}] → {a: 1}", "object"),
+        Filter("data_url", _data_url, about="`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text", example="data:image/png;base64,AA → {mime: image/png, data: AA}", kind="object"),
+        Filter("seal", seal, about="a part's token, origin and id as one opaque text for another protocol's slot; absent when it has no token", example="→ 'tg1.…'", kind="text"),
+        Filter("unseal", unseal, about="a sealed token as {token, origin, id}; absent for any other text", example="'tg1.…' → {token, origin, id}", kind="object"),
+        Filter("default", _default, "value", 1, 1, "the value, or the given one when it is absent", "absent → 5", takes_absent=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One test after `is`: the Python condition over `{0}`."""
+
+    name: str
+    condition: str
+    about: str
+
+
+TESTS: dict[str, Test] = {
+    entry.name: entry
+    for entry in (
+        Test("string", "type({0}) is str", "a text"),
+        Test("list", "type({0}) is list", "a list"),
+        Test("object", "type({0}) is dict", "an object"),
+        Test("number", "type({0}) in NUMBERS", "a number (true and false are none)"),
+        Test("boolean", "type({0}) is bool", "true or false"),
+        Test("absent", "{0} is None", "not there, or null"),
+        Test("present", "{0} is not None", "there, and not null"),
+    )
+}

@@ -1,0 +1,133 @@
+"""The expression grammar: text -> jinja2's syntax tree, with the `$paths` taken out first.
+
+jinja2 is used for its parser only. Every `$path` is replaced by an identifier of the same length, so positions survive,
+and tokens carry their offset where jinja2 keeps a line number, so every node of the tree knows its character.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, TemplateSyntaxError, nodes
+from jinja2.lexer import TokenStream
+from jinja2.parser import Parser
+
+from tollgate.mapping.paths import extent
+
+_FIRST = 0x4E00
+"""Stand-ins begin with a CJK ideograph, one per path of an expression; jinja2 takes it as a letter."""
+_MOST = 2000
+_FILL = "\u01be"
+_IGNORED = ("whitespace", "comment", "comment_begin", "comment_end")
+
+
+class _Environment(Environment):
+    def _tokenize(self, source: str, name: str | None, filename: str | None = None, state: str | None = None) -> TokenStream:
+        placed = []
+        offset = 0
+        for _, kind, text in self.lexer.tokeniter(source, name, filename, state):
+            if kind not in _IGNORED:
+                placed.append((offset + 1, kind, text))
+            offset += len(text)
+        return TokenStream(self.lexer.wrap(placed, name, filename), name, filename)
+
+
+_ENVIRONMENT = _Environment()
+
+
+class ExpressionError(Exception):
+    """Text that is no expression; `offset` is where in it."""
+
+    def __init__(self, message: str, offset: int, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression: the tree (a node's `lineno` is its offset + 1) and the text of each path by its stand-in."""
+
+    tree: Any
+    paths: dict[str, str]
+
+
+def parse_expression(text: str) -> Expression:
+    """Parse; `ExpressionError` when the text is no expression."""
+    source, paths = _without_paths(text)
+    try:
+        parser = Parser(_ENVIRONMENT, source, state="variable")
+        if parser.stream.eos:
+            raise ExpressionError("an expression is wanted here", 0)
+        tree = parser.parse_expression()
+        if not parser.stream.eos:
+            token = parser.stream.current
+            raise ExpressionError(f"the expression ends before `{_shown(text, token.lineno - 1)}`", token.lineno - 1)
+    except TemplateSyntaxError as error:
+        offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
+        said = (error.message or "not an expression").replace("'end of print statement'", "the end").replace("end of print statement", "the end")
+        for stand_in, path in paths.items():
+            said = said.replace(stand_in, path)
+        raise ExpressionError(f"the expression does not parse: {said}", offset, _hint(text)) from None
+    except RecursionError:
+        raise ExpressionError("the expression is nested too deeply", 0) from None
+    return Expression(tree, paths)
+
+
+def _without_paths(text: str) -> tuple[str, dict[str, str]]:
+    out: list[str] = []
+    paths: dict[str, str] = {}
+    position = 0
+    quote = ""
+    while position < len(text):
+        char = text[position]
+        if quote:
+            if char == "\\":
+                out.append(text[position:position + 2])
+                position += 2
+                continue
+            if char == quote:
+                quote = ""
+            out.append(char)
+            position += 1
+            continue
+        if char in "'\"":
+            quote = char
+        elif char == "$":
+            if len(paths) >= _MOST:
+                raise ExpressionError("too many paths in one expression", position)
+            end = extent(text, position)
+            stand_in = chr(_FIRST + len(paths)) + _FILL * (end - position - 1)
+            paths[stand_in] = text[position:end]
+            out.append(stand_in)
+            position = end
+            continue
+        elif char == "{" and text.startswith("{{", position):
+            raise ExpressionError("no braces here: this place already takes an expression", position, "write it without {{ }}")
+        elif char in "{%" and text[position:position + 2] in ("{%", "%}"):
+            raise ExpressionError(f"`{text[position:position + 2]}` has no meaning in an expression", position)
+        elif not char.isascii():
+            raise ExpressionError(f"`{char}` has no meaning in an expression", position, "text stands in quotes")
+        out.append(char)
+        position += 1
+    return "".join(out), paths
+
+
+def _shown(text: str, offset: int) -> str:
+    rest = text[offset:offset + 20].strip()
+    return rest if len(text) <= offset + 20 else rest + "..."
+
+
+def _hint(text: str) -> str:
+    if "&&" in text or "||" in text:
+        return "write `and` and `or`"
+    if "?" in text and ":" in text:
+        return "write `a if condition else b`"
+    if "=" in text.replace("==", "").replace("!=", "").replace("<=", "").replace(">=", ""):
+        return "a comparison is written =="
+    return ""
+
+
+__all__ = ["Expression", "ExpressionError", "nodes", "parse_expression"]

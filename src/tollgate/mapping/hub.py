@@ -1,0 +1,68 @@
+"""The hub: our own neutral format between protocols, version 1. Its JSON Schema ships beside this file.
+
+Owns the field names the compiler checks engine records against, and the validation of hub values in examples.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import orjson
+
+VERSION = 1
+
+REQUEST_FIELDS = frozenset({
+    "model", "stream", "system", "turns", "tools", "tool_choice", "parallel", "max_tokens", "temperature", "top_p", "top_k", "stop", "seed",
+    "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "format", "reasoning", "user", "metadata",
+})
+RESPONSE_FIELDS = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage"})
+USAGE_FIELDS = frozenset({
+    "input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning", "searches", "images", "audio_input", "audio_output",
+})
+ERROR_FIELDS = frozenset({"message", "type", "code", "param"})
+STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
+KINDS = ("text", "reasoning", "tool_call", "image", "file", "audio", "tool_result", "opaque")
+MODEL_FIELDS = frozenset({
+    "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created", "tokenizer", "parameters",
+    "input_modalities", "output_modalities", "protocol",
+})
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The published JSON Schema of hub documents."""
+    text = resources.files("tollgate.mapping").joinpath("hub.schema.json").read_bytes()
+    return orjson.loads(text)  # type: ignore[no-any-return]
+
+
+@cache
+def _validator(kind: str) -> Any:
+    from jsonschema import Draft202012Validator
+
+    whole = schema()
+    return Draft202012Validator({"$schema": whole["$schema"], "$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"})
+
+
+def faults(kind: str, value: object) -> list[str]:
+    """What is wrong with a hub value, as `path: what`; `kind` is request, response, usage, error or part."""
+    found = []
+    for error in sorted(_validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]):
+        error = _nearest(error)
+        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" if number else str(step) for number, step in enumerate(error.absolute_path))
+        found.append(f"{where or 'the document'}: {error.message}")
+    return found
+
+
+def _nearest(error: Any) -> Any:
+    """Inside `anyOf` by kind, the error of the branch whose kind fits."""
+    while error.context:
+        branches: dict[int, list[Any]] = {}
+        for inner in error.context:
+            branches.setdefault(inner.schema_path[0], []).append(inner)
+        fitting = [errors for errors in branches.values() if not any(inner.validator in ("const", "enum") for inner in errors)]
+        if not fitting:
+            return error
+        error = min(fitting, key=len)[0]
+    return error

@@ -1,0 +1,56 @@
+"""The engine's names (`$model`, `$can`, `$request`, and those of streams): what they are and where they can be read."""
+
+from __future__ import annotations
+
+from tollgate.mapping import hub
+from tollgate.mapping.scope import Field, Var
+
+ENGINE: dict[str, Var] = {
+    "model": Var("model", "C.model", is_dict=True, present=True, known=hub.MODEL_FIELDS),
+    "can": Var("can", "C.can", is_dict=True, present=True),
+    "request": Var("request", "C.request", known=hub.REQUEST_FIELDS),
+}
+"""Readable everywhere, functions included."""
+
+RUN = Var("run", "R", present=True, whole=None, fields={
+    "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
+    "model": Field("R.model", False, "text", "the model as the upstream names it"),
+    "created": Field("R.created", True, "number", "Unix seconds: the upstream's, or now"),
+    "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
+    "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
+    "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
+})
+PART = Var("part", "P", present=True, whole="P.whole()", fields={
+    "index": Field("P.index", True, "number", "place among all parts, from 0"),
+    "nth": Field("P.nth", True, "number", "place among parts of its kind, from 0"),
+    "item": Field("P.item", False, "text", "the name made by `name:`"),
+    "kind": Field("P.kind", True, "text", "text, reasoning, tool_call, ..."),
+    "id": Field("P.id", False, "text", "the part's id, such as a tool call's"),
+    "name": Field("P.name", False, "text", "the tool's name"),
+    "text": Field("P.text", False, "text", "all of its text so far"),
+    "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
+    "token": Field("P.token", False, "text", "opaque state that must travel back"),
+    "origin": Field("P.origin", False, "text", "who minted the token"),
+    **{key: Field(f"P.more.get({key!r})", False, "any", about) for key, about in {
+        "url": "where an image or file is", "data": "base64 bytes", "mime": "their type", "detail": "how closely to look at an image", "format": "audio format",
+        "of": "the protocol of an opaque part", "raw": "an opaque part as it came", "cache": "cache marker",
+    }.items()},
+})
+DELTA = Var("delta", "V", present=True)
+SEQ = Var("seq", "R.seq", present=True)
+WHOLE = Var("whole", "R.whole()", present=True, is_dict=False, known=hub.RESPONSE_FIELDS)
+SEEN = Var("seen", "R.seen", present=True, is_dict=True)
+ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
+
+ABOUT: dict[str, str] = {
+    "model": "the model asked for: upstream, id, max_output, context, ...",
+    "can": "what the target declares it accepts (`can:` of its provider file)",
+    "request": "the hub request, while its answer is converted",
+    "run": "the stream: id, model, created, stop, stop_text, usage",
+    "part": "the part being said: index, nth, item, kind, id, name, text, args, token, origin",
+    "delta": "the piece of text that just arrived",
+    "seq": "how many events were said before this one",
+    "whole": "the answer so far, as a hub response",
+    "seen": "how many parts of each kind have begun: $seen.tool_call",
+    "error": "what went wrong: message, type, code, param",
+}

@@ -1,0 +1,234 @@
+"""Paths: `$.a.b[0]`, `$x['a-b']`, `$.l[*].k`, `$.l[?(@.k == 'v')].k`, `$..k`; text -> steps.
+
+Plain dotted paths are split here; everything else is parsed by jsonpath-ng and its tree taken apart. A tree with a
+node not known here stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `reading.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+_NAME = re.compile(r"\w*")
+_WORD = re.compile(r"\w+")
+_STATIC = re.compile(r"""\s*(?:-?\d+|\*|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d*\s*:\s*-?\d*|\?.*)\s*\Z""", re.DOTALL)
+_PLAIN = re.compile(r"""(?:\.(\w+)|\[\s*(-?\d+)\s*\]|\[\s*'([^'\\]*)'\s*\]|\[\s*"([^"\\]*)"\s*\])""")
+_MAX_INDEX = 100_000
+
+
+class PathError(Exception):
+    """Text that does not read as a path; `offset` is where in the text."""
+
+    def __init__(self, message: str, offset: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """`[*]`: all items of a list, all values of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`[a:b]` of a list."""
+
+    start: int | None
+    stop: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison inside `[?(...)]`: the field at `path` seen from the item; `operator` None means it is present."""
+
+    path: tuple[str, ...]
+    operator: str | None
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """`[?(...)]`: the items for which all conditions hold."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Descend:
+    """`..key`: the field wherever it stands below."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Find:
+    """A jsonpath-ng expression asked as it is."""
+
+    expression: Any
+
+
+Step = str | int | Every | Slice | Where | Descend | Find
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """`base` is the name after `$` (empty for the document), then steps."""
+
+    base: str
+    steps: tuple[Step, ...]
+    text: str
+
+    @property
+    def many(self) -> bool:
+        """True when the path gives a list of what it finds."""
+        return any(not isinstance(step, (str, int)) for step in self.steps)
+
+
+def extent(text: str, start: int) -> int:
+    """Where the path that begins at `text[start] == '$'` ends; a computed index (`$x[$i]`) is left outside."""
+    position = _NAME.match(text, start + 1).end()  # type: ignore[union-attr]
+    while position < len(text):
+        char = text[position]
+        if char == ".":
+            dots = 2 if text.startswith("..", position) else 1
+            after = position + dots
+            word = _WORD.match(text, after)
+            if word:
+                position = word.end()
+            elif text.startswith("*", after):
+                position = after + 1
+            elif dots == 2 and text.startswith("[", after):
+                position = after
+            else:
+                return position
+        elif char == "[":
+            end = _closing(text, position)
+            if end < 0 or not _STATIC.match(text[position + 1:end]):
+                return position
+            position = end + 1
+        else:
+            return position
+    return position
+
+
+def _closing(text: str, start: int) -> int:
+    """The place of the `]` that closes `text[start] == '['`, or -1."""
+    depth = 0
+    quote = ""
+    position = start
+    while position < len(text):
+        char = text[position]
+        if quote:
+            if char == "\\":
+                position += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+            if depth == 0:
+                return position
+        position += 1
+    return -1
+
+
+@lru_cache(maxsize=4096)
+def parse_path(text: str) -> Path:
+    """`$name.a[0]` -> Path. `PathError` when it does not read as one."""
+    base = _NAME.match(text, 1)[0]  # type: ignore[index]
+    tail = text[1 + len(base):]
+    steps: list[Step] = []
+    position = 0
+    while position < len(tail):
+        found = _PLAIN.match(tail, position)
+        if not found:
+            return Path(base, _parsed(text, tail, 1 + len(base)), text)
+        if found[1] is not None:
+            steps.append(found[1])
+        elif found[2] is not None:
+            steps.append(_index(int(found[2])))
+        else:
+            steps.append(found[3] if found[3] is not None else found[4])
+        position = found.end()
+    return Path(base, tuple(steps), text)
+
+
+def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
+    from jsonpath_ng.exceptions import JSONPathError
+    from jsonpath_ng.ext import parse
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            tree = parse("$" + tail)
+    except (JSONPathError, ValueError, AttributeError, TypeError) as error:
+        said = str(error).split("\n")[0]
+        where = re.search(r"\b1:(\d+)", said)
+        offset = shift - 1 + int(where[1]) if where else 0
+        if where:
+            said = said.replace(where[0], f"column {offset + 1} of the path")
+        hint = "a comparison is written ==" if re.search(r"[^=!<>~]=[^=~]", tail) else ""
+        raise PathError(f"path `{text}` does not parse ({said})", min(offset, len(text) - 1), hint) from None
+    steps = _taken_apart(tree)
+    return steps if steps is not None else (Find(tree),)
+
+
+def _index(place: int) -> int:
+    if abs(place) > _MAX_INDEX:
+        raise PathError(f"index {place} is out of reach")
+    return place
+
+
+def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
+    """A jsonpath-ng tree as steps, or None when it holds a node that is not known here."""
+    kind = type(tree).__name__
+    if kind in ("Root", "This"):
+        return ()
+    if kind == "Child":
+        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        return None if left is None or right is None else left + right
+    if kind == "Fields":
+        if len(tree.fields) != 1:
+            return None
+        return (Every(),) if tree.fields[0] == "*" else (tree.fields[0],)
+    if kind == "Wildcard":
+        return (Every(),)
+    if kind == "Index":
+        places = getattr(tree, "indices", None)
+        if places is None:
+            places = (getattr(tree, "index", None),)
+        return (_index(places[0]),) if len(places) == 1 and isinstance(places[0], int) else None
+    if kind == "Slice":
+        if tree.step is not None:
+            return None
+        return (Every(),) if tree.start is None and tree.end is None else (Slice(tree.start, tree.end),)
+    if kind == "Descendants":
+        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        if left is None or right is None or len(right) != 1 or not isinstance(right[0], str):
+            return None
+        return (*left, Descend(right[0]))
+    if kind == "Filter":
+        conditions = tuple(_condition(entry) for entry in tree.expressions)
+        return None if None in conditions else (Where(conditions),)  # type: ignore[arg-type]
+    return None
+
+
+def _condition(entry: Any) -> Condition | None:
+    if type(entry).__name__ != "Expression":
+        return None
+    path = _taken_apart(entry.target)
+    if path is None or not all(isinstance(step, str) for step in path):
+        return None
+    if entry.op is None:
+        return Condition(path, None)  # type: ignore[arg-type]
+    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(entry.value, (str, int, float, bool, type(None))):
+        return None
+    return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]

@@ -1,0 +1,167 @@
+"""Single pieces of the language for other files: a template, a condition or a URL of a provider file, as a callable.
+
+`compile_template`, `compile_expression` and `compile_url` name the values they may read (`$` itself, `$model`, `$vars`,
+...) when they compile; a typo in a name is found then. At run time they take those values and return a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from tollgate.config.load import Document, Map, Node, Scalar
+from tollgate.errors import ConfigErrors
+from tollgate.mapping import templates
+from tollgate.mapping.context import Context
+from tollgate.mapping.define import compile_functions, declare
+from tollgate.mapping.destinations import ToReturn
+from tollgate.mapping.emit import Module
+from tollgate.mapping.expressions import lower, lower_test
+from tollgate.mapping.failures import clean
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.names import ENGINE
+from tollgate.mapping.scope import Ex, Function, Scope, Site, Spot, Unit, Var
+from tollgate.mapping.text import is_literal, literal, lower_scalar, split
+from tollgate.mapping.values import RUNTIME, text_of
+
+Names = Iterable[str] | Mapping[str, frozenset[str] | None]
+"""Names a piece may read, without the dollar; `$` stands for the document. A mapping also says which fields each has."""
+
+
+class Functions:
+    """A compiled `define:`, for all pieces of one file."""
+
+    def __init__(self, document: Document, node: Node | None, *, plugins: Mapping[str, Filter] | None = None) -> None:
+        self.document = document
+        self.plugins = dict(plugins or {})
+        unit = Unit(document, plugins=plugins)
+        compile_functions(unit, declare(unit, node))
+        _raise(unit)
+        built = build(unit)
+        self.functions = unit.functions
+        self.callables = {function.py: built[function.py] for function in unit.functions.values()}
+
+
+class Template:
+    """A compiled piece. Call it with the document and the named values; absent comes back as None."""
+
+    __slots__ = ("_call", "_default", "file", "names")
+
+    def __init__(self, call: Callable[..., Any], names: tuple[str, ...], file: str) -> None:
+        self._call = call
+        self.names = names
+        self.file = file
+        self._default = (None,) * len(names)
+
+    def __call__(self, doc: object = None, /, _context: Context | None = None, **values: object) -> Any:
+        """`template(doc, model={...})` -> value. `MappingFailure` when the data does not fit; never a bare exception."""
+        with clean((self.file,), request=False):
+            return self._call(doc, _context or Context(), *[values.get(name) for name in self.names])
+
+    def test(self, doc: object = None, /, _context: Context | None = None, **values: object) -> bool:
+        """The value as a condition: absent, null, false, "", [] and {} are false."""
+        value = self(doc, _context, **values)
+        return bool(value) or (value == 0 and value is not False)
+
+
+def compile_template(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+    """A template over named values. `ConfigErrors` with everything wrong in it."""
+    if isinstance(node, Scalar) and is_literal(node):
+        value = literal(node)
+        return Template(lambda *_: value, (), document.file)
+    return _compile(document, node, names, defines, plugins, lambda site: templates.emit(site, node, ToReturn()))
+
+
+def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+    """A place that takes an expression without braces (`when:`, `unwrap:`); ask it with `.test(...)` or for its value."""
+
+    def body(site: Site) -> None:
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            site.code.add(f"return {node.value!r}", node.mark.line)
+        elif not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
+            site.unit.mistake(node, "an expression is wanted here", "such as $.stream, or $.n > 1")
+        else:
+            site.code.add(f"return {lower(site, node.value, Spot(site.unit, node)).take().py}", node.mark.line)
+
+    return _compile(document, node, names, defines, plugins, body)
+
+
+def compile_url(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+    """Text whose holes are path-escaped, so that a value cannot leave its place; `{{ value | raw }}` lets it through.
+
+    Absent (None) when any hole is absent.
+    """
+
+    def body(site: Site) -> None:
+        line = node.mark.line
+        if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
+            site.unit.mistake(node, "an address is wanted here", "such as https://host/path/{{ $model.upstream }}")
+            return
+        spot = Spot(site.unit, node)
+        if node.value.startswith("$"):
+            site.code.add(f"return {lower_scalar(site, node).take().py}", line)
+            return
+        site.code.add(f"out = [{''!r}]", line)
+        for plain, text, offset in split(node.value, spot) or []:
+            if plain:
+                site.code.add(f"out.append({text!r})", line)
+                continue
+            raw = text.rstrip().endswith("raw") and text.rstrip()[:-3].rstrip().endswith("|")
+            if raw:
+                text = text.rstrip()[:-3].rstrip()[:-1]
+            value = lower(site, text, spot.moved(offset)).take()
+            name = site.temp("hole")
+            site.code.add(f"{name} = {value.py}", line)
+            site.code.add(f"if {name} is None: return None", line)
+            site.code.add(f"out.append({f'text_of({name})' if raw else f'escaped({name})'})", line)
+        site.code.add("return ''.join(out)", line)
+
+    return _compile(document, node, names, defines, plugins, body, escape=True)
+
+
+def _compile(
+    document: Document, node: Node, names: Names, defines: Functions | Map | None, plugins: Mapping[str, Filter] | None,
+    body: Callable[[Site], None], *, escape: bool = False,
+) -> Template:
+    functions = Functions(document, defines, plugins=plugins) if isinstance(defines, Map) else defines
+    unit = Unit(document, functions=functions.functions if functions else None, plugins={**(functions.plugins if functions else {}), **(plugins or {})})
+    unit.escape_holes = escape
+    variables, order = variables_of(names)
+    code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
+    body(Site(unit, code, Scope(variables)))
+    _raise(unit)
+    built = build(unit, functions)
+    return Template(built["piece"], order, document.file)  # type: ignore[arg-type]
+
+
+def variables_of(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
+    """The scope for given names, and the order in which their values are passed."""
+    fields = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names)
+    document = any(name in ("", "$") for name in fields)
+    order = tuple(name for name in fields if name not in ("", "$"))
+    variables = {name: Var(name, f"x_{name}", known=fields[name]) for name in order}
+    if document:
+        variables[""] = Var("", "D")
+    return variables, order
+
+
+def build(unit: Unit, functions: Functions | None = None) -> dict[str, object]:
+    """Compile what the unit generated."""
+    runtime = {**RUNTIME, "escaped": _escaped}
+    if functions is not None:
+        runtime.update(functions.callables)
+    return unit.module.build(runtime)
+
+
+def _escaped(value: object) -> str:
+    return quote(text_of(value), safe="")
+
+
+def _raise(unit: Unit) -> None:
+    wrong = [problem for problem in unit.problems if problem.level == "error"]
+    if wrong:
+        raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
+
+
+__all__ = ["ENGINE", "Ex", "Function", "Functions", "Module", "Template", "build", "compile_expression", "compile_template", "compile_url", "lower_test", "variables_of"]

@@ -1,0 +1,207 @@
+"""Lowering a path to Python: straight `.get` chains, containers looked up once, helper functions for paths that give lists.
+
+A container that is read through is kept in a local as "a dict, or an empty one", so that every read after it is one
+plain `.get`; the local is shared by all reads in the same block.
+"""
+
+from __future__ import annotations
+
+from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
+from tollgate.mapping.reads import Places, look, take
+from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, Var, suggest
+
+
+def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
+    """The value at a path. The caller says with `Ex.take` or `Ex.look` how it is used."""
+    var = site.scope.names.get(path.base)
+    if var is None:
+        _unknown(site, path, spot, offset)
+        return NOTHING
+    steps = path.steps
+    if var.fields is not None:
+        if not steps:
+            if var.whole is None:
+                spot.mistake(f"`${path.base}` is read by its fields", offset, f"one of {', '.join(sorted(var.fields))}")
+                return NOTHING
+            return Ex(var.whole or var.py, var.present, places=var.places)
+        found = var.fields.get(steps[0]) if isinstance(steps[0], str) else None
+        if found is None:
+            spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
+            return NOTHING
+        if len(steps) == 1:
+            return Ex(found.py, found.present, found.kind, places=tuple(place.at(steps[0]) for place in var.places))  # type: ignore[arg-type]
+        _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
+        places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
+        return walk(site, Ex(found.py, found.present, found.kind, places=places), steps[1:], spot.line, found.kind == "object" and found.present)
+    if not steps:
+        return Ex(var.py, var.present, atom=True, places=var.places)
+    _check_known(var.known, path.base, steps[0], spot, offset)
+    return walk(site, Ex(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
+
+
+def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Ex:
+    """The value at `steps` below a value that is already lowered."""
+    plain = next((number for number, step in enumerate(steps) if not isinstance(step, (str, int))), len(steps))
+    value = _plain(site, base, steps[:plain], line, is_dict) if plain else base
+    if plain == len(steps):
+        return value
+    look(value.places)
+    return Ex(f"{_helper(site, steps[plain:], line)}({value.py})", kind="list", places=reads_of(value.places, steps[plain:]))
+
+
+def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:
+    """The places that `steps` lead to; a path that looks everywhere takes all of it."""
+    for step in steps:
+        if isinstance(step, str):
+            places = tuple(place.at(step) for place in places)
+        elif isinstance(step, (Descend, Find)):
+            take(places)
+            return ()
+        elif isinstance(step, Where):
+            places = tuple(place.each() for place in places)
+            for condition in step.conditions:
+                places = _reads_of_condition(places, condition)
+        else:
+            places = tuple(place.each() for place in places)
+    return places
+
+
+def _reads_of_condition(places: Places, condition: Condition) -> Places:
+    if condition.operator == "==" and isinstance(condition.value, str) and condition.path:
+        return tuple(place.case(condition.path, (condition.value,)) for place in places)
+    for place in places:
+        below = place
+        for key in condition.path:
+            below = below.at(key)
+        below.tested = True
+    return places
+
+
+def dict_view(site: Site, value: Ex, line: int) -> str:
+    """A local that holds the value when it is an object, else an empty object."""
+    known = site.code.recall(("dict", value.py))
+    if known is not None:
+        return known
+    name = site.temp("d")
+    if value.atom:
+        site.code.add(f"{name} = {value.py} if type({value.py}) is dict else EMPTY", line)
+    else:
+        inner = site.temp()
+        site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is dict else EMPTY", line)
+    return site.code.remember(("dict", value.py), name)
+
+
+def _list_view(site: Site, value: Ex, line: int) -> str:
+    known = site.code.recall(("list", value.py))
+    if known is not None:
+        return known
+    name, inner = site.temp("l"), site.temp()
+    site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is list else ()", line)
+    return site.code.remember(("list", value.py), name)
+
+
+def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool) -> Ex:
+    """Fields and indexes only: every container on the way becomes a local, the last step is read in place."""
+    value = base
+    for number, step in enumerate(steps):
+        if isinstance(step, str):
+            view = value.py if is_dict and number == 0 else dict_view(site, value, line)
+            value = Ex(f"{view}.get({step!r})", places=tuple(place.at(step) for place in value.places))
+        else:
+            view = _list_view(site, value, line)
+            guard = view if step in (0, -1) else f"len({view}) > {step}" if step >= 0 else f"len({view}) >= {-step}"  # type: ignore[operator]
+            value = Ex(f"({view}[{step}] if {guard} else None)", places=tuple(place.each() for place in value.places))
+    return value
+
+
+def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
+    """The generated function that collects what `steps` find below its argument; absent when that is nothing."""
+    unit = site.unit
+    known = unit.helpers.get(steps)
+    if known is not None:
+        return known
+    name = unit.helpers[steps] = unit.module.fresh("path")
+    code = unit.module.function(f"{name}(x)", line)
+    code.add("out = []", line)
+
+    def step_into(value: str, position: int) -> None:
+        if position == len(steps):
+            code.add(f"if {value} is not None: out.append({value})", line)
+            return
+        step = steps[position]
+        inner = code.temp("x")
+        if isinstance(step, str):
+            code.add(f"{inner} = {value}.get({step!r}) if type({value}) is dict else None", line)
+            step_into(inner, position + 1)
+            return
+        if isinstance(step, int):
+            low = f"len({value}) > {step}" if step >= 0 else f"len({value}) >= {-step}"
+            code.add(f"{inner} = {value}[{step}] if type({value}) is list and {low} else None", line)
+            step_into(inner, position + 1)
+            return
+        if isinstance(step, Every | Where):
+            source = f"{value} if type({value}) is list else {value}.values() if type({value}) is dict else ()"
+        elif isinstance(step, Slice):
+            source = f"{value}[{step.start}:{step.stop}] if type({value}) is list else ()"
+        elif isinstance(step, Descend):
+            source = f"below({value}, {step.key!r})"
+        else:
+            source = f"found({unit.module.constant(step.expression)}, {value})"
+        with code.block(f"for {inner} in {source}", line):
+            if isinstance(step, Where):
+                tests = [_test(code, inner, condition, unit, line) for condition in step.conditions]
+                with code.block(f"if {' and '.join(tests)}", line):
+                    step_into(inner, position + 1)
+            else:
+                step_into(inner, position + 1)
+
+    step_into("x", 0)
+    code.add("return out or None", line)
+    return name
+
+
+def _test(code, item: str, condition: Condition, unit, line: int) -> str:  # type: ignore[no-untyped-def]
+    value = item
+    for key in condition.path:
+        inner = code.temp("c")
+        code.add(f"{inner} = {value}.get({key!r}) if type({value}) is dict else None", line)
+        value = inner
+    wanted = condition.value
+    if condition.operator is None:
+        return f"{value} is not None"
+    if condition.operator in ("==", "!="):
+        if wanted is None or isinstance(wanted, bool):
+            return f"{value} {'is' if condition.operator == '==' else 'is not'} {wanted!r}"
+        if isinstance(wanted, str):
+            return f"{value} {condition.operator} {wanted!r}"
+        return f"{'' if condition.operator == '==' else 'not '}same({value}, {wanted!r})"
+    left, right = (value, repr(wanted)) if condition.operator in ("<", "<=") else (repr(wanted), value)
+    return f"{'less' if condition.operator in ('<', '>') else 'less_or_same'}({left}, {right})"
+
+
+def _check_known(known: frozenset[str] | None, owner: str, step: Step, spot: Spot, offset: int) -> None:
+    if known is not None and isinstance(step, str) and step not in known:
+        spot.mistake(f"`${owner}` has no field `{step}`", offset, suggest(step, known))
+
+
+def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
+    name = path.base
+    if not name:
+        if site.scope.function is not None:
+            spot.mistake("`$` is not visible inside a function", offset, "a function sees its parameters; pass what it needs")
+        else:
+            spot.mistake("there is no document here, so `$` reads nothing", offset)
+        return
+    if name == "nothing":
+        spot.mistake("`$nothing` is a word of its own, not a value", offset, "write it alone, as the value of a case or a field")
+        return
+    if name.isdigit():
+        hint = "a literal that starts with a dollar is written `$$`"
+    else:
+        hint = suggest(name, (known for known in site.scope.names if known), "${}")
+        if not hint and site.scope.function is not None:
+            hint = "a function sees its parameters and the engine's values"
+    spot.mistake(f"unknown name `${name}`", offset, hint)
+
+
+__all__ = ["Var", "dict_view", "read", "reads_of", "walk"]

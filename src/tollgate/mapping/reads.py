@@ -1,0 +1,105 @@
+"""Which parts of a document a mapping reads: collected while it compiles, walked by `loss.py` while it runs.
+
+A `Reads` stands for one place in a document ("the items of messages"). A place inside a `$match` case has its own
+node, valid only for documents of that case, so that a field read for images does not count as read for text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False, slots=True)
+class Switch:
+    """Reads that depend on a field: `path` is where the label stands, seen from the node that owns the switch."""
+
+    path: tuple[str, ...]
+    cases: dict[str, Reads] = field(default_factory=dict)
+    absent: Reads | None = None
+    other: Reads | None = None
+    labels: set[str] = field(default_factory=set)
+    """All labels that have a case; any other label takes `other`."""
+
+
+@dataclass(eq=False, slots=True)
+class Reads:
+    """What is read at one place. `whole`: its value is taken with everything in it; `tested`: only looked at."""
+
+    fields: dict[str, Reads] = field(default_factory=dict)
+    items: Reads | None = None
+    whole: bool = False
+    tested: bool = False
+    links: list[Reads] = field(default_factory=list)
+    """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
+    switches: list[Switch] = field(default_factory=list)
+
+    def at(self, key: str) -> Reads:
+        """The place of a field."""
+        found = self.fields.get(key)
+        if found is None:
+            found = self.fields[key] = Reads()
+        return found
+
+    def each(self) -> Reads:
+        """The place of every item."""
+        if self.items is None:
+            self.items = Reads()
+        return self.items
+
+    def switch(self, path: tuple[str, ...]) -> Switch:
+        """The switch over `path`, made on first use; its path counts as looked at."""
+        place = self
+        for key in path:
+            place = place.at(key)
+        place.tested = True
+        for found in self.switches:
+            if found.path == path:
+                return found
+        made = Switch(path)
+        self.switches.append(made)
+        return made
+
+    def case(self, path: tuple[str, ...], labels: tuple[str, ...]) -> Reads:
+        """One place valid where the field at `path` has any of `labels`."""
+        switch = self.switch(path)
+        place = Reads()
+        for label in labels:
+            switch.labels.add(label)
+            before = switch.cases.get(label)
+            if before is None:
+                switch.cases[label] = place
+            else:
+                before.links.append(place)
+        return place
+
+    def otherwise(self, path: tuple[str, ...], *, absent: bool, present: bool) -> Reads:
+        """One place valid where the field is absent, or where it has none of the labels that have a case."""
+        switch = self.switch(path)
+        place = Reads()
+        if absent:
+            if switch.absent is None:
+                switch.absent = place
+            else:
+                switch.absent.links.append(place)
+        if present:
+            if switch.other is None:
+                switch.other = place
+            else:
+                switch.other.links.append(place)
+        return place
+
+
+Places = tuple[Reads, ...]
+"""Usually one; several when a name may stand for one of several places."""
+
+
+def take(places: Places) -> None:
+    """The value there is used with everything in it."""
+    for place in places:
+        place.whole = True
+
+
+def look(places: Places) -> None:
+    """The value there is only tested."""
+    for place in places:
+        place.tested = True

@@ -1,0 +1,210 @@
+"""Names and where they lead: variables, functions, and the file being compiled.
+
+`Unit` is one file (or one template of a provider file) in the making: its generated module, its functions, what is wrong
+with it so far. `Site` is the place code is generated for: the function body being written and the names visible there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tollgate.config.load import Document, Mark, Node, Scalar, nearest
+from tollgate.mapping.emit import Code, Module
+from tollgate.mapping.functions import FILTERS, Filter
+from tollgate.mapping.reads import Places, Reads, look, take
+
+
+@dataclass(slots=True)
+class Ex:
+    """A piece of generated Python. `present`: never None; `atom`: a name or constant, cheap to repeat."""
+
+    py: str
+    present: bool = False
+    kind: str = "any"
+    """What it is when present: text, number, bool, list, object or any."""
+    atom: bool = False
+    places: Places = ()
+    """Where the value comes from in the document, for the loss list; empty for computed values."""
+
+    def take(self) -> Ex:
+        """Used as a value, with everything in it."""
+        take(self.places)
+        return self
+
+    def look(self) -> Ex:
+        """Only tested."""
+        look(self.places)
+        return self
+
+
+NOTHING = Ex("None", atom=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an engine record: how generated code reads it, and its own known fields."""
+
+    py: str
+    present: bool = False
+    kind: str = "any"
+    about: str = ""
+    known: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """What `$name` is: a Python name (or attribute), and what is known of it."""
+
+    name: str
+    py: str
+    places: Places = ()
+    present: bool = False
+    is_dict: bool = False
+    known: frozenset[str] | None = None
+    """The only fields it can have, when that is certain."""
+    fields: Mapping[str, Field] | None = None
+    """An engine record: its fields are read as attributes."""
+    whole: str | None = ""
+    """How the record reads when it is used whole; empty = as `py`; None = it cannot be."""
+
+
+@dataclass(slots=True)
+class Function:
+    """A function of `define:` (or one the engine offers): its generated name, parameters and what it reads of them."""
+
+    name: str
+    py: str
+    parameters: tuple[str, ...]
+    reads: tuple[Reads, ...]
+    mark: Mark | None = None
+    node: Node | None = None
+    calls: set[str] = field(default_factory=set)
+    made: list[tuple[str, Mark]] = field(default_factory=list)
+    """Calls whose argument is computed (not a part of the data): not allowed where functions call each other in a circle."""
+    used: bool = False
+    recursive: bool = False
+    engine: bool = False
+
+
+class Unit:
+    """One file in the making."""
+
+    def __init__(
+        self, document: Document, *, functions: Mapping[str, Function] | None = None, plugins: Mapping[str, Filter] | None = None,
+        trace: bool = False,
+    ) -> None:
+        self.document = document
+        self.module = Module(document.file)
+        self.functions: dict[str, Function] = dict(functions or {})
+        self.filters: dict[str, Filter] = {**FILTERS, **(plugins or {})}
+        self.trace = trace
+        self.problems: list = []
+        self.helpers: dict[object, str] = {}
+        """Generated helper functions by what they do (paths that give lists)."""
+        self.escape_holes = False
+        """True while a URL is compiled: what stands in braces is path-escaped."""
+
+    def mistake(self, at: Node | Mark, message: str, hint: str = "", level: str = "error") -> None:
+        """Note something wrong; compiling goes on, so that all of it is found at once."""
+        problem = self.document.problem(at, message, hint=hint, level=level)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+class Scope:
+    """The names visible at one place."""
+
+    __slots__ = ("function", "names")
+
+    def __init__(self, names: Mapping[str, Var], function: Function | None = None) -> None:
+        self.names = dict(names)
+        self.function = function
+
+    def with_names(self, *added: Var) -> Scope:
+        """This scope and more names."""
+        inner = Scope(self.names, self.function)
+        for var in added:
+            inner.names[var.name] = var
+        return inner
+
+    def narrowed(self, name: str, places: Places) -> Scope:
+        """This scope where what is read of `$name` counts only for `places` (inside a case)."""
+        var = self.names[name]
+        return self.with_names(replace(var, places=places))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where code is generated: the file, the function body, the names, and the output path (for explain)."""
+
+    unit: Unit
+    code: Code
+    scope: Scope
+    out: str = ""
+
+    def inside(self, scope: Scope) -> Site:
+        """The same place with other names."""
+        return replace(self, scope=scope)
+
+    def under(self, key: str) -> Site:
+        """One step further down the output."""
+        return replace(self, out=f"{self.out}.{key}" if self.out else key)
+
+    def temp(self, prefix: str = "t") -> str:
+        """A fresh local name."""
+        return self.code.temp(prefix)
+
+
+class Spot:
+    """A text inside a scalar, able to say where in the file a character of it stands."""
+
+    __slots__ = ("node", "shift", "unit")
+
+    def __init__(self, unit: Unit, node: Scalar, shift: int = 0) -> None:
+        self.unit = unit
+        self.node = node
+        self.shift = shift
+
+    def moved(self, by: int) -> Spot:
+        """The spot of a text that begins `by` characters further on."""
+        return Spot(self.unit, self.node, self.shift + by)
+
+    @property
+    def line(self) -> int:
+        """The line generated code carries."""
+        return self.node.mark.line
+
+    def mark(self, offset: int = 0) -> Mark:
+        """The place in the file of character `offset`; the scalar's own place when that cannot be told."""
+        node = self.node
+        if not isinstance(node.value, str):
+            return node.mark
+        wanted = node.value[self.shift + offset:][:12].split("\n")[0]
+        lines = self.unit.document.lines
+        if not 0 < node.mark.line <= len(lines) or not wanted:
+            return node.mark
+        first = lines[node.mark.line - 1]
+        column = node.mark.column - 1 + bool(node.quoted) + self.shift + offset
+        if first.startswith(wanted, column):
+            return Mark(node.mark.file, node.mark.line, column + 1)
+        for number in range(node.mark.line - 1, min(node.mark.line + 40, len(lines))):
+            start = node.mark.column - 1 if number == node.mark.line - 1 else 0
+            found = lines[number].find(wanted, start)
+            if found >= 0:
+                return Mark(node.mark.file, number + 1, found + 1)
+        return node.mark
+
+    def mistake(self, message: str, offset: int = 0, hint: str = "", level: str = "error") -> None:
+        """Note something wrong at character `offset`."""
+        self.unit.mistake(self.mark(offset), message, hint, level)
+
+
+def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
+    """`did you mean ...` for the nearest known word, written as `shape`."""
+    plain = {shape.format(name): name for name in known}
+    found = nearest(word, plain.values())
+    if not found:
+        return ""
+    name = found.split("`")[1]
+    return f"did you mean `{shape.format(name)}`?"

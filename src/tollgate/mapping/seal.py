@@ -1,0 +1,54 @@
+"""Sealed tokens: a foreign provider's opaque reasoning token, wrapped so that it can travel in another protocol's slot.
+
+`tg1.` and base64url of a JSON list [origin, token, id]. The prefix is versioned. Nothing in an unsealed token is
+trusted: it came from a client, so only three short texts are taken out, and a mapping uses the token only towards the
+origin that minted it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import orjson
+
+PREFIX = "tg1."
+_MAX_NAME = 256
+"""Longest origin or id; tokens themselves may be long."""
+
+
+def seal(part: object) -> str | None:
+    """A part with a `token` -> its sealed form; a part without one -> None."""
+    if type(part) is not dict:
+        return None
+    token, origin, name = part.get("token"), part.get("origin"), part.get("id")
+    if type(token) is not str or not token:
+        return None
+    content = [origin if type(origin) is str else None, token, name if type(name) is str else None]
+    try:
+        packed = orjson.dumps(content)
+    except TypeError:  # lone surrogates: not text that any JSON body can carry
+        return None
+    return PREFIX + base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
+
+
+def unseal(text: object) -> dict[str, object] | None:
+    """A sealed token -> {origin, token, id}; anything else, also a damaged one -> None."""
+    if type(text) is not str or not text.startswith(PREFIX):
+        return None
+    packed = text[len(PREFIX):]
+    try:
+        content = orjson.loads(base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        return None
+    if type(content) is not list or len(content) != 3:
+        return None
+    origin, token, name = content
+    if type(token) is not str or not token:
+        return None
+    opened: dict[str, object] = {"token": token}
+    if type(origin) is str and len(origin) <= _MAX_NAME:
+        opened["origin"] = origin
+    if type(name) is str and len(name) <= _MAX_NAME:
+        opened["id"] = name
+    return opened

@@ -1,0 +1,234 @@
+"""Templates: a YAML node -> generated code that builds its value into a destination.
+
+Owns the shape of a node (which directives it has, in which order they act) and the plain parts: fields, lists, scalars.
+Each directive is one file in `directives/`. Rule that must stay true: a node that comes out absent stores nothing, and
+an object or list that ends up empty is absent unless it is written empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tollgate.config.load import List, Map, Mark, Node, Scalar
+from tollgate.mapping import directives
+from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, store, store_built
+from tollgate.mapping.scope import Ex, Site, suggest
+from tollgate.mapping.text import NOTHING_WORD, is_literal, lower_scalar, path_of
+
+Body = Callable[[Site, Destination], None]
+"""What remains of a node once `$each`, `$let` and `$when` are dealt with."""
+
+
+def emit(site: Site, node: Node, dest: Destination) -> None:
+    """Generate code that builds `node` into `dest`."""
+    if isinstance(node, Scalar):
+        if node.value == NOTHING_WORD:
+            return
+        store(site, leaf(site, node), dest, node.mark.line)
+    elif isinstance(node, List):
+        _emit_list(site, node, dest)
+    else:
+        _emit_map(site, node, dest)
+
+
+def leaf(site: Site, node: Scalar) -> Ex:
+    """A scalar used as a value."""
+    value = lower_scalar(site, node).take()
+    if site.unit.trace:
+        value = replace(value, py=f"traced(C, {node.mark.line}, {site.out!r}, {value.py})", atom=False)
+    return value
+
+
+def value_of(site: Site, node: Node) -> Ex:
+    """A node as one expression: in place when it can be, else through a local."""
+    if isinstance(node, Scalar) and node.value != NOTHING_WORD:
+        return leaf(site, node)
+    if sure(site, node):
+        return display(site, node)
+    name = site.temp("v")
+    site.code.add(f"{name} = None", node.mark.line)
+    emit(site, node, ToLocal(name))
+    return Ex(name, atom=True)
+
+
+# -- nodes that are certain to be there become displays: {'type': 'text', 'index': 0}
+
+
+def sure(site: Site, node: Node) -> bool:
+    """True when the node is present whatever the data says, and can be written as one display."""
+    if isinstance(node, Scalar):
+        if node.value == NOTHING_WORD:
+            return False
+        if is_literal(node):
+            return True
+        path = path_of(node)
+        if path is None:
+            return False
+        var = site.scope.names.get(path.base)
+        if var is None:
+            return False
+        if not path.steps:
+            return var.present and var.whole == ""
+        field = var.fields.get(path.steps[0]) if var.fields and isinstance(path.steps[0], str) else None
+        return len(path.steps) == 1 and field is not None and field.present
+    if isinstance(node, List):
+        return all(not isinstance(item, List) and sure(site, item) for item in node.items)
+    return all(_is_field(key) and sure(site, value) for key, value in node.entries.items())
+
+
+def display(site: Site, node: Node) -> Ex:
+    """A node for which `sure` holds, as a Python display."""
+    if isinstance(node, Scalar):
+        return leaf(site, node)
+    if isinstance(node, List):
+        return Ex("[" + ", ".join(display(site, item).py for item in node.items) + "]", True, "list")
+    pairs = [f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in node.entries.items()]
+    return Ex("{" + ", ".join(pairs) + "}", True, "object")
+
+
+# -- lists
+
+
+def _emit_list(site: Site, node: List, dest: Destination) -> None:
+    line = node.mark.line
+    if dest.spreads:
+        for item in node.items:
+            emit_item(site, item, dest)
+        return
+    if sure(site, node):
+        store(site, display(site, node), dest, line)
+        return
+    name = build_list(site, node)
+    store_built(site, name, dest, line, sure=False)
+
+
+def build_list(site: Site, node: List) -> str:
+    """A local holding the items of a written list."""
+    name = site.temp("list")
+    site.code.add(f"{name} = []", node.mark.line)
+    for item in node.items:
+        emit_item(site, item, ToList(name))
+    return name
+
+
+def emit_item(site: Site, node: Node, dest: Destination) -> None:
+    """One entry of a written list: `$each` makes many of it, a list inside contributes its items."""
+    if isinstance(node, Map) and "$each" in node.entries:
+        directives.each.emit(site, node, dest)
+    else:
+        emit(site, node, dest)
+
+
+# -- maps
+
+
+def _emit_map(site: Site, node: Map, dest: Destination) -> None:
+    if "$each" in node.entries:
+        site.unit.mistake(node.keys["$each"], "`$each` makes list items, so it stands in a list", "put a dash before it")
+        return
+    emit_node(site, node, dest)
+
+
+def emit_node(site: Site, node: Map, dest: Destination) -> None:
+    """A map without its `$each`: `$let`, then `$when`, then the body."""
+    if check_keys(site, node):
+        inner = directives.let.enter(site, node)
+        directives.when.emit(inner, node, dest, body)
+
+
+def body(site: Site, node: Map, dest: Destination) -> None:
+    """What a node makes, once its conditions hold: a choice, a fallback, a plain value, a loss, or fields."""
+    entries = node.entries
+    if "$refuse" in entries:
+        directives.refuse.emit(site, entries["$refuse"])
+        if all(key in _BEFORE_BODY for key in entries):
+            return
+    for directive, emit_directive in directives.BODIES.items():
+        if directive in entries:
+            emit_directive(site, node, dest)
+            return
+    _emit_fields(site, node, dest)
+
+
+def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
+    line = node.mark.line
+    entries = [(key, value) for key, value in node.entries.items() if key == "$copy" or _is_field(key)]
+    if not entries and len(node.entries) > 0:
+        key, mark = next(iter(node.keys.items()))
+        site.unit.mistake(mark, f"`{key}` has nothing to act on", "add fields, or $value")
+        return
+    first = 0
+    while first < len(entries) and entries[first][0] != "$copy" and sure(site, entries[first][1]):
+        first += 1
+    start = ", ".join(f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries[:first])
+    if first == len(entries):
+        store(site, Ex("{" + start + "}", True, "object"), dest, line)
+        return
+    name = site.temp("o")
+    site.code.add(f"{name} = {{{start}}}", line)
+    certain = first > 0
+    for key, value in entries[first:]:
+        if key == "$copy":
+            directives.copy.emit(site, node, name)
+            continue
+        certain = certain or sure(site, value)
+        emit(site.under(field_name(key)), value, ToField(name, field_name(key)))
+    store_built(site, name, dest, line, sure=certain)
+
+
+# -- keys
+
+_BEFORE_BODY = frozenset({"$each", "$let", "$when", "$else", "$refuse"})
+
+
+def _is_field(key: str) -> bool:
+    return not key.startswith("$") or key.startswith("$$")
+
+
+def field_name(key: str) -> str:
+    """`$$ref` is the field `$ref`."""
+    return key[1:] if key.startswith("$$") else key
+
+
+def check_keys(site: Site, node: Map) -> bool:
+    """Every `$` key is a directive that may stand with the others; False when the node makes no sense."""
+    unit = site.unit
+    entries = node.entries
+    good = True
+    matching = "$match" in entries
+    for key, mark in node.keys.items():
+        if matching and key not in directives.DIRECTIVES:
+            continue  # labels: checked by $match
+        if "{{" in key and not matching:
+            unit.mistake(mark, "a field's name is literal", "write the name out")
+        if not _is_field(key) and key not in directives.DIRECTIVES:
+            unit.mistake(mark, f"unknown directive `{key}`", suggest(key, directives.DIRECTIVES) or "a literal that starts with a dollar is written `$$`")
+            good = False
+    if "$else" in entries and not matching and "$when" not in entries:
+        unit.mistake(node.keys["$else"], "`$else` stands beside `$when` or `$match`")
+        good = False
+    if "$absent" in entries and not matching:
+        unit.mistake(node.keys["$absent"], "`$absent` stands beside `$match`")
+        good = False
+    if "$join_by" in entries and "$value" not in entries:
+        unit.mistake(node.keys["$join_by"], "`$join_by` stands beside `$value` with a written list")
+        good = False
+    bodies = [key for key in directives.BODIES if key in entries]
+    if len(bodies) > 1:
+        unit.mistake(node.keys[bodies[1]], f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node", "put one below the other")
+        good = False
+    elif bodies and not matching:
+        strangers = [key for key in entries if key == "$copy" or _is_field(key)]
+        if strangers:
+            unit.mistake(node.keys[strangers[0]], f"a field cannot stand beside `{bodies[0]}`", f"`{bodies[0]}` is all that its node makes")
+            good = False
+    return good
+
+
+def place_of_key(node: Map, key: str) -> Mark:
+    """Where a key stands."""
+    return node.keys.get(key, node.mark)
+
+
+__all__ = ["Body", "body", "build_list", "check_keys", "display", "emit", "emit_item", "emit_node", "field_name", "leaf", "sure", "value_of"]

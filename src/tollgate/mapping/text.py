@@ -1,0 +1,178 @@
+"""Scalars of a template: literals, `$paths`, and text with `{{ expressions }}` in it.
+
+The type of what comes out is decided by how it is written, never by how it looks: a hole alone keeps its type, a hole
+beside text makes text, everything else is the literal.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from tollgate.config.load import Scalar
+from tollgate.mapping.expressions import lower, together
+from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.paths import Path, PathError, extent, parse_path
+from tollgate.mapping.reading import read
+from tollgate.mapping.scope import NOTHING, Ex, Site, Spot
+
+NOTHING_WORD = "$nothing"
+UNNAMED = "(unnamed)"
+"""What a `$lost` text says where its hole is absent: a loss is told even when its name is not known."""
+
+
+def is_literal(node: Scalar) -> bool:
+    """True for a scalar that reads no data."""
+    text = node.value
+    return not isinstance(text, str) or not (text.startswith("$") and not text.startswith("$$") or "{{" in text)
+
+
+def literal(node: Scalar) -> object:
+    """The value of a literal scalar: numbers as int or float, `$$` as `$`."""
+    value = node.value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, str) and value.startswith("$$"):
+        return value[1:]
+    return value
+
+
+def path_of(node: object) -> Path | None:
+    """The path a scalar is, or None when it is something else (or does not parse)."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return None
+    text = node.value
+    if not text.startswith("$") or text.startswith("$$") or text == NOTHING_WORD or extent(text, 0) != len(text):
+        return None
+    try:
+        return parse_path(text)
+    except PathError:
+        return None
+
+
+def lower_scalar(site: Site, node: Scalar) -> Ex:
+    """A scalar -> Python. Reads are not yet marked as used: see `Ex.take`."""
+    text = node.value
+    if text is None:
+        return Ex("None", True, "null", atom=True)
+    if not isinstance(text, str):
+        value = literal(node)
+        return Ex(repr(value), True, "bool" if isinstance(value, bool) else "number", atom=True)
+    spot = Spot(site.unit, node)
+    if text.startswith("$$"):
+        return lower_text(site, text[1:], spot.moved(1))
+    if text.startswith("$"):
+        return _path(site, text, spot)
+    return lower_text(site, text, spot)
+
+
+def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
+    """Text with holes. `lone`: a single hole keeps its type."""
+    if "{{" not in text:
+        if "{%" in text:
+            spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
+        return Ex(repr(text), True, "text", atom=True)
+    pieces = split(text, spot)
+    if pieces is None:
+        return NOTHING
+    if lone and len(pieces) == 1 and not pieces[0][0]:
+        return lower(site, pieces[0][1], spot.moved(pieces[0][2]))
+    lowered = [
+        lower(site, body, spot.moved(offset)).take() if not plain else Ex(repr(body), True, "text", atom=True)
+        for plain, body, offset in pieces
+    ]
+    return together(site, lowered)
+
+
+def lower_words(site: Site, node: Scalar) -> Ex:
+    """The text of `$lost` or `say`: a hole that is absent is named `(unnamed)`, so the text is always there."""
+    text = node.value
+    if not isinstance(text, str) or not text:
+        site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
+        return Ex("''", True, "text", atom=True)
+    spot = Spot(site.unit, node)
+    pieces = split(text, spot) if "{{" in text else [(True, text, 0)]
+    lowered = []
+    for plain, body, offset in pieces or []:
+        if plain:
+            lowered.append(Ex(repr(body), True, "text", atom=True))
+            continue
+        value = lower(site, body, spot.moved(offset)).look()
+        if not value.present:
+            name = site.temp()
+            value = Ex(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
+        lowered.append(value)
+    whole = together(site, lowered) if lowered else NOTHING
+    return whole
+
+
+def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
+    """`a {{ b }} c` -> [(True, 'a ', 0), (False, ' b ', 4), (True, ' c', 9)]; None (and a mistake) when it does not close."""
+    pieces: list[tuple[bool, str, int]] = []
+    position = 0
+    while True:
+        start = text.find("{{", position)
+        if start < 0:
+            break
+        if start > position:
+            pieces.append((True, text[position:start], position))
+        end = _end_of_hole(text, start + 2)
+        if end < 0:
+            spot.mistake("`{{` is not closed", start, "write `}}` after the expression")
+            return None
+        pieces.append((False, text[start + 2:end], start + 2))
+        position = end + 2
+    if position < len(text):
+        pieces.append((True, text[position:], position))
+    return pieces
+
+
+def _end_of_hole(text: str, position: int) -> int:
+    quote = ""
+    depth = 0
+    while position < len(text):
+        char = text[position]
+        if quote:
+            if char == "\\":
+                position += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            if depth == 0 and text.startswith("}}", position):
+                return position
+            depth -= 1
+        position += 1
+    return -1
+
+
+def _path(site: Site, text: str, spot: Spot) -> Ex:
+    end = extent(text, 0)
+    if text == NOTHING_WORD:
+        spot.mistake("`$nothing` makes no sense here", 0, "it leaves out a field, an item or a case")
+        return NOTHING
+    if end != len(text):
+        hint = "a literal that starts with a dollar is written `$$`"
+        if text[end] == "[":
+            hint = "a computed index needs braces: \"{{ " + text + " }}\""
+        elif text[end] in "-" and "." in text[:end]:
+            hint = f"a name with a dash is written {text[:end].rpartition('.')[0]}['...']"
+        elif _is_expression(text):
+            hint = "an expression needs braces: \"{{ " + text + " }}\""
+        spot.mistake(f"`{text if len(text) < 40 else text[:37] + '...'}` reads as a path, which ends after `{text[:end]}`", end, hint)
+        return NOTHING
+    try:
+        path = parse_path(text)
+    except PathError as error:
+        spot.mistake(error.message, error.offset, error.hint)
+        return NOTHING
+    return read(site, path, spot)
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        return not isinstance(parse_expression(text).tree, nodes.Name)
+    except ExpressionError:
+        return False

@@ -1,0 +1,233 @@
+"""What generated code calls at run time: the rules of values that are too long to write inline.
+
+One rule each: what counts as true, how a value becomes text, how two values compare, what arithmetic takes. Every
+function is total: it returns a value, or raises `Fault` with words a person can read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from tollgate.mapping.failures import Fault
+
+EMPTY: dict[str, Any] = {}
+"""Stands for a container that is not there. Never written to."""
+
+NUMBERS = (int, float)
+_MAX_TEXT = 64 * 1024 * 1024
+
+
+def text_of(value: object) -> str:
+    """A value inside text: text as it is, true/false, numbers as JSON writes them, containers as JSON."""
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[return-value]
+    if kind is int:
+        return str(value)
+    return json_text(value)
+
+
+def json_text(value: object) -> str:
+    """Compact JSON of any value."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return _slow_json(value)
+
+
+def _slow_json(value: object) -> str:
+    """What orjson does not write: integers over 64 bits, lone surrogates."""
+    import json
+
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    except (TypeError, ValueError) as error:
+        raise Fault(f"this value cannot be written as JSON: {error}") from None
+
+
+def is_true(value: object) -> bool:
+    """Absent, false, "", [] and {} are false; everything else is true, 0 included."""
+    return bool(value) or (value == 0 and value is not False)
+
+
+def same(left: object, right: object) -> bool:
+    """Equal, and of one type as far as true/false and numbers go (true is not 1). Absent equals only absent."""
+    return left == right and (type(left) is bool) is (type(right) is bool)
+
+
+def less(left: Any, right: Any) -> bool:
+    """left < right for two numbers or two texts; false for anything else."""
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS or one is str and two is str:
+        return bool(left < right)
+    return False
+
+
+def less_or_same(left: Any, right: Any) -> bool:
+    """left <= right, as `less`."""
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS or one is str and two is str:
+        return bool(left <= right)
+    return False
+
+
+def within(needle: object, hay: Any) -> bool:
+    """`in`: an item of a list, a key of an object, a piece of a text; false for anything else."""
+    if type(hay) is list:
+        return any(same(needle, item) for item in hay)
+    if type(needle) is str and type(hay) in (str, dict):
+        return needle in hay
+    return False
+
+
+def add(left: Any, right: Any) -> Any:
+    """Numbers are added, texts and lists are joined; absent gives absent."""
+    if left is None or right is None:
+        return None
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS or one is two is list:
+        return left + right
+    if one is two is str:
+        return joined(left, right)
+    raise Fault(f"cannot add {kind_of(left)} and {kind_of(right)}")
+
+
+def subtract(left: Any, right: Any) -> Any:
+    """left - right for numbers; absent gives absent."""
+    return left - right if _numbers(left, right, "subtract") else None
+
+
+def multiply(left: Any, right: Any) -> Any:
+    """left * right for numbers; absent gives absent."""
+    return left * right if _numbers(left, right, "multiply") else None
+
+
+def divide(left: Any, right: Any) -> Any:
+    """left / right for numbers; absent, or a division by 0, gives absent."""
+    return left / right if _numbers(left, right, "divide") and right != 0 else None
+
+
+def divide_whole(left: Any, right: Any) -> Any:
+    """left // right for numbers; absent, or a division by 0, gives absent."""
+    return left // right if _numbers(left, right, "divide") and right != 0 else None
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """left % right for numbers; absent, or a division by 0, gives absent."""
+    return left % right if _numbers(left, right, "divide") and right != 0 else None
+
+
+def negative(value: Any) -> Any:
+    """-value for a number; absent gives absent."""
+    return subtract(0, value)
+
+
+def _numbers(left: Any, right: Any, verb: str) -> bool:
+    if left is None or right is None:
+        return False
+    if type(left) in NUMBERS and type(right) in NUMBERS:
+        if abs(left) > 1e300 or abs(right) > 1e300:
+            raise Fault(f"cannot {verb} numbers this large")
+        return True
+    raise Fault(f"cannot {verb} {kind_of(left)} and {kind_of(right)}")
+
+
+def joined(*pieces: str) -> str:
+    """Texts put together, with a bound, so that no expression can grow without end."""
+    whole = "".join(pieces)
+    if len(whole) > _MAX_TEXT:
+        raise Fault("the text grows too long")
+    return whole
+
+
+def at(value: Any, index: object) -> Any:
+    """`value[index]` where the index is computed: a key of an object or a place in a list; absent if not there."""
+    if type(value) is dict:
+        return value.get(index) if type(index) is str else None
+    if type(value) is list and type(index) is int and -len(value) <= index < len(value):
+        return value[index]
+    return None
+
+
+def part_of(value: Any, start: object, stop: object) -> Any:
+    """`value[start:stop]` of a list or a text; absent for anything else or when nothing is left of a list."""
+    bounds = [bound if type(bound) is int else None for bound in (start, stop)]
+    if type(value) is list:
+        return value[bounds[0]:bounds[1]] or None
+    if type(value) is str:
+        return value[bounds[0]:bounds[1]]
+    return None
+
+
+def items_of(value: Any) -> Any:
+    """What `$each` walks over: a list, one value as a list of one, absent as an empty list."""
+    if type(value) is list:
+        return value
+    return () if value is None else (value,)
+
+
+def join_by(items: list[Any], key: str) -> list[Any]:
+    """Neighbours with an equal `key` become one: their lists are joined, other fields stay from the first."""
+    out: list[Any] = []
+    last: Any = None
+    fresh = False
+    for item in items:
+        if (
+            type(item) is dict and type(last) is dict
+            and (wanted := item.get(key)) is not None and same(last.get(key), wanted)
+        ):
+            if not fresh:
+                last = out[-1] = {name: list(value) if type(value) is list else value for name, value in last.items()}
+                fresh = True
+            for name, value in item.items():
+                if type(value) is list:
+                    before = last.get(name)
+                    if before is None:
+                        last[name] = list(value)
+                    elif type(before) is list:
+                        before.extend(value)
+            continue
+        out.append(item)
+        last, fresh = item, False
+    return out
+
+
+def below(value: Any, key: str) -> list[Any]:
+    """Every value of a field named `key` anywhere below (and in) `value`, outermost first."""
+    out: list[Any] = []
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if type(here) is dict:
+            if (wanted := here.get(key)) is not None:
+                out.append(wanted)
+            waiting.extend(reversed(here.values()))
+        elif type(here) is list:
+            waiting.extend(reversed(here))
+    return out
+
+
+def found(expression: Any, value: Any) -> list[Any]:
+    """What a jsonpath-ng expression finds; a value it cannot be asked about gives nothing."""
+    try:
+        return [match.value for match in expression.find(value)]
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return []
+
+
+def kind_of(value: object) -> str:
+    """A value's kind in a message."""
+    if value is None:
+        return "nothing"
+    return {str: "a text", bool: "true/false", int: "a number", float: "a number", list: "a list", dict: "an object"}.get(type(value), "a value")
+
+
+RUNTIME: dict[str, object] = {
+    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "json_text": json_text, "is_true": is_true, "same": same, "less": less,
+    "less_or_same": less_or_same, "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
+    "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at, "part_of": part_of,
+    "items_of": items_of, "join_by": join_by, "below": below, "found": found,
+}
+"""The names generated code may use."""

@@ -1,0 +1,27 @@
+"""Shared by the mapping tests: YAML text in, compiled piece out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tollgate.config.load import Document, read_text
+from tollgate.mapping import Context, Template, compile_template
+
+
+def document(text: str, name: str = "mappings/x.yaml") -> Document:
+    """YAML text read; a syntax problem fails the test."""
+    read = read_text(text, name)
+    assert not read.problems, [problem.render() for problem in read.problems]
+    return read
+
+
+def template(text: str, names: Iterable[str] = ("$", "model", "can")) -> Template:
+    """A template over `$`."""
+    read = document(text)
+    return compile_template(read, read.root, names=names)
+
+
+def run(text: str, given: object, context: Context | None = None) -> Any:
+    """Compile and run."""
+    return template(text)(given, context)

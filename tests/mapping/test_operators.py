@@ -1,0 +1,243 @@
+"""Every operator of the language with an example: template, input, result."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from mapping.support import document, run
+from tollgate.mapping import Context, Functions, Refused, compile_template
+
+CASES = {
+    "read a path": (
+        """
+        id: $.id
+        first: $.messages[0].role
+        words: $.messages[?(@.role == 'user')].content
+        price: $$5
+        """,
+        {"id": "a", "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]},
+        {"id": "a", "first": "user", "words": ["hi"], "price": "$5"},
+    ),
+    "compute": (
+        """
+        total: "{{ $.in + $.out }}"
+        label: "model {{ $.model }}"
+        auth: "Bearer {{ $.key }}"
+        args: "{{ $.input | json }}"
+        """,
+        {"in": 2, "out": 3, "model": "m1", "input": {"a": "007"}},
+        {"total": 5, "label": "model m1", "args": '{"a":"007"}'},
+    ),
+    "empty is left out unless written empty": (
+        """
+        reasoning: {effort: $.effort, budget: $.budget}
+        tool_calls: [{$each: $c in $.calls}]
+        logprobs: null
+        content: []
+        """,
+        {},
+        {"logprobs": None, "content": []},
+    ),
+    "copy same names": (
+        """
+        $copy: [model, stream, temperature]
+        kind: chat
+        """,
+        {"model": "m", "temperature": 0, "other": 1},
+        {"model": "m", "temperature": 0, "kind": "chat"},
+    ),
+    "copy from another value": (
+        """
+        $let: {x: $.a}
+        $copy: {$x: [p, q]}
+        """,
+        {"a": {"p": 1, "r": 2}},
+        {"p": 1},
+    ),
+    "copy everything": ("{$copy: $.input, model: up}", {"input": {"prompt": "cat", "n": None}}, {"prompt": "cat", "n": None, "model": "up"}),
+    "first present": (
+        """
+        max_tokens: {$first: [$.max_completion_tokens, $.max_tokens, 4096]}
+        fingerprint: {$first: [$.system_fingerprint, null]}
+        """,
+        {"max_tokens": 0},
+        {"max_tokens": 0, "fingerprint": None},
+    ),
+    "first takes false and empty text": ("{a: {$first: [$.x, 1]}, b: {$first: [$.y, 1]}}", {"x": False, "y": ""}, {"a": False, "b": ""}),
+    "when and else": (
+        """
+        stream_options: {$when: $.stream, include_usage: true}
+        source:
+          $when: $.data
+          type: base64
+          data: $.data
+          $else: {type: url, url: $.url}
+        """,
+        {"url": "https://x/y.png"},
+        {"source": {"type": "url", "url": "https://x/y.png"}},
+    ),
+    "match": (
+        """
+        stop: {$match: $.reason, stop|eos: end, length: length, $else: $.reason}
+        choice:
+          $match: $.tool_choice
+          auto|none: {mode: $.tool_choice}
+          required: {mode: any}
+          $absent: $nothing
+          $else: {mode: one, name: $.tool_choice.function.name}
+        """,
+        {"reason": "eos", "tool_choice": {"function": {"name": "f"}}},
+        {"stop": "end", "choice": {"mode": "one", "name": "f"}},
+    ),
+    "each": (
+        """
+        stop: [{$each: $s in $.stop}]
+        tools:
+          - $each: $t, $i in $.tools
+            $when: $t.type == 'function'
+            name: $t.function.name
+            place: $i
+        """,
+        {"stop": "END", "tools": [{"type": "web"}, {"type": "function", "function": {"name": "f"}}]},
+        {"stop": ["END"], "tools": [{"name": "f", "place": 1}]},
+    ),
+    "lists in lists are spread": (
+        """
+        messages:
+          - $when: $.system
+            role: system
+            content: $.system
+          - $each: $t in $.turns
+            $value:
+              - $each: $r in $t.results
+                role: tool
+                content: $r
+              - {$when: $t.text, role: $t.role, content: $t.text}
+        """,
+        {"system": "S", "turns": [{"role": "user", "results": ["42"], "text": "ok"}]},
+        {"messages": [{"role": "system", "content": "S"}, {"role": "tool", "content": "42"}, {"role": "user", "content": "ok"}]},
+    ),
+    "join neighbours": (
+        """
+        turns:
+          $join_by: role
+          $value:
+            - {$each: $m in $.messages, role: $m.role, parts: [$m.text]}
+        """,
+        {"messages": [{"role": "user", "text": "a"}, {"role": "user", "text": "b"}, {"role": "assistant", "text": "c"}]},
+        {"turns": [{"role": "user", "parts": ["a", "b"]}, {"role": "assistant", "parts": ["c"]}]},
+    ),
+    "name a value": (
+        """
+        $let: {inline: "{{ $.url | data_url }}"}
+        mime: $inline.mime
+        data: $inline.data
+        url: "{{ $.url if $inline is absent }}"
+        """,
+        {"url": "data:image/png;base64,AAAA"},
+        {"mime": "image/png", "data": "AAAA"},
+    ),
+    "the node is this": (
+        """
+        tokens: {$when: $.limit > 0, $value: $.limit}
+        names: [{$each: $t in $.tools, $value: $t.name}]
+        """,
+        {"limit": 5, "tools": [{"name": "f"}, {"name": "g"}]},
+        {"tokens": 5, "names": ["f", "g"]},
+    ),
+    "text with an absent hole is absent": ('{a: "x {{ $.no }} y", b: c}', {}, {"b": "c"}),
+    "text of numbers and booleans": ('{a: "{{ $.n }}/{{ $.f }}/{{ $.t }}/{{ $.o }}"}', {"n": 1, "f": 0.5, "t": True, "o": {"k": []}}, {"a": '1/0.5/true/{"k":[]}'}),
+    "looks decide nothing": ("{a: $.a, b: \"{{ $.a }}\", c: 'no', d: on, e: 0.50}", {"a": "007"}, {"a": "007", "b": "007", "c": "no", "d": "on", "e": 0.5}),
+    "null is absent": ("{a: $.a, b: $.b.c}", {"a": None, "b": None}, None),
+    "nulls inside a copied value stay": ("{a: $.a}", {"a": {"x": None}}, {"a": {"x": None}}),
+    "an empty list that is data stays": ("{a: $.a}", {"a": []}, {"a": []}),
+    "a field that starts with a dollar": ("{$$ref: $.a}", {"a": 1}, {"$ref": 1}),
+    "a path through the wrong kind is absent": ("{a: '$.a.b[0].c', z: 1}", {"a": "text"}, {"z": 1}),
+    "negative index": ("{a: '$.a[-1]'}", {"a": [1, 2]}, {"a": 2}),
+    "everything below": ("{a: $.a..k}", {"a": {"k": 1, "b": [{"k": 2}]}}, {"a": [1, 2]}),
+    "wildcard and filter": ("{a: \"{{ $.a[*].b[?(@.k == 'v')].n | total }}\"}", {"a": [{"b": [{"k": "v", "n": 1}]}, {"b": [{"k": "v", "n": 2}, {"n": 9}]}]}, {"a": 3}),
+    "computed index": ('{a: "{{ $.names[$.id] }}"}', {"names": {"x": 1}, "id": "x"}, {"a": 1}),
+    "null items are skipped": ("[{$each: '$x, $i in $.a', $value: $i}]", {"a": [1, None, 2]}, [0, 2]),
+    "an absent label": ("{a: {$match: $.x, b: 1, $absent: 2, $else: 3}}", {}, {"a": 2}),
+    "else covers absent": ("{a: {$match: $.x, b: 1, $else: 3}}", {}, {"a": 3}),
+    "a label is never a number": ("{a: {$match: $.x, '1': one, $else: other}}", {"x": 1}, {"a": "other"}),
+    "number labels by text": ("{a: {$match: \"$.x ~ ''\", '1': one, $else: other}}", {"x": 1}, {"a": "one"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name: str) -> None:
+    text, given, expected = CASES[name]
+    before = copy.deepcopy(given)
+    result = run(text, given)
+    assert result == expected
+    assert json.dumps(result) == json.dumps(expected), "key order is the template's"
+    assert given == before, "the input is never changed"
+
+
+def test_define_refuse_and_lost() -> None:
+    read = document("""
+define:
+  part($p):
+    $match: $p.type
+    $absent: {kind: text, text: $p}
+    text: {kind: text, text: $p.text}
+    $else: {$lost: "content part {{ $p.type }}"}
+body:
+  $refuse:
+    - {when: $.n > 1, say: "n greater than 1 cannot be converted", param: n}
+  parts: [{$each: $p in $.content, $value: "{{ part($p) }}"}]
+""")
+    functions = Functions(read, read.root.get("define"))
+    compiled = compile_template(read, read.root.get("body"), names=["$"], defines=functions)
+    context = Context()
+    assert compiled({"content": ["hi", {"type": "text", "text": "x"}, {"type": "video"}]}, context) == {
+        "parts": [{"kind": "text", "text": "hi"}, {"kind": "text", "text": "x"}]
+    }
+    assert context.lost == ["content part video"]
+    with pytest.raises(Refused) as refused:
+        compiled({"n": 2})
+    assert refused.value.status == 400 and refused.value.param == "n"
+    assert refused.value.message == "n greater than 1 cannot be converted"
+
+
+TRUTH = {"absent": None, "null": None, "false": False, "empty text": "", "empty list": [], "empty object": {}, "zero": 0, "text": "x"}
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_truth_is_one_rule_everywhere(name: str) -> None:
+    value = TRUTH[name]
+    given = {} if name == "absent" else {"x": value}
+    true = name in ("zero", "text")
+    assert run('{a: {$when: $.x, $value: 1, $else: 2}}', given) == {"a": 1 if true else 2}
+    assert run('{a: "{{ 1 if $.x else 2 }}"}', given) == {"a": 1 if true else 2}
+    assert run('{a: "{{ 1 if not $.x else 2 }}"}', given) == {"a": 2 if true else 1}
+    assert run('{a: "{{ ($.x or 9) == 9 }}"}', given) == {"a": not true}
+    assert run("{a: {$when: $.x and true, $value: 1, $else: 2}}", given) == {"a": 1 if true else 2}
+
+
+EXPRESSIONS = {
+    "$.a == 1": True, "$.a == 1.0": True, "$.a == '1'": False, "$.t == 1": False, "$.no == none": True, "$.no == 1": False, "$.no != 1": True,
+    "$.no < 1": False, "$.no >= 1": False, "$.a < 2": True, "2 > $.a": True, "$.s < 'b'": True, "$.s < 1": False, "$.t > 0": False,
+    "$.s in ['a', 'x']": True, "$.s not in ['x']": True, "'k' in $.o": True, "'b' in 'abc'": True, "1 in $.l": True, "true in $.l": False, "$.no in ['a']": False,
+    "$.a + 1": 2, "$.a - 1": 0, "$.a * 3": 3, "$.a / 2": 0.5, "7 // 2": 3, "7 % 4": 3, "$.no + 1": None, "$.a / 0": None, "-$.a": -1, "$.s ~ 1 ~ true": "a1true",
+    "$.s ~ $.no": None, "$.s + 'b'": "ab", "$.l + [4]": [1, 2, 4], "[1, $.no]": [1, None], "{'k': $.a}": {"k": 1}, "{'k': {'j': 1}}": {"k": {"j": 1}},
+    "$.s is string": True, "$.l is list": True, "$.o is object": True, "$.a is number": True, "$.t is number": False, "$.t is boolean": True, "$.no is absent": True,
+    "$.no is not present": True, "$.l[1:]": [2], "($.s)[0:1]": "a", "($.l | first) + 1": 2, "$.o.k": "v", "$.o['k']": "v", "$.l | length": 2, "$.no | length": None,
+    "$.no | default(3)": 3, "'a,b' | split(',')": ["a", "b"], "' A ' | strip | lower": "a", "'a' | upper": "A", "'a-b' | replace('-', '_')": "a_b",
+    "'data:x' | starts('data:')": True, "7 | text": "7", "'7.5' | number": 7.5, "'x' | number": None, "2.5 | round": 2, "2.456 | round(2)": 2.46,
+    "['a', 1, none] | join('-')": "a-1", "[] | join": None, "[1, none, 2] | total": 3, "[none] | total": None, "3 | clip(0, 2)": 2, "-1 | clip(0, 2)": 0,
+    "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1}, "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
+    "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {}, "{'a': 1} | json": '{"a":1}',
+    "1 if $.no": None, "$.t and $.s": "a", "$.no or $.s": "a", "not $.no": True, "$.l | join(', ')": "1, 2",
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_expression(text: str) -> None:
+    quoted = json.dumps("{{ " + text + " }}")
+    result = run("{r: {$first: [" + quoted + ", null]}}", {"a": 1, "t": True, "s": "a", "l": [1, 2], "o": {"k": "v"}})
+    assert result["r"] == EXPRESSIONS[text] and type(result["r"]) is type(EXPRESSIONS[text])
