@@ -96,6 +96,8 @@ class Services:
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False
+    images: Any = None
+    """The image jobs of this process (`images.Jobs`), made at first use."""
 
 
 def new_request_id() -> str:

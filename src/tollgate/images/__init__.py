@@ -1,9 +1,9 @@
 """Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
 
+from tollgate.images.catalog import describe, image_models, image_routes
 from tollgate.images.runner import Jobs, Order, is_job_id
 from tollgate.images.service import (
     create_generation,
-    describe,
     get_generation,
     jobs_of,
     list_generations,
@@ -18,6 +18,8 @@ __all__ = [
     "create_generation",
     "describe",
     "get_generation",
+    "image_models",
+    "image_routes",
     "is_job_id",
     "jobs_of",
     "list_generations",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.calls import JobGone, Said, run_step, told
+from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, usage_row
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
@@ -65,12 +66,12 @@ class Jobs:
 
     async def create(self, order: Order) -> Generation:
         """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `UpstreamError`."""
-        routes = self.services.runtime.current.images.routes(order.model, order.key)
+        routes = image_routes(self.services.runtime.current, order.model, order.key)
         offers = [(routes[0], routes[0].schema.admit(order.input))]
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
         offers = self._in_order(offers)[: self._gateway.retry.attempts]
         costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
-        hold = self.services.ledger.hold(order.key, min(max(costs), self._gateway.credits.hold_cap))
+        hold = self.services.ledger.hold(order.key.account_id, max(costs), order.key)
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
             id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id, model=routes[0].model.id,
@@ -174,14 +175,14 @@ class Jobs:
         for offer, given in offers:
             generation = _attempted(generation, offer)
             generation = replace(generation, status="processing", updated_at=datetime.now(UTC), row={**generation.row, "runs": generation.row["runs"] + 1})
-            if not await self.services.ledger.update_generation(generation):
-                break
+            if not await self._store(generation):
+                return await self.stored(generation.account_id, generation.id)
             try:
                 if not offer.synchronous:
                     said = await self._submit(generation, offer, given)
                     generation = _with_state(generation, said)
                     if said.outcome.status in PENDING:
-                        await self.services.ledger.update_generation(generation)
+                        await self._store(generation)
                         return generation
                 else:
                     said = await self._submit(generation, offer, given)
@@ -191,18 +192,14 @@ class Jobs:
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
             except UpstreamError as error:
+                if self.services.draining:
+                    return generation  # the next start makes the call again
                 self._failed(offer, error)
                 last = error
                 if isinstance(error, UpstreamRejected):
                     break
             except BadRequest as error:
                 last = error
-                break
-            except TollgateError:
-                raise
-            except Exception as error:
-                log.exception("job %s", generation.id)
-                last = TollgateError(str(error))
                 break
         return await self._end(generation, Outcome("failed", error=told(last)))
 
@@ -250,7 +247,7 @@ class Jobs:
         status = "processing" if generation.status == "processing" else said.outcome.status
         moved = replace(_with_state(generation, said), status=status)
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
-            await self.services.ledger.update_generation(moved)
+            await self._store(moved)
         return moved
 
     async def _settle(self, generation: Generation, offer: ImageOffer, given: dict[str, Any], said: Said) -> Generation:
@@ -276,29 +273,31 @@ class Jobs:
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)
-        won = await self.services.ledger.finish_generation(ended, row, hold)
+        won = await self.services.ledger.update_generation(generation.id, PENDING, _changes(ended, ended=True), row, hold)
         self._forget(generation.id)
         if won:
             self.services.metrics.outcomes[row.outcome] += 1
             return ended
         return await self.stored(generation.account_id, generation.id)
 
+    async def _store(self, generation: Generation) -> bool:
+        """Keep a job that is still pending; False when it has ended meanwhile."""
+        return await self.services.ledger.update_generation(generation.id, PENDING, _changes(generation, ended=False))
+
     # After a restart, and jobs nobody polls.
 
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
-        for generation in await self.services.ledger.pending_generations():
+        for generation in self.services.ledger.pending():
             row = generation.row or {}
             if row.get("instance") not in (None, self._gateway.store.instance) or generation.id in self.pending:
                 continue
             offers = self._again(generation)
             hold = None
-            key = self.services.ledger.get_key(generation.key_id)
-            if key is not None:
-                try:
-                    hold = self.services.ledger.hold(key, min(Decimal(row.get("held", "0")), self._gateway.credits.hold_cap))
-                except QuotaExhausted:
-                    log.warning("job %s: the account no longer covers what it may cost", generation.id)
+            try:
+                hold = self.services.ledger.hold(generation.account_id, Decimal(row.get("held", "0")))
+            except QuotaExhausted:
+                log.warning("job %s: its account no longer covers what it may cost", generation.id)
             self._keep(generation, hold)
             if offers and offers[0][0].synchronous:
                 if row.get("runs", 0) >= _MOST_RUNS:
@@ -410,6 +409,14 @@ def _with_state(generation: Generation, said: Said) -> Generation:
     state = {**(generation.upstream_state or {}), **facts}
     return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
                    answer=said.body, updated_at=datetime.now(UTC))
+
+
+def _changes(after: Generation, *, ended: bool) -> dict[str, Any]:
+    """The fields a step changes, for the ledger's compare-and-set."""
+    names = ("provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at")
+    if ended:
+        names += ("images", "cost", "error")
+    return {name: getattr(after, name) for name in names}
 
 
 def _attempted(generation: Generation, offer: ImageOffer) -> Generation:

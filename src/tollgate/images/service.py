@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest, TollgateError
+from tollgate.images.catalog import catalog_bytes
 from tollgate.images.runner import Jobs, Order
 from tollgate.services import Reply
 
 if TYPE_CHECKING:
     from tollgate.ledger import Generation, KeyRecord
-    from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Inbound, Services
 
 log = logging.getLogger("tollgate.images")
@@ -39,7 +39,7 @@ def jobs_of(services: Services) -> Jobs:
 
 async def list_image_models(services: Services, key: KeyRecord | None = None) -> Reply:
     """`GET /v1/images/models`: the models this key may use, or the public ones without a key."""
-    return Reply(200, [(b"vary", b"authorization, x-api-key")], services.runtime.current.images.catalog_bytes(key))
+    return Reply(200, [(b"vary", b"authorization, x-api-key")], catalog_bytes(services.runtime.current, key))
 
 
 async def create_generation(services: Services, inbound: Inbound) -> Reply:
@@ -51,7 +51,7 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
 
 async def list_generations(services: Services, key: KeyRecord) -> Reply:
     """`GET /v1/images/generations`: the newest successful jobs of the account."""
-    found = await services.ledger.succeeded_generations(key.account_id, RECENT)
+    found = await services.ledger.list_succeeded(key.account_id, RECENT)
     return _envelope([show(generation, listed=True) for generation in found])
 
 
@@ -85,14 +85,6 @@ def show(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
     if generation.error:
         shown["error"] = generation.error
     return shown
-
-
-def describe(offer: ImageOffer) -> dict[str, Any]:
-    """An image model descriptor of SPEC; `price` is a number there, the only place a price is not exact text."""
-    model = offer.model
-    return {"id": model.id, "name": model.name or model.id, "model_provider": offer.provider, "description": model.description, "tags": list(model.tags),
-            "pricing": {"price": float(offer.price.price), "currency": offer.price.currency, "unit": offer.price.unit},
-            "input_schema": offer.schema.document}
 
 
 def _order(inbound: Inbound, body: dict[str, Any]) -> Order:

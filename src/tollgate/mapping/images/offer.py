@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tollgate.config.model import Auth, Timeouts
+from tollgate.config.model import Timeouts
 from tollgate.mapping.images.hosts import Host
 from tollgate.mapping.images.price import ImagePrice, Read, Values
 from tollgate.mapping.images.schema import InputSchema
@@ -53,11 +53,13 @@ class ImageOffer:
     poll: Step | None = None
     fetch: Step | None = None
     words: Mapping[str, str] | None = None
+    names_jobs: bool = False
+    """The poll step reads `$job.uuid` (our own id) and needs none of the provider's."""
     every: tuple[float, ...] = (1.0, 1.0, 2.0, 3.0, 5.0)
     """Seconds between polls made on our own account; the last repeats."""
     give_up: float = 600.0
     """Seconds after which a job that has not finished is failed."""
-    auth: Auth | None = None
+    auth: Any = None
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
@@ -73,3 +75,21 @@ class ImageOffer:
         for name, value in named.items():
             values["$" if name == "answer" else f"${name}"] = value
         return values
+
+
+class ImageOffers:
+    """All compiled image offers of a configuration. `rendered` is a memo of the catalog's bodies, for the endpoint."""
+
+    def __init__(self, offers: Iterable[ImageOffer] = ()) -> None:
+        self._offers = {(offer.model.id, offer.provider): offer for offer in offers}
+        self.rendered: dict[tuple[str, ...], bytes] = {}
+
+    def offer(self, model_id: str, provider: str) -> ImageOffer | None:
+        """The offer of a canonical model at one provider, when it is (still) configured and on."""
+        return self._offers.get((model_id, provider))
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+    def __iter__(self) -> Iterator[ImageOffer]:
+        return iter(self._offers.values())

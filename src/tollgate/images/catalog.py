@@ -1,0 +1,56 @@
+"""Image models as clients see them: who may use which, its descriptor, and the routes a job may take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.catalog import ANONYMOUS, access_of
+from tollgate.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.runtime import Runtime
+
+
+def image_routes(runtime: Runtime, name: str, key: KeyRecord) -> list[ImageOffer]:
+    """The offers of a model, by id or alias, best first. Raises `ModelNotFound`; not permitted looks the same."""
+    found = runtime.catalog.find(name, access_of(key)) if name else None
+    offers = [offer for route in found.routes if (offer := runtime.images.offer(found.id, route.provider)) is not None] if found else []
+    if not offers:
+        raise ModelNotFound(name[:200])
+    return offers
+
+
+def image_models(runtime: Runtime, key: KeyRecord | None) -> list[ImageOffer]:
+    """The first offer of every image model this key may use (without a key: of every public one), sorted by id."""
+    found = []
+    for model in runtime.catalog.image_models(access_of(key) if key else ANONYMOUS):
+        offer = next((offer for route in model.routes if (offer := runtime.images.offer(model.id, route.provider)) is not None), None)
+        if offer is not None:
+            found.append(offer)
+    return found
+
+
+def describe(offer: ImageOffer) -> dict[str, Any]:
+    """An image model descriptor of SPEC; `price` is a number there, the only place a price is not exact text."""
+    model = offer.model
+    return {"id": model.id, "name": model.name or model.id, "model_provider": offer.provider, "description": model.description, "tags": list(model.tags),
+            "pricing": {"price": float(offer.price.price), "currency": offer.price.currency, "unit": offer.price.unit},
+            "input_schema": offer.schema.document}
+
+
+def catalog_bytes(runtime: Runtime, key: KeyRecord | None) -> bytes:
+    """The body of `GET /v1/images/models`; made once for each set of visible models of a configuration."""
+    offers = image_models(runtime, key)
+    names = tuple(offer.model.id for offer in offers)
+    memo = runtime.images.rendered
+    body = memo.get(names)
+    if body is None:
+        body = orjson.dumps({"success": True, "code": 200, "data": [describe(offer) for offer in offers]})
+        if len(memo) > 64:
+            memo.clear()
+        memo[names] = body
+    return body

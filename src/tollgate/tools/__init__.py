@@ -1,0 +1,176 @@
+"""`/v1/images/mcp`: the image tools for AI assistants, over streamable HTTP.
+
+This is the HTTP layer: host and origin guard, key and credit rule before any JSON-RPC (SPEC authentication 6), body
+limit, and the choice between a JSON answer (the default: it serves every client) and events (a call that asks for
+progress). The protocol itself is the official SDK's, in `protocol.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.auth import authenticate
+from tollgate.errors import MethodNotAllowed, TollgateError, Unavailable
+from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body
+from tollgate.replies import error_reply
+from tollgate.services import Headers, Reply, Services, new_request_id
+from tollgate.tools.calls import Caller
+from tollgate.tools.guard import allowed_hosts, refuse
+from tollgate.tools.naming import CALLER, NAME, VERSION
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord
+
+__all__ = ["ToolsApp", "tools_app"]
+
+log = logging.getLogger("tollgate.tools")
+
+_COMMENT_SECONDS = 15.0
+_LISTEN_SECONDS = 600.0
+"""A GET stream has nothing to say (the server is stateless); it is ended after this long so that none hangs for ever."""
+
+
+def tools_app(services: Services) -> ToolsApp:
+    """The tool server as an ASGI application."""
+    return ToolsApp(services)
+
+
+class ToolsApp:
+    """ASGI; everything heavy is made at the first request and ends with the gateway's background tasks."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._managers: asyncio.Future[tuple[Any, Any]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        request_id = new_request_id()
+        tag = request_id.encode()
+        headers = headers_of(scope)
+        ids: Headers = [(b"x-request-id", tag), (b"request-id", tag)]
+
+        async def tagged(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *ids]}
+            await send(message)
+
+        try:
+            refused = refuse(headers, allowed_hosts(self._server))
+            if refused is not None:
+                await _send(tagged, Reply(refused[0], [], refused[1].encode(), media_type=b"text/plain"))
+                return
+            key = self._admit(headers)
+            if scope["method"] == "GET":
+                await self._listen(headers, receive, tagged)
+            elif scope["method"] == "POST":
+                await self._post(scope, headers, Caller(key, request_id), receive, tagged)
+            else:
+                raise MethodNotAllowed("GET, POST")
+        except TollgateError as error:
+            await _send(tagged, error_reply("tools", error, request_id))
+        except ClientGone:
+            pass
+
+    @property
+    def _server(self) -> Any:
+        return self.services.runtime.current.gateway.server
+
+    def _admit(self, headers: Mapping[str, str]) -> KeyRecord:
+        """Key, credits, readiness; raises what the surface tells on the HTTP layer."""
+        services = self.services
+        key = authenticate(services.ledger, headers)
+        if services.draining:
+            raise Unavailable("the gateway is shutting down")
+        services.ledger.require_credits(key.account_id, key)
+        return key
+
+    async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, receive: Receive, send: Send) -> None:
+        limit = self._server.max_small_body_bytes
+        body = await read_body(receive, headers, limit)
+        as_json, as_events = await self._ready(limit)
+        manager = as_events if _asks_for_progress(body, headers) else as_json
+        given = False
+
+        async def replay() -> Any:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await manager.handle_request({**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, send)
+
+    async def _listen(self, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
+        if "text/event-stream" not in headers.get("accept", ""):
+            await _send(send, Reply(200, [], orjson.dumps({"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True})))
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+        gone = asyncio.ensure_future(_left(receive))
+        try:
+            for _ in range(int(_LISTEN_SECONDS / _COMMENT_SECONDS)):
+                await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
+                done, _pending = await asyncio.wait({gone}, timeout=_COMMENT_SECONDS)
+                if done or self.services.draining:
+                    break
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+
+    async def _ready(self, limit: int) -> tuple[Any, Any]:
+        """The two transports, running; the first request waits for the SDK to be imported, off the event loop."""
+        if self._managers is None:
+            self._managers = asyncio.get_running_loop().create_future()
+            self.services.tasks.spawn(self._host(limit, self._managers))
+        return await asyncio.shield(self._managers)
+
+    async def _host(self, limit: int, made: asyncio.Future[tuple[Any, Any]]) -> None:
+        """Own the transports' task groups: entered and left by one task, as they demand."""
+        try:
+            protocol = await asyncio.to_thread(importlib.import_module, "tollgate.tools.protocol")
+            as_json, as_events = protocol.make_managers(self.services, limit)
+            async with as_json.run(), as_events.run():
+                made.set_result((as_json, as_events))
+                await asyncio.Event().wait()
+        finally:
+            self._managers = None
+            if not made.done():
+                made.set_exception(Unavailable("the tool server did not start"))
+
+
+def _asks_for_progress(body: bytes, headers: Mapping[str, str]) -> bool:
+    """Whether this is a tool call with a progress token from a client that reads events; only those get an event stream."""
+    if b"progressToken" not in body or "text/event-stream" not in headers.get("accept", ""):
+        return False
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    params = message.get("params") if isinstance(message, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and meta.get("progressToken") is not None and message.get("method") == "tools/call"
+
+
+def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """No Accept header at all means everything (RFC 9110); the SDK would answer 406."""
+    if any(name.lower() == b"accept" for name, _ in headers):
+        return headers
+    return [*headers, (b"accept", b"application/json, text/event-stream")]
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    headers = [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode()), *reply.headers]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

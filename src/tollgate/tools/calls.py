@@ -1,0 +1,142 @@
+"""The four tools: what each takes, does and says (SPEC, tool server). Plain values; no protocol here.
+
+A failure is a `ToolFailed` with the text the assistant reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tollgate.errors import BadRequest, ModelNotFound, NotFound, QuotaExhausted, TollgateError, UpstreamRejected, UpstreamUnreachable
+from tollgate.images import Order, describe, image_models, image_routes, is_job_id, jobs_of, show
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord
+    from tollgate.services import Services
+
+WAIT_SECONDS = 30.0
+"""How long `generate_image` waits (SPEC, limits)."""
+
+Tell = Callable[[float], Awaitable[None]]
+Schema = dict[str, Any]
+
+
+class ToolFailed(Exception):
+    """A tool's failure; the text is the tool result. `details` travel as structured content."""
+
+    def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the key that was checked on the HTTP layer, and the id of that request."""
+
+    key: KeyRecord
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolKind:
+    """A tool as it is advertised, and the function behind it."""
+
+    name: str
+    description: str
+    parameters: Schema
+    run: Callable[[Services, Caller, Mapping[str, Any], Tell | None], Awaitable[Any]]
+
+
+async def _list_models(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+    return [_chosen(offer, "id", "name", "description", "pricing") for offer in image_models(services.runtime.current, caller.key)]
+
+
+async def _get_model(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+    offer = _routes(services, caller, arguments)[0]
+    return _chosen(offer, "id", "name", "description", "pricing", "input_schema")
+
+
+async def _generate_image(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+    _routes(services, caller, arguments)
+    given = arguments.get("input")
+    if not isinstance(given, Mapping):
+        raise ToolFailed("input is required and must be an object")
+    jobs = jobs_of(services)
+    generation = await jobs.create(Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp"))
+    generation = await jobs.wait(generation, WAIT_SECONDS, tell)
+    if generation.status == "succeeded":
+        shown = show(generation)
+        return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
+    if generation.status in ("failed", "canceled"):
+        said = generation.error or generation.status
+        raise ToolFailed(f"image generation failed: {said}", {"id": generation.id, "status": generation.status, "error": said})
+    return {"id": generation.id, "status": "processing"}
+
+
+async def _get_generation(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+    job_id = arguments.get("id")
+    if not is_job_id(job_id):
+        raise ToolFailed("invalid id format")
+    jobs = jobs_of(services)
+    try:
+        generation = await jobs.refreshed(caller.key.account_id, str(job_id).lower())
+    except NotFound:
+        raise ToolFailed(f"generation not found: {job_id}") from None
+    shown = show(generation)
+    return {"id": shown["id"], "model": shown["model"], "status": shown["status"], "images": shown.get("images", []), "cost": shown.get("cost"),
+            **({"error": shown["error"]} if "error" in shown else {})}
+
+
+async def call_tool(services: Services, caller: Caller, name: str, arguments: Mapping[str, Any] | None, tell: Tell | None = None) -> Any:
+    """Run a tool. Raises `ToolFailed` for everything the assistant should read."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise ToolFailed(f"unknown tool: {name}")
+    try:
+        return await tool.run(services, caller, arguments or {}, tell)
+    except TollgateError as error:
+        raise ToolFailed(_said(error)) from error
+
+
+def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) -> list[Any]:
+    name = arguments.get("model_id")
+    if not isinstance(name, str) or not name:
+        raise ToolFailed("model_id is required")
+    return image_routes(services.runtime.current, name, caller.key)
+
+
+def _chosen(offer: Any, *names: str) -> dict[str, Any]:
+    described = describe(offer)
+    return {name: described[name] for name in names}
+
+
+def _said(error: TollgateError) -> str:
+    if isinstance(error, ModelNotFound):
+        return f"model not found: {error.model}"
+    if isinstance(error, QuotaExhausted):
+        return "insufficient quota"
+    if isinstance(error, (BadRequest, UpstreamRejected)):
+        return f"input validation failed: {error.message}"
+    if error.status < 500:
+        return error.message
+    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else "internal server error"
+
+
+_MODEL_ID = {"type": "string", "description": "Canonical model id, as list_models gives it."}
+_NOTHING: Schema = {"type": "object", "properties": {}}
+
+TOOLS: dict[str, ToolKind] = {tool.name: tool for tool in (
+    ToolKind("list_models", "List the image models that can be used, with their prices. Call this first.", _NOTHING, _list_models),
+    ToolKind("get_model", "Get one image model with the JSON Schema of its input. Always call this before generate_image.",
+             {"type": "object", "properties": {"model_id": _MODEL_ID}, "required": ["model_id"]}, _get_model),
+    ToolKind("generate_image", "Generate images. Waits up to 30 seconds; if the result says processing, call get_generation with its id until it is done.",
+             {"type": "object", "required": ["model_id", "input"], "properties": {
+                 "model_id": _MODEL_ID,
+                 "input": {"type": "object", "description": "The input, conforming to the model's input_schema from get_model."}}}, _generate_image),
+    ToolKind("get_generation", "Get the state, images and cost of an image generation.",
+             {"type": "object", "required": ["id"], "properties": {
+                 "id": {"type": "string", "format": "uuid", "description": "The id that generate_image returned."}}}, _get_generation),
+)}

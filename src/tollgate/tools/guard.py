@@ -1,0 +1,42 @@
+"""Which hosts and origins may reach the tool server: DNS rebinding lets a web page speak to a server on its own machine.
+
+The configured address, the legacy ones, the bind addresses and this machine's own names are admitted, whatever the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Server
+
+_OWN = frozenset({"localhost", "127.0.0.1", "::1"})
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 - compared, not bound
+
+
+def allowed_hosts(server: Server) -> frozenset[str]:
+    """The host names this gateway answers to, lower-case, without ports."""
+    names = {_host(urlsplit(base).netloc) for base in (server.base_url, *server.legacy_base_urls)}
+    names |= {_host(bind) for bind in server.bind if not bind.startswith("unix:")}
+    return frozenset(names - _EVERYWHERE) | _OWN
+
+
+def refuse(headers: Mapping[str, str], hosts: frozenset[str]) -> tuple[int, str] | None:
+    """Status and text for a request from elsewhere (421 for its Host, 403 for its Origin), or None."""
+    if _host(headers.get("host", "")) not in hosts:
+        return 421, "Invalid Host header"
+    origin = headers.get("origin")
+    if origin is not None and _host(urlsplit(origin).netloc) not in hosts:
+        return 403, "Invalid Origin header"
+    return None
+
+
+def _host(authority: str) -> str:
+    """The name of `host:port` or `[v6]:port`, lower-case."""
+    authority = authority.rpartition("@")[2].strip().lower()
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0]
+    name, colon, port = authority.rpartition(":")
+    return (name if colon and port.isdigit() else authority).rstrip(".")

@@ -1,0 +1,65 @@
+"""The MCP side: the official SDK's low-level server with our four tools, in two transports.
+
+The low-level server, because the high-level one masks exception texts and checks arguments before us, so that SPEC's
+messages would never arrive. Imported at the first request only: the SDK takes longer to import than the gateway to start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from mcp import types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from tollgate.tools.calls import TOOLS, WAIT_SECONDS, Tell, ToolFailed, call_tool
+from tollgate.tools.naming import CALLER, NAME, VERSION
+
+if TYPE_CHECKING:
+    from tollgate.services import Services
+
+def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
+    """One transport that answers in JSON, one that answers in events (for progress); both stateless, both eras."""
+    server = make_server(services)
+    return (StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=limit),
+            StreamableHTTPSessionManager(server, json_response=False, stateless=True, max_request_body_size=limit))
+
+
+def make_server(services: Services) -> Server[Any]:
+    """The server with its two handlers."""
+
+    async def list_tools(context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=_ADVERTISED)
+
+    async def run_tool(context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
+        assert context.request is not None
+        caller = context.request.scope[CALLER]
+        try:
+            return _result(await call_tool(services, caller, params.name, params.arguments, _teller(context)))
+        except ToolFailed as failure:
+            return types.CallToolResult(content=[types.TextContent(text=failure.message)], structured_content=failure.details, is_error=True)
+
+    return Server(NAME, version=VERSION, on_list_tools=list_tools, on_call_tool=run_tool,
+                  instructions="Generate images: list_models, then get_model, then generate_image, then get_generation while the status is pending.")
+
+
+def _teller(context: ServerRequestContext[Any]) -> Tell | None:
+    """Progress notifications, where the client asked for them: seconds waited, of thirty."""
+    if not context.meta or context.meta.get("progress_token", context.meta.get("progressToken")) is None:
+        return None
+
+    async def tell(waited: float) -> None:
+        await context.session.report_progress(round(waited, 1), WAIT_SECONDS, "waiting for the image")
+
+    return tell
+
+
+def _result(value: Any) -> types.CallToolResult:
+    """One text block with the JSON, and the same as structured content (an object is wanted there: a list is wrapped)."""
+    text = types.TextContent(text=orjson.dumps(value).decode())
+    return types.CallToolResult(content=[text], structured_content={"result": value} if isinstance(value, list) else value)
+
+
+_ADVERTISED = [types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters) for tool in TOOLS.values()]

@@ -1,0 +1,393 @@
+"""tollgate.images: the life of a job against a provider driven by hand; ledger, client and catalog are real."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, settled
+
+from tollgate.errors import (
+    BadRequest,
+    ModelNotFound,
+    NotFound,
+    QuotaExhausted,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
+from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
+from tollgate.ledger import UsageRow
+from tollgate.mapping.images.hosts import read_host
+from tollgate.mapping.images.offer import Step
+from tollgate.mapping.images.price import ImagePrice
+from tollgate.services import Inbound
+
+URL = [{"url": "https://pictures.example/a.png", "width": 1024, "height": 1024}]
+
+
+class Script:
+    """Answers in order; the last repeats."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def __call__(self, method, path, body):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.fixture
+async def gateway(tmp_path):
+    opened = []
+
+    async def start(answer, *offers, credits="10", folder=tmp_path, apps=None, **settings):
+        provider = Provider(answer)
+        services, (key, _) = await open_services(folder, *(offers or (make_offer(),)), apps=apps or {"acme": provider}, credits=credits, **settings)
+        opened.append(services)
+        return services, key, provider
+
+    yield start
+    for services in opened:
+        await close_services(services)
+
+
+def inbound(key, body, request_id="req_1"):
+    return Inbound("images", key, body if isinstance(body, bytes) else json.dumps(body).encode(), {}, request_id)
+
+
+async def create(services, key, given=None, request_id="req_1", **more):
+    reply = await create_generation(services, inbound(key, {"model": "acme/draw", "input": given or {"prompt": "a cat"}, **more}, request_id))
+    assert reply.status == 200
+    envelope = json.loads(reply.body)
+    assert (envelope["success"], envelope["code"]) == (True, 200)
+    return envelope["data"]
+
+
+async def look(services, key, job_id):
+    return json.loads((await get_generation(services, key, job_id)).body)["data"]
+
+
+async def test_a_job_is_submitted_polled_and_charged_once(gateway):
+    services, key, provider = await gateway(Script(
+        (200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "processing"}), (200, {"id": "p1", "status": "succeeded", "images": URL * 2})))
+    made = await create(services, key, {"prompt": "a cat", "n": 2}, webhook="https://hook.example")
+    assert made == {"id": made["id"], "model": "acme/draw", "status": "starting"}
+    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "processing"}
+    done = await look(services, key, made["id"])
+    assert done == {"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}
+    calls = len(provider.calls)
+    assert await look(services, key, made["id"]) == done
+    assert len(provider.calls) == calls, "a finished job is not asked about again"
+    assert provider.calls[0] == ("POST", "/jobs", {"model": "draw-1", "input": {"prompt": "a cat", "n": 2}})
+    assert services.ledger.balance(key.account_id) == Decimal("9.92")
+    assert services.ledger.available(key.account_id) == Decimal("9.92")
+    stored = await services.ledger.get_generation(key.account_id, made["id"])
+    assert (stored.webhook, stored.input, stored.answer["images"]) == ("https://hook.example", {"prompt": "a cat", "n": 2}, URL * 2)
+    listed = json.loads((await list_generations(services, key)).body)["data"]
+    assert listed == [{"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}]
+
+
+async def test_a_job_in_flight_holds_what_it_may_cost(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})), credits="0.10")
+    await create(services, key, {"prompt": "x", "n": 2})
+    assert services.ledger.available(key.account_id) == Decimal("0.02")
+    await create(services, key, {"prompt": "x", "n": 2}, "req_2")
+    assert services.ledger.available(key.account_id) == 0
+    with pytest.raises(QuotaExhausted):
+        await create(services, key, {"prompt": "x"}, "req_3")
+
+
+async def test_a_failed_job_costs_nothing_and_says_why(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"})))
+    made = await create(services, key)
+    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "failed", "error": "NSFW content"}
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert json.loads((await list_generations(services, key)).body)["data"] == []
+
+
+async def test_a_provider_that_is_done_at_once(gateway):
+    services, key, _ = await gateway(Script((201, {"id": "p1", "status": "succeeded", "images": URL})))
+    made = await create(services, key)
+    assert made["status"] == "succeeded"
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_synchronous_provider_runs_in_the_background(gateway):
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        await release.wait()
+        return 200, {"status": "succeeded", "images": [{"data": PNG}]}
+
+    services, key, _ = await gateway(answer, make_offer(poll=False))
+    made = await create(services, key)
+    assert made["status"] == "starting"
+    await asyncio.sleep(0.05)
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    release.set()
+    await settled(services)
+    done = await look(services, key, made["id"])
+    assert done["images"] == [{"data": PNG, "context_type": "image/png"}]
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_synchronous_failure_ends_the_job(gateway):
+    services, key, _ = await gateway(Script((400, {"error": "the prompt was blocked"})), make_offer(poll=False))
+    made = await create(services, key)
+    await settled(services)
+    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "failed", "error": "the prompt was blocked"}
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_providers_own_failure_is_told_in_our_words(gateway):
+    services, key, _ = await gateway(Script((500, {"error": "stack trace with secret"})), make_offer(poll=False))
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["error"] == "the provider failed to produce the image"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((422, {"error": "size is not supported"}), UpstreamRejected),
+        ((500, {"error": "boom"}), UpstreamFailed),
+        ((401, {"error": "bad key"}), UpstreamFailed),
+        ((200, b"<html>oops</html>"), UpstreamFailed),
+        ((200, {"status": "starting"}), UpstreamFailed),
+    ],
+    ids=["rejected", "failed", "our key", "html", "no id"],
+)
+async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, error):
+    services, key, _ = await gateway(Script(answer))
+    with pytest.raises(error):
+        await create(services, key)
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert services.ledger.pending() == []
+
+
+async def test_a_provider_that_cannot_be_reached(gateway):
+    services, key, _ = await gateway(Script((200, {})), apps={"other": Provider(Script((200, {})))})
+    with pytest.raises(UpstreamUnreachable):
+        await create(services, key)
+
+
+async def test_the_next_route_is_tried_and_recorded(gateway):
+    second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    services, key, first = await gateway(None, make_offer("acme"), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+                                         apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second})
+    made = await create(services, key)
+    assert made["status"] == "succeeded"
+    generation = await services.ledger.get_generation(key.account_id, made["id"])
+    assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
+
+
+async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
+    narrow = make_offer("bemo", schema={"type": "object", "properties": {"prompt": {"maxLength": 2}}})
+    second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(None, make_offer("acme"), narrow, apps={"acme": Provider(Script((503, {}))), "bemo": second})
+    with pytest.raises(UpstreamFailed):
+        await create(services, key, {"prompt": "long"})
+    assert second.calls == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "the request body is not valid JSON"),
+        (b"[]", "the request body is no JSON object"),
+        ({"input": {}}, "model is required"),
+        ({"model": "acme/draw"}, "input is required"),
+        ({"model": "acme/draw", "input": "a cat"}, "input is required and must be an object"),
+        ({"model": "acme/draw", "input": {}}, "input.prompt: is required"),
+        ({"model": "acme/draw", "input": {"prompt": "a", "n": 9}}, "input.n: 9 is greater than the maximum of 4"),
+        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": 5}, "webhook is not text"),
+    ],
+)
+async def test_wrong_requests(gateway, body, message):
+    services, key, provider = await gateway(Script((200, {})))
+    with pytest.raises(BadRequest) as raised:
+        await create_generation(services, inbound(key, body))
+    assert raised.value.message.startswith(message)
+    assert provider.calls == []
+
+
+async def test_unknown_and_forbidden_models_look_alike(gateway):
+    services, key, _ = await gateway(Script((200, {})))
+    forbidden = await services.ledger.update_key(key.id, allowed_models=["other/*"])
+    for who, model in ((key, "acme/none"), (forbidden, "acme/draw")):
+        with pytest.raises(ModelNotFound):
+            await create_generation(services, inbound(who, {"model": model, "input": {"prompt": "a"}}))
+
+
+async def test_other_peoples_jobs_are_not_found(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    made = await create(services, key)
+    await services.ledger.create_account("other")
+    stranger, _ = await services.ledger.create_key("other")
+    for who, job_id in ((stranger, made["id"]), (key, "nonsense"), (key, "00000000-0000-4000-8000-000000000000"), (key, made["id"][:-1])):
+        with pytest.raises(NotFound):
+            await get_generation(services, who, job_id)
+
+
+async def test_an_unknown_word_keeps_the_job_processing(gateway, caplog):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "Queued-Up"})), make_offer(words={"Done": "succeeded"}))
+    assert (await create(services, key))["status"] == "processing"
+    assert "Queued-Up" in caplog.text
+
+
+async def test_a_lost_job_is_failed_at_its_deadline(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})), make_offer(give_up=0.05))
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    await asyncio.sleep(0.08)
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["error"]) == ("failed", "the provider did not finish within 0.05 s")
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_provider_in_trouble_does_not_end_a_job(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (503, {}), (404, {}), (200, {"status": "succeeded", "images": URL})))
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed):
+        await look(services, key, made["id"])
+    assert (await look(services, key, made["id"]))["status"] == "starting", "a job this young may not have been written down there yet"
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+
+
+async def test_a_job_the_provider_forgot_is_failed(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (404, {})))
+    made = await create(services, key)
+    await services.ledger.update_generation(made["id"], "starting", {"created_at": datetime.now(UTC) - timedelta(seconds=120)})
+    assert (await look(services, key, made["id"]))["error"] == "the provider no longer knows this job"
+
+
+async def test_pictures_fetched_by_a_further_step(gateway):
+    def answer(method, path, body):
+        return {"/jobs": (200, {"id": "p1", "status": "IN_QUEUE", "response_url": "app://acme/results/p1"}), "/jobs/p1": (200, {"status": "COMPLETED"}),
+                "/results/p1": (200, {"status": "succeeded", "images": URL})}[path]
+
+    def job(values):
+        return {name: values["$"].get(name) for name in ("id", "status", "images", "response_url")}
+
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", job)
+    fetch = Step("fetch", "GET", lambda values: values["$job"]["response_url"], job)
+    services, key, provider = await gateway(answer, make_offer(submit=submit, fetch=fetch, words={"IN_QUEUE": "starting", "COMPLETED": "succeeded"}))
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["images"] == URL
+    assert [path for _, path, _ in provider.calls] == ["/jobs", "/jobs/p1", "/results/p1"]
+
+
+async def test_an_address_under_no_declared_host_is_not_called(gateway):
+    def job(values):
+        return {"id": "p1", "status": "starting", "poll_url": "https://evil.example/steal"}
+
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", job)
+    poll = Step("poll", "GET", at("$job", "poll_url"), job, hosts=(read_host("acme.example"),))
+    services, key, provider = await gateway(Script((200, {})), make_offer(submit=submit, poll=poll))
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed, match="under no declared host"):
+        await look(services, key, made["id"])
+    assert len(provider.calls) == 1
+
+
+async def test_many_readers_ask_the_provider_once(gateway):
+    async def answer(method, path, body):
+        await asyncio.sleep(0.02)
+        return 200, {"id": "p1", "status": "starting"} if method == "POST" else {"status": "succeeded", "images": URL}
+
+    services, key, provider = await gateway(answer)
+    made = await create(services, key)
+    seen = await asyncio.gather(*(look(services, key, made["id"]) for _ in range(50)))
+    assert {each["status"] for each in seen} == {"succeeded"}
+    assert len(provider.calls) == 2
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_client_that_leaves_while_the_job_is_submitted_loses_nothing(gateway):
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        await release.wait()
+        return 200, {"id": "p1", "status": "starting"}
+
+    services, key, _ = await gateway(answer)
+    task = asyncio.create_task(create(services, key))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    release.set()
+    await settled(services)
+    assert [job.upstream_id for job in services.ledger.pending()] == ["p1"]
+
+
+async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
+    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})))
+    now = 0.0
+    jobs = jobs_of(services)
+    jobs.clock = lambda: now
+    made = await create(services, key)
+    await jobs.tick(10)
+    assert len(provider.calls) == 1, "not due yet"
+    for now in (3.0, 6.0, 9.0):
+        await jobs.tick(10)
+    assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "succeeded"
+    assert jobs.pending == {}
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_jobs_survive_a_restart(gateway, tmp_path):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})), credits="0.05")
+    made = await create(services, key)
+    await close_services(services)
+    again, _, provider = await gateway(Script((200, {"status": "succeeded", "images": URL})), credits="0.05")
+    await jobs_of(again).resume()
+    assert again.ledger.available(key.account_id) == Decimal("0.01"), "what it may cost is held again"
+    assert (await look(again, key, made["id"]))["status"] == "succeeded"
+    assert provider.calls == [("GET", "/jobs/p1", b"")]
+    assert again.ledger.balance(key.account_id) == Decimal("0.01")
+
+
+async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gateway):
+    async def never(method, path, body):
+        await asyncio.sleep(60)
+
+    offer = make_offer(poll=False)
+    services, key, _ = await gateway(never, offer)
+    made = await create(services, key)
+    await asyncio.sleep(0.05)
+    for _ in range(2):
+        await close_services(services)
+        services, _, _ = await gateway(never, offer)
+        await jobs_of(services).resume()
+        await asyncio.sleep(0.05)
+        assert (await look(services, key, made["id"]))["status"] == "processing"
+    await close_services(services)
+    services, _, _ = await gateway(never, offer)
+    await jobs_of(services).resume()
+    assert (await look(services, key, made["id"]))["error"] == "interrupted too often by restarts of the gateway"
+
+
+async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):
+    price = ImagePrice(Decimal("0.04"), by=(at("$input", "size"),), table={"small": Decimal("0.01")}, refuse=True)
+    services, key, provider = await gateway(Script((200, {})), make_offer(price=price))
+    with pytest.raises(BadRequest, match="no price is set for large"):
+        await create(services, key, {"prompt": "a", "size": "large"})
+    assert provider.calls == []
+
+
+async def test_prices_in_another_currency_become_credits(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=ImagePrice(Decimal("0.20"), "CNY")))
+    rows: list[UsageRow] = []
+    record = services.ledger.accept
+    services.ledger.accept = lambda row: rows.append(row) or record(row)
+    await create(services, key)
+    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].images) == (Decimal("0.028"), Decimal("0.20"), "CNY", 1)
+
+
+async def test_the_catalog_shows_descriptors(gateway):
+    services, key, _ = await gateway(Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False)))
+    public = json.loads((await list_image_models(services)).body)
+    assert public == {"success": True, "code": 200, "data": [{
+        "id": "acme/draw", "name": "Draw", "model_provider": "acme", "description": "Draws.", "tags": ["text-to-image"],
+        "pricing": {"price": 0.04, "currency": "USD", "unit": 1}, "input_schema": make_offer().schema.document}]}
+    assert [model["id"] for model in json.loads((await list_image_models(services, key)).body)["data"]] == ["acme/draw", "acme/hidden"]
