@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, MAPPING_GLOBS, PROVIDER_GLOBS, Found, defaults_root, matches, shown, unique
-from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, read_file
+from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, Scalar, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
@@ -177,10 +177,10 @@ class _Loading:
         return own + [path for path in unique(matches(defaults_root(), MAPPING_GLOBS)) if path.stem not in names]
 
     def _say_missing(self, document: Document, written: List, found: list[Found], path: str) -> None:
-        for index, (node, group) in enumerate(zip(written.items, found, strict=False)):
-            if group.missing:
-                self.problems.append(document.problem(node, f'found no file "{group.pattern}"', path=f"{path}[{index}]",
-                                                      hint="relative to this file", level="error"))
+        missing = {group.pattern for group in found if group.missing}
+        for index, node in enumerate(written.items):
+            if isinstance(node, Scalar) and node.value in missing:
+                self.problems.append(document.problem(node, f'found no file "{node.value}"', path=f"{path}[{index}]", hint="relative to this file"))
 
     def _providers(self, trees: list[tuple[Document, Map]], secrets: Secrets) -> list[Provider]:
         providers = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from tollgate.config.load import Document, Map, Node, Problem, find, nearest
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
+from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
 
 
@@ -88,7 +89,7 @@ def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
         price = find(provider.document.root, ["models", model.id, "price"])
         node = price.entries.get("currency") if isinstance(price, Map) else None
         currency = str(node.value) if node is not None and hasattr(node, "value") else ""
-        if currency and currency not in gateway.credits.rates and len(currency) == 3:
+        if currency and currency not in gateway.credits.rates and is_currency(currency):
             problems.append(provider.document.problem(
                 node, f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',  # type: ignore[arg-type]
                 path=f"models.{model.id}.price.currency", hint=f"credits.rates.{currency} in gateway.yaml"))

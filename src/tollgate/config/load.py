@@ -299,7 +299,8 @@ def _yaml_hint(document: Document, mark: Mark, what: str) -> str:
     line = document.lines[mark.line - 1] if 0 < mark.line <= len(document.lines) else ""
     if "\t" in line[: max(mark.column, 1)]:
         return "indent with spaces, not tabs"
-    if "{{" in line:
+    before = document.lines[mark.line - 2] if 1 < mark.line <= len(document.lines) else ""
+    if "{{" in line or re.search(r"[:-]\s+\{\{", before):
         return "put quotes around a value with {{ }}"
     if "mapping values are not allowed" in what:
         return "put quotes around a value that holds `: `"

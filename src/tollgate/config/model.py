@@ -220,6 +220,14 @@ class Auth:
 
 
 @dataclass(frozen=True, slots=True)
+class Authorisation:
+    """An `Auth` with its options computed: what an upstream call carries. Compare and show it without its secrets."""
+
+    kind: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """One offer: a canonical model at one provider."""
 

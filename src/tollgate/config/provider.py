@@ -61,7 +61,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     if models_node:
         models = [read_model(reading, provider, name, node, models_node.keys[name]) for name, node in models_node.entries.items()]
         provider = replace(provider, models=tuple(models))
-    if not endpoints and not provider.images and root.get("speaks") is None and reading.problems == []:
+    if not endpoints and not provider.images and root is document.root and not reading.problems:
         reading.say(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
     return provider, reading.problems
 

@@ -9,10 +9,11 @@ from jsonschema.exceptions import SchemaError
 
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import PRICE_KEYS
-from tollgate.config.load import Map, Mark, Node, plain
+from tollgate.config.load import Map, Mark, Node, find, plain
 from tollgate.config.model import Model, Pricing, Provider
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
+from tollgate.config.shape import found, path_text
 from tollgate.config.schema import IMAGE_PRICES, PRICES
 
 EMBEDDINGS = "embeddings"
@@ -118,7 +119,7 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        where = ".".join(map(str, error.absolute_path))
-        reading.say(node, f"found no JSON Schema: {error.message[:120]}", f"{path}.input_schema{'.' + where if where else ''}")
+        at_fault = find(node, error.absolute_path)
+        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *error.absolute_path]))
         return None
     return MappingProxyType(schema)  # type: ignore[arg-type]

@@ -45,23 +45,24 @@ def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem
             yield _warn(provider, model, (name,), f"found {price.written[name]}, which is {amount}",
                         hint="" if unit_written else "is it a price per million? then write unit: 1000000")
     for name, written in price.written.items():
-        if len(written.replace(".", "").strip("0")) >= _DUST:
+        if name in price.prices and len(written.replace(".", "").strip("0")) >= _DUST:
             yield _warn(provider, model, (name,), f"found {written}, which has the digits of a binary fraction", hint="write the price as the provider does")
-    yield from _order(provider, model, price.prices, ())
+    yield from _order(provider, model, price.prices, price.prices, ())
     for index, volume in enumerate(price.volumes):
-        yield from _order(provider, model, {**price.prices, **volume.prices}, ("volumes", index))
+        yield from _order(provider, model, {**price.prices, **volume.prices}, volume.prices, ("volumes", index))
     yield from _rising(provider, model, price)
 
 
-def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most."""
+def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Mapping[str, Decimal],
+           at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most. `own`: what the row itself says."""
     prompt = row.get("prompt")
     if prompt is None or prompt == 0:
         return
     completion, read = row.get("completion"), row.get("input_cache_read")
-    if completion is not None and completion < prompt:
+    if completion is not None and completion < prompt and "completion" in own:
         yield _warn(provider, model, (*at, "completion"), f"found {show(completion)}, which is below the prompt price {show(prompt)}")
-    if read is not None and read > prompt:
+    if read is not None and read > prompt and "input_cache_read" in own:
         yield _warn(provider, model, (*at, "input_cache_read"), f"found {show(read)}, which is above the prompt price {show(prompt)}",
                     hint="a cache hit is cheaper everywhere")
 

@@ -94,7 +94,8 @@ def decimal(about: str, **more: Any) -> Schema:
 
 
 def one_or_many(item: Schema, about: str) -> Schema:
-    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}], "description": about}
+    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}], "description": about,
+            **({"wanted": f"{item['wanted']}, or a list of such"} if "wanted" in item else {})}
 
 
 def _defaults(schema: Schema, source: object) -> Schema:

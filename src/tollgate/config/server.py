@@ -82,14 +82,17 @@ def _server(reading: Reading, at: Fields) -> Server:
     server = _settings(at, Server)
     bind = at.get("bind")
     nodes = bind.items if isinstance(bind, List) else (bind,) if bind is not None else ()
-    for node in nodes:
-        port = str(node.value).rpartition(":")[2] if isinstance(node, Scalar) and not str(node.value).startswith("unix:") else "0"
-        if int(port) > 65535:
-            reading.say(node, f"found port {port}, wanted 0 to 65535", "server.bind")
+    for index, node in enumerate(nodes):
+        place = str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
+        port = place.rpartition(":")[2] or "0"
+        if not place.startswith("unix:") and int(port) > 65535:
+            reading.say(node, f"found port {port}, wanted 0 to 65535", f"server.bind[{index}]" if isinstance(bind, List) else "server.bind")
     legacy = at.list("legacy_base_urls")
     for index, node in enumerate(legacy.items if legacy else ()):
         path = f"server.legacy_base_urls[{index}]"
-        address = str(node.value).rstrip("/") if isinstance(node, Scalar) else ""
+        address = str(node.value).rstrip("/") if isinstance(node, Scalar) and node.value is not None else ""
+        if not address:
+            continue
         if not re.match(HTTP_BASE, address):
             reading.say(node, f'found "{address}", wanted an address like https://old.example/v1', path)
         elif not address.endswith("/v1"):

@@ -48,8 +48,7 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
             for problem, path in _say(document, root, leaf):
                 problems.append(problem)
                 cut.add(path)
-    if () in cut:
-        cut.discard(())
+    cut.discard(())  # what is missing at the top leaves the rest to be checked
     return problems, _without(root, cut, ())  # type: ignore[return-value]
 
 
@@ -115,8 +114,7 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case "required":
             for key in schema["required"]:
                 if key not in error.instance:
-                    about = schema["properties"][key].get("description", "").split(".")[0]
-                    yield problem(node, f"found no `{key}`", f"{key}: {about[:1].lower()}{about[1:]}"), path
+                    yield problem(node, f"found no `{key}`, wanted {_missing(schema['properties'][key])}"), path
                     break
         case "propertyNames" | "pattern" if error.absolute_schema_path and "propertyNames" in error.absolute_schema_path:
             key = str(error.instance)
@@ -149,6 +147,14 @@ def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator == "minLength":
         return "some text"
     return " or ".join(dict.fromkeys(_KINDS[kind] for kind in _as_list(kinds) if kind != "null"))
+
+
+def _missing(schema: dict[str, Any]) -> str:
+    """What a key that is not there should hold."""
+    if "enum" in schema:
+        return _choice([f'"{word}"' for word in schema["enum"]])
+    about = str(schema.get("description", "one")).split(".")[0]
+    return str(schema.get("wanted") or about[:1].lower() + about[1:])
 
 
 def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
@@ -189,7 +195,9 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
         kept = {key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut}
         return replace(node, entries=kept, keys={key: mark for key, mark in node.keys.items() if key in kept})
     if isinstance(node, List):
-        return replace(node, items=tuple(_without(child, cut, (*path, i)) for i, child in enumerate(node.items) if (*path, i) not in cut))
+        # A hole keeps the numbers of the items after it, for what is said about those.
+        return replace(node, items=tuple(Scalar(None, "", False, child.mark) if (*path, i) in cut else _without(child, cut, (*path, i))
+                                         for i, child in enumerate(node.items)))
     return node
 
 

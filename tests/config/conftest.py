@@ -1,0 +1,15 @@
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; the built-in defaults are an empty folder too, so that nothing else is loaded."""
+    empty = tmp_path / "defaults"
+    empty.mkdir()
+    monkeypatch.setattr("tollgate.config.build.defaults_root", lambda: empty)
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place

@@ -1,0 +1,180 @@
+"""What a configuration that loads becomes."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from config.golden import said
+from tollgate.config.build import load_gateway
+from tollgate.config.model import Gateway, Retry, Server, Timeouts
+
+ACME = """
+provider: acme
+url: https://api.acme.example/v1/
+speaks:
+  chat: /chat/completions
+  responses: {path: /responses}
+  messages: {url: "https://{{ $vars.region }}.acme.example/messages", count_tokens: /count, can: {cache_control: true}}
+  embeddings: {path: /embeddings, batch: 96, stream_url: /streamed}
+vars: {region: eu}
+priority: 3
+weight: 4
+models:
+  acme/large:
+    upstream: large-2026
+    aliases: [large]
+    context: 131072
+    modalities: {input: [text, image]}
+    price: {prompt: "0.30", completion: 0.450, input_cache_write: "", unit: 1000000}
+    timeouts: {first_byte: 300}
+  acme/small: {priority: 0, protocols: [messages], can: {files: true}}
+  acme/bare:
+  acme/embed: {type: embedding, dimensions: [256, 1024], price: {prompt: "0.02", currency: CNY, unit: 1000000}}
+"""
+
+
+@pytest.fixture
+def gateway(folder: Path) -> Gateway:
+    assert said({"providers/acme.yaml": ACME}, folder).endswith("it loads\n")
+    return load_gateway(environ={}).gateway
+
+
+def model(gateway: Gateway, name: str):
+    return next(model for provider in gateway.providers.values() for model in provider.models if model.id == name)
+
+
+def test_an_empty_gateway_file_has_every_default(folder: Path) -> None:
+    (folder / "gateway.yaml").write_text("")
+    gateway = load_gateway(environ={}).gateway
+    assert (gateway.server, gateway.retry, gateway.timeouts) == (Server(), Retry(), Timeouts())
+    assert gateway.store.directory == folder / "var"
+    assert gateway.secrets_dir == folder / "secrets"
+
+
+def test_paths_are_appended_to_the_base_address(gateway: Gateway) -> None:
+    addresses = {name: endpoint.url.value for name, endpoint in gateway.providers["acme"].endpoints.items()}
+    assert addresses == {
+        "chat": "https://api.acme.example/v1/chat/completions",
+        "responses": "https://api.acme.example/v1/responses",
+        "messages": "https://{{ $vars.region }}.acme.example/messages",
+        "embeddings": "https://api.acme.example/v1/embeddings",
+    }
+
+
+def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
+    endpoints = gateway.providers["acme"].endpoints
+    assert endpoints["messages"].count_tokens_url.value == "https://api.acme.example/v1/count"
+    assert endpoints["messages"].can == {"cache_control": True}
+    assert (endpoints["embeddings"].batch, endpoints["embeddings"].stream_url.value) == (96, "https://api.acme.example/v1/streamed")
+
+
+def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
+    files = {"providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: {upstream: x/y}}\n"}
+    assert said(files, folder) == "it loads\n"
+    provider = load_gateway(environ={}).gateway.providers["acme"]
+    assert provider.endpoints["chat"].url.value == "https://acme.example/chat"
+    assert provider.models[0].upstream == "x/y"
+
+
+def test_a_base_that_is_a_path_is_joined_as_a_hole(folder: Path) -> None:
+    said({"providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: /chat}\n"}, folder)
+    provider = load_gateway(environ={}).gateway.providers["acme"]
+    assert provider.endpoints["chat"].url.value == "{{ $vars.base | raw }}/chat"
+
+
+@pytest.mark.parametrize(("field", "value", "written"), [("prompt", Decimal("0.30"), "0.30"), ("completion", Decimal("0.450"), "0.450")])
+def test_a_price_keeps_its_digits(gateway: Gateway, field: str, value: Decimal, written: str) -> None:
+    price = model(gateway, "acme/large").price
+    assert price.prices[field] == value
+    assert str(price.prices[field]) == price.written[field] == written
+
+
+def test_an_empty_price_is_none_but_shown(gateway: Gateway) -> None:
+    price = model(gateway, "acme/large").price
+    assert "input_cache_write" not in price.prices
+    assert price.written["input_cache_write"] == ""
+    assert price.source["completion"] == "0.450"
+
+
+def test_a_model_without_a_word_has_defaults(gateway: Gateway) -> None:
+    bare = model(gateway, "acme/bare")
+    assert (bare.upstream, bare.type, bare.name, bare.canonical_slug, bare.price) == ("bare", "chat", "bare", "acme/bare", None)
+    assert (bare.priority, bare.weight, bare.input_modalities, bare.output_modalities) == (3, 4, ("text",), ("text",))
+
+
+def test_a_model_says_otherwise_than_its_provider(gateway: Gateway) -> None:
+    small = model(gateway, "acme/small")
+    assert (small.priority, small.weight, small.protocols, dict(small.can)) == (0, 4, ("messages",), {"files": True})
+    assert dict(model(gateway, "acme/large").timeouts) == {"first_byte": 300.0}
+
+
+def test_the_largest_dimension_is_found(gateway: Gateway) -> None:
+    embed = model(gateway, "acme/embed")
+    assert (embed.type, embed.dimensions, embed.max_dimension, embed.output_modalities) == ("embedding", (256, 1024), 1024, ("embeddings",))
+
+
+def test_a_model_of_a_provider_that_only_embeds_is_an_embedding(folder: Path) -> None:
+    said({"providers/v.yaml": "provider: v\nurl: https://v.example\nspeaks: {embeddings: /e}\nmodels: {v/a: {}}\n"}, folder)
+    assert model(load_gateway(environ={}).gateway, "v/a").type == "embedding"
+
+
+def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
+    price = """{prompt: "1", completion: "2", unit: 1000000,
+      volumes: [{min_prompt_tokens: 200000, prompt: "2"}, {thinking: true, completion: "4"}],
+      service_tiers: {flex: {prompt: "0.5"}},
+      windows: [{start: "16:30", end: 00:30, days: [1, 5], prices: {prompt: 0.1}}]}"""
+    files = {"providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: {price}\n"}
+    assert said(files, folder) == "it loads\n"
+    found = model(load_gateway(environ={}).gateway, "a/m").price
+    assert [(dict(v.prices), v.min_prompt_tokens, v.thinking) for v in found.volumes] == [
+        ({"prompt": Decimal(2)}, 200000, None), ({"completion": Decimal(4)}, None, True)]
+    assert found.service_tiers == {"flex": {"prompt": Decimal("0.5")}}
+    assert [(w.start, w.end, w.days, dict(w.prices)) for w in found.windows] == [("16:30", "00:30", (1, 5), {"prompt": Decimal("0.1")})]
+
+
+def test_settings_are_read_with_their_types(folder: Path) -> None:
+    text = """
+server: {bind: ["[::1]:9000", unix:/run/tollgate.sock], legacy_base_urls: [https://old.example/ai/v1/]}
+retry: {statuses: [500], cooldown_seconds: 5}
+credits: {minimum: "0.05", rates: {EUR: "1.1"}}
+store: {directory: /srv/var, instance: a1}
+aliases: {fast: large, quick: fast}
+"""
+    assert said({"gateway.yaml": text, "providers/acme.yaml": ACME}, folder).endswith("it loads\n")
+    gateway = load_gateway(environ={}).gateway
+    assert gateway.server.bind == ("[::1]:9000", "unix:/run/tollgate.sock")
+    assert gateway.server.base_url == "http://[::1]:9000"
+    assert gateway.server.legacy_base_urls == ("https://old.example/ai/v1",)
+    assert (gateway.retry.statuses, gateway.retry.cooldown_seconds, gateway.retry.attempts) == (frozenset({500}), 5.0, 3)
+    assert gateway.credits.minimum == Decimal("0.05")
+    assert gateway.credits.rates == {"USD": Decimal(1), "CNY": Decimal("0.14"), "EUR": Decimal("1.1")}
+    assert (gateway.store.directory, gateway.store.instance) == (Path("/srv/var"), "a1")
+    assert gateway.aliases == {"fast": "large", "quick": "fast"}
+
+
+@pytest.mark.parametrize(("bind", "base"), [
+    ("0.0.0.0:80", "http://127.0.0.1:80"), (":8080", "http://127.0.0.1:8080"), ("[::]:1", "http://127.0.0.1:1"), ("host:2", "http://host:2"),
+    ("unix:/tmp/x", "http://127.0.0.1:8787")])
+def test_the_base_url_follows_the_first_bind(folder: Path, bind: str, base: str) -> None:
+    (folder / "gateway.yaml").write_text(f'server: {{bind: "{bind}"}}\n')
+    assert load_gateway(environ={}).gateway.server.base_url == base
+
+
+def test_the_same_alias_at_two_providers_of_one_model_is_fine(folder: Path) -> None:
+    one = "provider: NAME\nurl: https://a.example\nspeaks: {chat: /c}\nmodels: {a/m: {aliases: [m]}}\n"
+    assert said({f"providers/{name}.yaml": one.replace("NAME", name) for name in ("a", "b")}, folder) == "it loads\n"
+
+
+def test_an_alias_of_a_discovered_model_is_only_warned_about(folder: Path) -> None:
+    provider = "provider: a\nurl: https://a.example\nspeaks: {chat: /c}\ndiscover: {url: https://a.example/models, list: $.data, model: {id: $.id}}\n"
+    told = said({"gateway.yaml": "aliases: {fast: a/later}\n", "providers/a.yaml": provider}, folder)
+    assert "warning: aliases.fast" in told
+    assert told.endswith("it loads\n")
+
+
+def test_everything_read_is_frozen(gateway: Gateway) -> None:
+    with pytest.raises(TypeError):
+        gateway.providers["other"] = None  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        gateway.server.bind = ()  # type: ignore[misc]

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+from config.golden import FOLDER, parts, said
+
+CASES = sorted(FOLDER.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.stem for case in CASES])
+def test_a_bad_configuration_is_told_in_these_words(case: Path, folder: Path) -> None:
+    files = parts(case.read_text("utf-8"))
+    wanted = files.pop("says")
+    assert said(files, folder) == wanted
+
+
+def test_there_are_enough_bad_configurations() -> None:
+    assert len(CASES) >= 30

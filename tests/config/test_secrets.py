@@ -1,0 +1,119 @@
+"""Secrets by reference: where they come from, what an unset one does, and that no value is ever said."""
+
+from pathlib import Path
+
+import pytest
+
+from config.golden import said
+from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.load import walk
+from tollgate.config.secrets import Secrets
+from tollgate.errors import ConfigErrors
+
+FILE = """
+provider: acme
+url: https://acme.example/v1
+vars: {project: $secret.ACME_PROJECT?}
+speaks:
+  chat: /chat
+  messages: {path: /messages, headers: {x-beta: "{{ $secret.ACME_BETA? }}"}}
+headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}", org: $secret.ACME_ORG?}
+models: {acme/a: {}}
+"""
+CANARY = "sk-canary-0123456789abcdef"
+
+
+def load(folder: Path, environ: dict[str, str], files: dict[str, str] | None = None) -> Loaded:
+    said(files or {"providers/acme.yaml": FILE}, folder)
+    return load_gateway(environ=environ)
+
+
+def test_a_secret_comes_from_the_environment(folder: Path) -> None:
+    assert load(folder, {"ACME_KEY": CANARY}).secrets.get("ACME_KEY") == CANARY
+
+
+def test_a_secret_comes_from_a_file_without_its_last_line_end(folder: Path) -> None:
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "ACME_KEY").write_text(CANARY + "\n")
+    loaded = load(folder, {})
+    assert loaded.secrets.get("ACME_KEY") == CANARY
+    assert loaded.gateway.providers["acme"].off == ""
+
+
+def test_the_environment_wins_over_a_file(folder: Path) -> None:
+    (folder / "kept").mkdir()
+    (folder / "kept" / "ACME_KEY").write_text("from-file")
+    loaded = load(folder, {"ACME_KEY": CANARY}, {"gateway.yaml": "secrets_dir: kept\n", "providers/acme.yaml": FILE})
+    assert loaded.secrets.get("ACME_KEY") == CANARY
+
+
+@pytest.mark.parametrize("environ", [{}, {"ACME_KEY": ""}], ids=["unset", "empty"])
+def test_a_provider_whose_secret_is_not_set_is_off_and_it_is_said_once(folder: Path, environ: dict[str, str]) -> None:
+    loaded = load(folder, environ)
+    assert loaded.gateway.providers["acme"].off == "secret ACME_KEY is not set"
+    assert loaded.notes == ("provider acme is off: secret ACME_KEY is not set",)
+    assert loaded.warnings == ()
+
+
+def test_several_unset_secrets_are_named_together(folder: Path) -> None:
+    file = FILE.replace("ACME_PROJECT?", "ACME_PROJECT")
+    assert load(folder, {}, {"providers/acme.yaml": file}).gateway.providers["acme"].off == "secrets ACME_PROJECT, ACME_KEY are not set"
+
+
+def test_an_optional_secret_may_be_unset(folder: Path) -> None:
+    assert load(folder, {"ACME_KEY": CANARY}).gateway.providers["acme"].off == ""
+
+
+def test_the_question_mark_is_gone_from_what_the_compiler_sees(folder: Path) -> None:
+    provider = load(folder, {}).gateway.providers["acme"]
+    assert provider.headers["org"].value == "$secret.ACME_ORG"
+    assert provider.variables["project"].value == "$secret.ACME_PROJECT"
+    assert provider.endpoints["messages"].headers["x-beta"].value == "{{ $secret.ACME_BETA  }}"
+    assert provider.headers["org"].mark.line == 8
+
+
+def test_only_named_secrets_are_read(folder: Path) -> None:
+    assert load(folder, {"ACME_KEY": CANARY, "OTHER": "value"}).secrets.names() == {"ACME_KEY"}
+
+
+def test_the_store_address_may_be_a_secret(folder: Path) -> None:
+    loaded = load(folder, {"DATABASE_URL": "postgresql://u:p@db/x"}, {"gateway.yaml": "store: $secret.DATABASE_URL\n"})
+    assert loaded.gateway.store.url == "postgresql://u:p@db/x"
+    assert "postgresql://u:p@db/x" in loaded.secrets.values()
+
+
+def test_no_value_is_shown_by_repr_or_by_a_message(folder: Path) -> None:
+    loaded = load(folder, {"ACME_KEY": CANARY})
+    assert CANARY not in repr(loaded.secrets)
+    assert CANARY not in repr(loaded)
+    broken = {"providers/acme.yaml": FILE + "wieght: 1\n", "gateway.yaml": "store: $secret.DATABASE_URL\nretry: {attempts: 9}\n"}
+    said(broken, folder)
+    with pytest.raises(ConfigErrors) as caught:
+        load_gateway(environ={"ACME_KEY": CANARY, "DATABASE_URL": f"postgresql://{CANARY}@db/x"})
+    assert CANARY not in str(caught.value)
+
+
+def test_redaction_takes_every_value_out_longest_first() -> None:
+    secrets = Secrets({"A": "abcd", "B": "abcdefgh", "C": "xy"})
+    assert secrets.redact("abcdefgh abcd xy") == "[secret] [secret] xy"
+    assert Secrets().redact("nothing") == "nothing"
+
+
+@pytest.mark.parametrize("line", [
+    "password: hunter2hunter2hunter2", "url: https://me:hunter2hunter2@host.example", "x: Bearer hunter2hunter2hunter2",
+    "api_key: 'hunter2hunter2hunter2'", "x: sk-hunter2hunter2hunter2"])
+def test_a_secret_typed_into_a_file_is_not_echoed(folder: Path, line: str) -> None:
+    told = said({"gateway.yaml": line + "\n"}, folder)
+    assert "unknown key" in told
+    assert "hunter2" not in told
+
+
+def test_a_name_cannot_lead_out_of_the_folder(folder: Path) -> None:
+    told = said({"providers/acme.yaml": FILE.replace("$secret.ACME_ORG?", "$secret.../../etc/passwd")}, folder)
+    assert "found `$secret` without a proper name" in told
+
+
+def test_nothing_of_a_secret_stands_in_the_tree(folder: Path) -> None:
+    provider = load(folder, {"ACME_KEY": CANARY}).gateway.providers["acme"]
+    nodes = [node for root in (*provider.headers.values(), provider.document.root) for node in walk(root)]
+    assert all(CANARY not in str(getattr(node, "value", "")) for node in nodes)
