@@ -1,0 +1,222 @@
+"""Reading an edit list (MAPPING b.4): YAML nodes -> `Edit` values, with every mistake noted.
+
+Owns the verbs and their shapes; what an edit does is written by `edit_code.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tollgate.config.load import List, Map, Mark, Node, Scalar
+from tollgate.mapping.paths import Descend, Find, Path, PathError, Step, parse_path
+from tollgate.mapping.scope import Spot, Unit, suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: the shape of what follows it, and what the reference says."""
+
+    name: str
+    shape: str
+    """`paths` (a list of paths), `keys` (a list of words), `table` (path: something) or `text`."""
+    takes: str
+    about: str
+    example: str
+
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb("rename", "table", "{path: key}", "the field gets another name beside its neighbours; a null only makes room",
+             "rename: {max_completion_tokens: max_tokens}"),
+        Verb("drop", "paths", "[path]", "what the paths find is taken out; on a request it is told as a loss", "drop: [logit_bias, \"$.messages[*].name\"]"),
+        Verb("keep", "keys", "[key]", "of the top level only these fields stay; on a request the others are told as a loss", "keep: [model, messages, stream]"),
+        Verb("default", "table", "{path: value}", "the field gets the value where it is absent or null", "default: {max_tokens: 8192}"),
+        Verb("set", "table", "{path: value}", "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a request is told as a loss", "set: {thinking: {type: enabled}}"),
+        Verb("clamp", "table", "{path: [lowest, highest]}", "a number is moved into the range; null leaves an end open", "clamp: {temperature: [0, 1.5]}"),
+        Verb("values", "table", "{path: {from: to}}", "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
+             "values: {\"$.messages[*].role\": {developer: system}}"),
+        Verb("refuse", "text", "text", "the request is refused with a 400 that says the text", "refuse: audio is not taken here"),
+    )
+}
+BESIDE = {"when": "only where the expression holds", "why": "words for the reader", "param": "the field a refusal names"}
+"""What may stand beside a verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path an edit works on, and what stands beside it."""
+
+    steps: tuple[Step, ...]
+    text: str
+    mark: Mark
+    value: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit, read. `keys` for keep, `entries` for everything that works on paths, `value` for refuse."""
+
+    verb: str
+    mark: Mark
+    entries: tuple[Entry, ...] = ()
+    keys: tuple[str, ...] = ()
+    value: Node | None = None
+    when: Scalar | None = None
+    param: str | None = None
+    why: bool = False
+    """The edit says why: then a `set` that replaces something of the caller's tells it as a loss."""
+
+
+def read_edits(unit: Unit, nodes: Node, of: str) -> list[Edit]:
+    """The edits of a list; mistakes are noted in `unit`. `of` is request, response or stream."""
+    if not isinstance(nodes, List):
+        unit.mistake(nodes, f"edits are a list, found {_found(nodes)}", "put a dash before each edit")
+        return []
+    return [edit for node in nodes.items if (edit := _edit(unit, node, of)) is not None]
+
+
+def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
+    if not isinstance(node, Map):
+        unit.mistake(node, f"an edit is a verb and what it works on, found {_found(node)}", "such as `drop: [field]`")
+        return None
+    verbs = [key for key in node.entries if key in VERBS]
+    for key, mark in node.keys.items():
+        if key not in VERBS and key not in BESIDE:
+            unit.mistake(mark, f"unknown edit `{key}`", suggest(key, [*VERBS, *BESIDE]) or f"the edits are {', '.join(VERBS)}")
+    if not verbs:
+        if not any(key not in BESIDE for key in node.entries):
+            unit.mistake(node, "an edit needs a verb", f"one of {', '.join(VERBS)}")
+        return None
+    if len(verbs) > 1:
+        unit.mistake(node.keys[verbs[1]], f"one verb an edit: `{verbs[0]}` stands here already", "put a dash before the second")
+        return None
+    name = verbs[0]
+    value = node.entries[name]
+    when = _when(unit, node, name)
+    param = _param(unit, node, name)
+    if name == "refuse":
+        if of != "request":
+            unit.mistake(node.keys[name], f"`refuse` has no meaning in `{of}:` edits: only a request can be refused")
+        if "when" not in node.entries:
+            unit.mistake(node.keys[name], "`refuse` needs a `when`", "without one every request would be refused")
+        if not isinstance(value, Scalar) or not isinstance(value.value, str) or not value.value:
+            unit.mistake(value, f"`refuse` takes the words of the refusal, found {_found(value)}")
+            return None
+        return Edit(name, node.keys[name], value=value, when=when, param=param)
+    if name == "keep":
+        return Edit(name, node.keys[name], keys=_keys(unit, value), when=when)
+    entries = _paths(unit, value) if VERBS[name].shape == "paths" else _table(unit, name, value)
+    return Edit(name, node.keys[name], entries=tuple(entries), when=when, why=_why(unit, node))
+
+
+def _when(unit: Unit, node: Map, verb: str) -> Scalar | None:
+    when = node.get("when")
+    if when is None:
+        return None
+    if not isinstance(when, Scalar) or when.value is None:
+        unit.mistake(when, f"`when` takes an expression, found {_found(when)}", "such as `when: $.stream`")
+        return None
+    return when
+
+
+def _why(unit: Unit, node: Map) -> bool:
+    why = node.get("why")
+    if why is not None and not (isinstance(why, Scalar) and isinstance(why.value, str)):
+        unit.mistake(why, f"`why` is words for the reader, found {_found(why)}")
+    return why is not None
+
+
+def _param(unit: Unit, node: Map, verb: str) -> str | None:
+    param = node.get("param")
+    if param is None:
+        return None
+    if verb != "refuse":
+        unit.mistake(node.keys["param"], f"`param` stands beside `refuse` only, not beside `{verb}`")
+    elif isinstance(param, Scalar) and isinstance(param.value, str):
+        return param.value
+    else:
+        unit.mistake(param, f"`param` is the name of a field, found {_found(param)}")
+    return None
+
+
+def _keys(unit: Unit, value: Node) -> tuple[str, ...]:
+    if not isinstance(value, List):
+        unit.mistake(value, f"`keep` takes a list of fields, found {_found(value)}", "such as `keep: [model, messages]`")
+        return ()
+    keys = []
+    for item in value.items:
+        if not isinstance(item, Scalar) or not item.text:
+            unit.mistake(item, f"a field is a word, found {_found(item)}")
+        elif item.text.startswith("$"):
+            unit.mistake(item, f"`keep` takes fields of the top level, found the path `{item.text}`", "take other fields out with `drop`")
+        else:
+            keys.append(item.text)
+    return tuple(keys)
+
+
+def _paths(unit: Unit, value: Node) -> list[Entry]:
+    if not isinstance(value, List):
+        unit.mistake(value, f"`drop` takes a list of paths, found {_found(value)}", "such as `drop: [field]`")
+        return []
+    entries = []
+    for item in value.items:
+        if not isinstance(item, Scalar) or not item.text:
+            unit.mistake(item, f"a path is text, found {_found(item)}", "a path with brackets stands in quotes")
+        elif (steps := _steps(unit, item.text, item.mark, item)) is not None:
+            entries.append(Entry(steps, item.text, item.mark))
+    return entries
+
+
+def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
+    if not isinstance(value, Map):
+        unit.mistake(value, f"`{verb}` takes {VERBS[verb].takes}, found {_found(value)}", f"such as `{VERBS[verb].example}`")
+        return []
+    entries = []
+    for text, node in value.entries.items():
+        mark = value.keys[text]
+        steps = _steps(unit, text, mark, Scalar(text, text, False, mark))
+        if steps is None:
+            continue
+        if verb == "rename" and not isinstance(steps[-1], (str, Descend)):
+            unit.mistake(mark, f"`rename` needs a path that ends in a field, found `{text}`")
+            continue
+        if verb == "rename" and not (isinstance(node, Scalar) and isinstance(node.value, str) and node.value and not node.value.startswith("$")):
+            unit.mistake(node, f"the new name is one word, found {_found(node)}", "a field is renamed beside its neighbours, it does not move")
+            continue
+        entries.append(Entry(steps, text, mark, node))
+    return entries
+
+
+def _steps(unit: Unit, text: str, mark: Mark, node: Scalar) -> tuple[Step, ...] | None:
+    """A bare word is a field of the top level; everything else is a path from `$`."""
+    if not text.startswith("$"):
+        if any(sign in text for sign in ".[*"):
+            unit.mistake(mark, f"`{text}` is no field of the top level", f"a path starts with $: did you mean `$.{text}`?")
+            return None
+        return (text,)
+    try:
+        path: Path = parse_path(text)
+    except PathError as error:
+        unit.mistake(Spot(unit, node).mark(error.offset), error.message, error.hint)
+        return None
+    if path.base:
+        unit.mistake(mark, f"an edit works on the document, found `{text}`", f"did you mean `$.{text[1:]}`?")
+        return None
+    if not path.steps:
+        unit.mistake(mark, "an edit works on a part of the document, found all of it", "name a field")
+        return None
+    if any(isinstance(step, Find) for step in path.steps):
+        unit.mistake(mark, f"`{text}` can be read but not edited", "use fields, [*], [n], [?(@.field == 'value')] and ..field")
+        return None
+    return path.steps
+
+
+def _found(node: Node) -> str:
+    if isinstance(node, List):
+        return "a list"
+    if isinstance(node, Map):
+        return "an object"
+    if node.value is None:
+        return "nothing"
+    return f"`{node.text[:40]}`"

@@ -1,0 +1,88 @@
+"""Edit lists: what a provider does differently, as a few verbs over a complete document (MAPPING b.4).
+
+`compile_edits` gives an `EditList` to be called on a request after conversion, or on an answer or stream event before it.
+Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tollgate.config.load import Document, Map, Node
+from tollgate.config.model import Edits
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.context import Context
+from tollgate.mapping.edit_code import RUNTIME, EditWriter
+from tollgate.mapping.edit_reading import read_edits
+from tollgate.mapping.failures import Fault, failure
+from tollgate.mapping.names import ENGINE
+from tollgate.mapping.scope import Scope, Unit
+from tollgate.mapping.values import RUNTIME as VALUES
+
+
+class EditList:
+    """Edits compiled from one or several lists, run in order. `EditList(document, context) -> document`.
+
+    The input is never changed; when no edit applies, the very same object comes back. What `drop`, `keep` and `values`
+    take out of a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
+    """
+
+    __slots__ = ("_files", "_request", "_steps")
+
+    def __init__(self, steps: Sequence[Any], files: Sequence[str], *, request: bool) -> None:
+        self._steps = tuple(steps)
+        self._files = tuple(files)
+        self._request = request
+
+    def __call__(self, document: Any, context: Context) -> Any:
+        if type(document) is not dict:
+            return document
+        before = len(context.lost)
+        try:
+            for step in self._steps:
+                document = step(document, context)
+        except Fault as fault:
+            raise failure(fault, self._files, request=self._request) from fault
+        except RecursionError as error:
+            raise failure(Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__) from None
+        if self._request and context.strict and len(context.lost) > before:
+            context.refuse(f"strict: this would be lost: {', '.join(context.lost[before:])}", None)
+        return document
+
+    def then(self, other: EditList | None) -> EditList:
+        """These edits, then the other ones."""
+        if other is None:
+            return self
+        return EditList(self._steps + other._steps, tuple(dict.fromkeys(self._files + other._files)), request=self._request)
+
+
+def compile_edits(document: Document, nodes: Node, *, defines: Map | None = None, of: str = "request",
+                  variables: Mapping[str, Any] | None = None) -> EditList:
+    """The edits of a list in a provider file. `of` is request, response or stream; `variables` is what `$vars` reads.
+
+    Raises `ConfigErrors` with every mistake.
+    """
+    unit = Unit(document)
+    edits = read_edits(unit, nodes, of)
+    EditWriter(unit, Scope(ENGINE), lossy=of == "request").write("edit", edits, nodes.mark.line)
+    if unit.problems:
+        raise ConfigErrors(sorted(unit.problems, key=lambda problem: (problem.mark.line, problem.mark.column)))
+    namespace = unit.module.build({**VALUES, **RUNTIME})
+    return EditList((namespace["edit"],), (document.file,), request=of == "request")
+
+
+def chain(lists: Sequence[EditList | None]) -> EditList | None:
+    """Several lists as one, in order; None when there is nothing to do."""
+    made: EditList | None = None
+    for entry in lists:
+        if entry is not None:
+            made = entry if made is None else made.then(entry)
+    return made
+
+
+def compile_scope(edits: Edits | None, *, of: str, defines: Map | None = None, variables: Mapping[str, Any] | None = None) -> EditList | None:
+    """The edits of one scope of a provider file, or None where it has none."""
+    if edits is None or not edits.nodes.items:
+        return None
+    return compile_edits(edits.document, edits.nodes, of=of, defines=defines, variables=variables)

@@ -1,0 +1,191 @@
+"""What an upstream's answer means: no error, or a `Verdict`. Everything that decides a retry lives here.
+
+Three verdicts: `later` (another route now, this one may serve again), `next` (only another route will do), `stop` (the
+request itself is at fault: give up and pass the error on). 401, 402 and 403 are about *our* key and balance: another
+route and an alarm, never the caller's error (PITFALLS 18).
+
+Order: the file's rules, the file's status lists, then what holds for everyone. A 200 may be an error too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tollgate.config.model import DEFAULT_RETRY_STATUSES
+from tollgate.mapping.provider.said import Said, clipped, read_error, retry_after, seconds_of, status_words
+
+Kind = Literal["later", "next", "stop"]
+Alarm = Literal["balance", "key"]
+Read = Callable[[Any], Any]
+"""A compiled template or condition over an error body."""
+
+_WORDS: Mapping[str, int] = {
+    "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429, "insufficient_quota": 402,
+    "billing_error": 402, "authentication_error": 401, "invalid_api_key": 401, "permission_error": 403, "not_found_error": 404,
+    "invalid_request_error": 400, "request_too_large": 413, "content_filter": 400, "timeout_error": 504, "server_error": 500, "api_error": 500,
+}
+"""The published error words of the wire formats, with the status they stand for where the real one is a 200."""
+
+_BALANCE = frozenset({"insufficient_quota", "billing_error", "credit_balance_exhausted", "billing_hard_limit_reached"})
+"""A 429 with one of these is no rate limit: waiting does not help (FACTS 20)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An error, judged. `status` is what it counts as; `message` is fit to be shown (no secrets, clipped)."""
+
+    kind: Kind
+    alarm: Alarm | None
+    message: str
+    type: str | None
+    code: str | None
+    param: str | None
+    status: int
+    retry_after: float | None
+    overloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the file, compiled; `reads` holds its own message, type, code, param and retry_after."""
+
+    verdict: Kind
+    alarm: Alarm | None = None
+    statuses: frozenset[int] | None = None
+    when: Read | None = None
+    counts_as: int | None = None
+    reads: Mapping[str, Read] = {}  # noqa: RUF009 - never written to
+    marks: tuple[bytes, ...] | None = None
+    """A 200 can only match when its bytes hold one of these; None: it must always be asked."""
+
+
+class ErrorRules:
+    """All rules of one endpoint; immutable."""
+
+    __slots__ = ("_by_status", "_on_success", "_reads", "_redact", "_rules", "event_marks")
+
+    def __init__(self, rules: tuple[Rule, ...] = (), by_status: Mapping[int, tuple[Kind, Alarm | None]] | None = None,
+                 reads: Mapping[str, Read] | None = None, redact: Callable[[str], str] = str) -> None:
+        self._rules = rules
+        self._by_status = dict(by_status or {})
+        self._reads = dict(reads or {})
+        self._redact = redact
+        self._on_success = tuple(rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses))
+        marks: list[bytes] | None = [b'"error"']
+        for rule in self._on_success:
+            if rule.marks is None:
+                marks = None
+                break
+            assert marks is not None
+            marks.extend(rule.marks)
+        self.event_marks: tuple[bytes, ...] | None = tuple(dict.fromkeys(marks)) if marks is not None else None
+        """A stream event (or 200 body) is an error only if its bytes hold one of these; None: every one must be asked."""
+
+    def may_match(self, raw: bytes) -> bool:
+        """Whether the bytes of a stream event could be an error at all; False means it need not be parsed for `judge`."""
+        marks = self.event_marks
+        return marks is None or any(mark in raw for mark in marks)
+
+    def judge(self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False) -> Verdict | None:
+        """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one stream
+        event. `body` is the parsed JSON, or the text where it is not JSON."""
+        if status < 400:
+            for rule in self._on_success:
+                if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
+                    return self._by_rule(rule, status, headers, body)
+            return self._error_inside(status, headers, body, chunk) if 200 <= status < 300 else self._by_default(status, headers, body)
+        for rule in self._rules:
+            if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
+                return self._by_rule(rule, status, headers, body)
+        return self._by_default(status, headers, body)
+
+    def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
+        said = self._said(body, rule.reads)
+        counts_as = rule.counts_as or (status if status >= 400 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500)
+        return self._verdict(rule.verdict, rule.alarm, said, counts_as, headers, body, rule.reads)
+
+    def _error_inside(self, status: int, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
+        """An error in a 200: a top-level `error` that is not null. An object that reports its own failure (a response
+        with `status: failed`) is an answer, and its mapping says what it means."""
+        if type(body) is not dict:
+            return None
+        error = body.get("error")
+        if not error:
+            if body.get("type") != "error" or "message" not in body:
+                return None
+        elif body.get("object") == "response" and not chunk:
+            return None
+        said = self._said(body, {})
+        told = error.get("code") if isinstance(error, dict) else body.get("code")
+        number = told if type(told) is int else int(told) if isinstance(told, str) and told.isdecimal() and len(told) == 3 else 0
+        counts_as = number if 400 <= number <= 599 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
+        return self._classified(counts_as, said, headers, body)
+
+    def _by_default(self, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
+        return self._classified(status, self._said(body, {}), headers, body)
+
+    def _classified(self, status: int, said: Said, headers: Mapping[str, str], body: Any) -> Verdict:
+        kind: Kind
+        alarm: Alarm | None = None
+        listed = self._by_status.get(status)
+        if listed is not None:
+            kind, alarm = listed
+        elif status in (401, 403):
+            kind, alarm = "next", "key"
+        elif status == 402:
+            kind, alarm = "next", "balance"
+        elif status in DEFAULT_RETRY_STATUSES or status >= 500:
+            kind = "later"
+        elif 300 <= status < 400:
+            kind = "next"  # an upstream that sends us elsewhere is not configured right
+        else:
+            kind = "stop"
+        if alarm is None and kind != "stop" and (said.code in _BALANCE or said.type in _BALANCE):
+            kind, alarm = "next", "balance"
+        return self._verdict(kind, alarm, said, status, headers, body, {})
+
+    def _verdict(self, kind: Kind, alarm: Alarm | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
+                 reads: Mapping[str, Read]) -> Verdict:
+        told = headers.get("x-should-retry")
+        if told == "false" and kind == "later":
+            kind = "next"  # not this route again, but another one may do
+        elif told == "true" and kind == "stop" and status >= 408:
+            kind = "later"
+        wait = None
+        if kind != "stop":
+            wait = retry_after(headers)
+            read = reads.get("retry_after") or self._reads.get("retry_after")
+            if wait is None and read is not None:
+                wait = seconds_of(read(body))
+        return Verdict(kind, alarm, said.message or status_words(status), said.type or None, said.code or None, said.param or None, status, wait,
+                       status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error")
+
+    def _said(self, body: Any, reads: Mapping[str, Read]) -> Said:
+        said = read_error(body)
+        if self._reads or reads:
+            for name in ("message", "type", "code", "param"):
+                read = reads.get(name) or self._reads.get(name)
+                found = read(body) if read is not None else None
+                if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
+                    said = replace(said, **{name: clipped(str(found))})
+        return replace(said, message=self._redact(said.message)) if said.message else said
+
+
+_NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
+_FIELD = re.compile(r"\$\.(\w+)")
+
+
+def marks_of(expression: str) -> tuple[bytes, ...] | None:
+    """Byte strings of which a JSON text must hold at least one for the expression to be true; None when that cannot be told.
+
+    "$.base_resp.status_code" -> (b'"base_resp"',). A condition that may hold where nothing is there has no marks.
+    """
+    if _NEGATED.search(expression):
+        return None
+    names = set(_FIELD.findall(expression))
+    if not names or not all(name.isascii() for name in names):
+        return None
+    return tuple(sorted(b'"' + name.encode() + b'"' for name in names))

@@ -1,0 +1,151 @@
+"""What an upstream's error says: its message, type, code and parameter in any of the shapes met in the wild, and how long to wait.
+
+Used where a provider file does not say it better. Everything here is total: any body gives a message fit to be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+MAX_MESSAGE = 1000
+_MAX_PLAIN = 300
+"""A page of a proxy is no message; this much of a plain text is."""
+_MESSAGE_KEYS = ("message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error", "errors", "title")
+_HTML = re.compile(r"\s*<(?:!doctype|html|head|body|h1|center)", re.IGNORECASE)
+_TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
+_DEPTH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The four things an error body says; empty text where it says nothing."""
+
+    message: str = ""
+    type: str = ""
+    code: str = ""
+    param: str = ""
+
+
+def read_error(body: Any) -> Said:
+    """Message, type, code and param of an error body, whatever its shape; all may be empty."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    if isinstance(body, str):
+        return Said(plain_text(body))
+    if not isinstance(body, dict):
+        return Said()
+    inner = body.get("error")
+    if not isinstance(inner, dict):
+        inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
+    return Said(
+        clipped(_message(body)),
+        _word(inner.get("type")) or (_word(body.get("type")) if body.get("type") != "error" else "") or _word(inner.get("status")),
+        _word(inner.get("code")) or _word(body.get("code")),
+        _word(inner.get("param")) or _word(body.get("param")),
+    )
+
+
+def _message(value: Any, depth: int = 0) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if depth > _DEPTH:
+        return ""
+    if isinstance(value, list):
+        said = [text for item in value[:5] if (text := _item(item, depth))]
+        return "; ".join(dict.fromkeys(said))
+    if not isinstance(value, dict):
+        return ""
+    # the message inside `error` is more telling than one beside it
+    inner = value.get("error")
+    if isinstance(inner, (dict, list)) and (text := _message(inner, depth + 1)):
+        return text
+    for key in _MESSAGE_KEYS:
+        if text := _message(value.get(key), depth + 1):
+            return text
+    return ""
+
+
+def _item(item: Any, depth: int) -> str:
+    """An entry of a list of problems, with the field it is about: `body.input: field required`."""
+    text = _message(item, depth + 1)
+    where = item.get("loc") if isinstance(item, dict) else None
+    if text and isinstance(where, list) and where:
+        return f"{'.'.join(str(step) for step in where)}: {text}"
+    return text
+
+
+def _entries(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return ""
+    return str(value)[:100]
+
+
+def plain_text(body: str) -> str:
+    """A text body as a message: an HTML page by its title, other text clipped."""
+    if _HTML.match(body):
+        title = _TITLE.search(body)
+        words = " ".join(re.sub(r"<[^>]+>", " ", title[2]).split()) if title else ""
+        return f"an HTML page ({words[:100]})" if words else "an HTML page"
+    return clipped(body.strip(), _MAX_PLAIN)
+
+
+def clipped(text: str, most: int = MAX_MESSAGE) -> str:
+    """At most so many characters, with a mark where it was cut."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def status_words(status: int) -> str:
+    """`HTTP 503 (Service Unavailable)`."""
+    try:
+        return f"HTTP {status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def seconds_of(value: Any) -> float | None:
+    """A wait in any notation: 37, "37", "37s", "1m20s", "320ms"; None for anything else or a negative one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value) if 0 <= value < 1e9 else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if _NUMBER.match(text):
+        return float(text)
+    found = _DURATION.match(text) if text and len(text) < 40 else None
+    if not found or not any(found.groups()):
+        return None
+    hours, minutes, seconds, millis = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds + millis / 1000
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds to wait as told by `retry-after-ms` or `retry-after` (seconds or an HTTP date); None when not told."""
+    millis = headers.get("retry-after-ms")
+    if millis is not None and _NUMBER.match(millis.strip()):
+        return float(millis) / 1000
+    told = headers.get("retry-after")
+    if told is None:
+        return None
+    if (seconds := seconds_of(told)) is not None:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(told)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
