@@ -1,15 +1,17 @@
 """One attempt at one upstream: `Client.open(call)` sends and gives an `Answer`. The only module that talks to providers.
 
-Owns connections, proxies, TLS, budgets and cancellation. Leaves which upstream, what body and whether to try again
+Owns connections, proxies, TLS, budgets, signatures and cancellation. Leaves which upstream, what body and whether to try again
 to the services.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from tollgate.upstream.answer import MAX_ANSWER_BYTES, Answer
 from tollgate.upstream.app import App, AppTransport
+from tollgate.upstream.authorise import Authoriser
 from tollgate.upstream.call import Call
 from tollgate.upstream.http import HttpTransport
 from tollgate.upstream.transport import Transport
@@ -26,6 +28,7 @@ class Client:
     def __init__(self, *, environ: Mapping[str, str] | None = None, transport: Transport | None = None) -> None:
         self._http = transport or HttpTransport(environ=environ)
         self._apps = AppTransport()
+        self._authoriser = Authoriser(self._send)
 
     def register_app(self, name: str, app: App) -> None:
         """Let `app://name/path` reach an in-process app."""
@@ -37,11 +40,23 @@ class Client:
         The caller closes the answer on every path (`async with answer:`). Raises `UpstreamUnreachable` and
         `UpstreamTimeout`; cancelling it closes the connection.
         """
+        auth = call.auth
+        if auth is None or auth.kind == "none":
+            return await self._send(call)
+        added = await self._authoriser.headers(auth, call)
+        mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
+        answer = await self._send(dataclasses.replace(call, headers=mine | added))
+        if answer.status == 401:
+            self._authoriser.refused(auth)
+        return answer
+
+    async def _send(self, call: Call) -> Answer:
         if call.url.startswith("app://"):
             return await self._apps.open(call)
         return await self._http.open(call)
 
     async def close(self) -> None:
-        """Drop all connections and running apps."""
+        """Drop all connections, running apps and token requests."""
+        await self._authoriser.tokens.close()
         await self._apps.close()
         await self._http.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tollgate.config.model import Timeouts
+from tollgate.config.model import Authorisation, Timeouts
 
 
 @dataclass(slots=True, eq=False)
@@ -14,16 +14,17 @@ class Call:
 
     `url` is absolute (http, https or app) and goes out as written, `%3A` included. `headers` hold the provider's own
     headers and credentials only, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
-    `accept-encoding: identity` are added when absent. `proxy` (of the provider) beats the environment's; `""` means none.
+    `accept-encoding: identity` are added when absent; `auth` adds a signature or token at the moment of sending. `proxy` (of the provider) beats the environment's; `""` means none.
     """
 
     method: str
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
     provider: str = ""
     stream: bool = False
+    auth: Authorisation | None = None
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None

@@ -27,7 +27,7 @@ _ROUTES = 4096
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~\"<>\\^`{|}"
 """What a target keeps as written: every printable ASCII character. Blanks, controls and the rest are escaped."""
 
-_OURS = frozenset({"content-length", "transfer-encoding", "connection", "te", "upgrade", "proxy-authorization"})
+CONNECTION_HEADERS = frozenset({"content-length", "transfer-encoding", "connection", "te", "upgrade", "proxy-authorization"})
 """Headers that belong to the connection; a configured one is not sent."""
 
 
@@ -113,9 +113,7 @@ class HttpTransport:
         if pool is None:
             make = functools.partial(_dial, origin, self._resolver)
             pool = self._pools[origin] = Pool(make, limit=self._limit, idle_seconds=self._idle_seconds)
-        named = f"[{host}]" if ":" in host else host
-        if port != (443 if secure else 80):
-            named = f"{named}:{port}"
+        named = authority(scheme, host, port)
         rest = f"{target} HTTP/1.1\r\n"
         if proxy is not None and not secure:
             rest = f"http://{named}{rest}"
@@ -174,6 +172,12 @@ def split_url(url: str) -> tuple[str, str, int, str]:
     return scheme, host.lower(), number, quote(target, safe=_SAFE)
 
 
+def authority(scheme: str, host: str, port: int) -> str:
+    """What the `host` header says: no port where it is the scheme's own."""
+    named = f"[{host}]" if ":" in host else host
+    return named if port == (443 if scheme == "https" else 80) else f"{named}:{port}"
+
+
 def _head(call: Call, route: _Route) -> bytes:
     """The request's head. A line break smuggled into a header is refused, not sent."""
     lines = [f"{call.method} {route.target}"]
@@ -181,7 +185,7 @@ def _head(call: Call, route: _Route) -> bytes:
     seen = set()
     for name, value in call.headers.items():
         lower = name.lower()
-        if lower in _OURS:
+        if lower in CONNECTION_HEADERS:
             continue
         seen.add(lower)
         add(f"{name}: {value}\r\n")

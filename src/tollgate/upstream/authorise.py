@@ -1,0 +1,63 @@
+"""How a call is authorised beyond fixed headers: a closed set of kinds, each giving headers at the moment of sending.
+
+The one place where provider secrets become signatures and tokens. A fifth kind is code; everything else is YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tollgate.errors import UpstreamFailed
+from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
+from tollgate.upstream.sigv4 import Credentials, sign
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Authorisation
+    from tollgate.upstream.answer import Answer
+    from tollgate.upstream.call import Call
+
+_GRANTS: dict[str, Callable[[Mapping[str, str], Call], Grant]] = {"oauth_jwt": jwt_grant, "oauth_client": client_grant}
+_CREDENTIALS = ("access_key", "secret_key", "region", "service")
+
+
+class Authoriser:
+    """Gives the headers of each kind and keeps the tokens. `open_call` sends the token requests."""
+
+    def __init__(self, open_call: Callable[[Call], Awaitable[Answer]]) -> None:
+        self.tokens = Tokens(open_call)
+
+    async def headers(self, auth: Authorisation, call: Call) -> dict[str, str]:
+        """The headers to add to `call`: `{}` for none, a signature over exactly these bytes, or a bearer token.
+
+        Raises `UpstreamFailed` (alarm `key`) when the credentials are unusable, and what minting a token raises.
+        """
+        if auth.kind == "none":
+            return {}
+        if auth.kind == "sigv4":
+            return sign(_credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC))
+        grant = _GRANTS.get(auth.kind)
+        if grant is None:
+            raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
+        token = await self.tokens.get(_key(auth), lambda: grant(auth.options, call))
+        return {auth.options.get("header") or "authorization": f"{auth.options.get('scheme') or 'Bearer'} {token}"}
+
+    def refused(self, auth: Authorisation) -> None:
+        """The upstream said 401: a cached token is worth no second try."""
+        if auth.kind in _GRANTS:
+            self.tokens.forget(_key(auth))
+
+
+def _key(auth: Authorisation) -> object:
+    return auth.kind, tuple(sorted(auth.options.items()))
+
+
+def _credentials(options: Mapping[str, str], call: Call) -> Credentials:
+    missing = [name for name in _CREDENTIALS if not options.get(name)]
+    if missing:
+        error = UpstreamFailed(f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider)
+        error.alarm = "key"
+        raise error
+    access, secret, region, service = (options[name] for name in _CREDENTIALS)
+    return Credentials(access, secret, region, service, options.get("session_token") or "")

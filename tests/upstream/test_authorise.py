@@ -1,0 +1,233 @@
+"""Facts about authorisation: signatures equal the vendor's own library, tokens are minted once and renewed early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from scripted import Peer, Seen, ok, upstream
+
+from tollgate.config.model import Authorisation
+from tollgate.errors import UpstreamError, UpstreamFailed
+from tollgate.upstream import Call, Client
+from tollgate.upstream.oauth import Grant, Tokens
+from tollgate.upstream.sigv4 import Credentials, sign
+
+# The vendor's documented example keys; the signatures below were computed by its own library (botocore 1.34.22).
+_ACCESS, _SECRET, _SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "FwoGZXIvYXdzEXAMPLE//token=="
+_BODY = json.dumps({"messages": [{"role": "user", "content": [{"text": "hé"}]}]}).encode()
+_AT = datetime(2026, 11, 20, 12, 34, 56, tzinfo=UTC)
+_JSON = {"content-type": "application/json"}
+_MORE = {"Content-Type": "application/json", "X-Custom": "a   b ", "accept": "application/vnd.amazon.eventstream", "User-Agent": "z"}
+_RUNTIME = "https://bedrock-runtime.us-east-1.amazonaws.com/model/"
+SIGNATURES = {
+    "escaped model id": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", "", _JSON,
+                         "33f2278153897ed4aff2dba26a6f8974e20401d80425b157b0f9c29e560058e8"),
+    "session token": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", _SESSION, _JSON,
+                      "d55168b5718e9577f0c2202a8c00b1c084a1890c9f959402e227713a00bbebbc"),
+    "more headers": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", _SESSION, _MORE,
+                     "971292cdd4b1d5edfd7aa4461a280dfa12151b5895fa0a3222e9e71b8384c4c5"),
+    "inference profile": (_RUNTIME + "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse", "", {},
+                          "b6a65c2fba8c71166a26b7c19df441977329b1e24f10f183a346d49198738f66"),
+    "query": ("https://bedrock.us-west-2.amazonaws.com/foundation-models?byProvider=x&a=2&a=1&flag&z=%20y", "", _JSON,
+              "2f3a4951ec44e1d58f46b2991ef0a578912d733fc0e6b4a6cfb908771cccc1f6"),
+    "port, dots and slashes": ("https://vpce.example.com:8443/a//b/../c/?q=1", _SESSION, {},
+                               "75ce2697dd9c319ddc0df97db32f1f4606ab2880c5470192d465076260311b32"),
+    "no path": ("https://x.amazonaws.com", "", {}, "315eb654c550d12cd8a9e06d67838691d155ad65e36ea957a964e40640531cce"),
+    "colon left bare": ("https://x.amazonaws.com/model/a:b~c/x%20y", _SESSION, _MORE,
+                        "0137c1e7c8c75fecacaf0cb06bf36068a1a52004c2e5552e3f3295688d0aeba6"),
+}
+
+
+@pytest.mark.parametrize(("url", "session", "headers", "wanted"), SIGNATURES.values(), ids=SIGNATURES.keys())
+def test_a_signature_equals_the_vendors(url: str, session: str, headers: dict, wanted: str) -> None:
+    added = sign(Credentials(_ACCESS, _SECRET, "us-east-1", "bedrock", session), "POST", url, headers, _BODY, _AT)
+    assert added["authorization"].rpartition("Signature=")[2] == wanted
+    assert added["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261120/us-east-1/bedrock/aws4_request, SignedHeaders=")
+    assert added["x-amz-date"] == "20261120T123456Z"
+    assert added.get("x-amz-security-token", "") == session
+
+
+SIGV4 = Authorisation("sigv4", {"access_key": _ACCESS, "secret_key": _SECRET, "region": "eu-west-1", "service": "bedrock"})
+
+
+async def test_what_is_signed_is_what_is_sent(client: Client) -> None:
+    async with upstream(ok()) as server:
+        url = server.url("/model/a%3A0/converse?x=1")
+        headers = {"content-type": "application/json", "authorization": "Bearer old"}
+        await (await client.open(Call("POST", url, headers, b"{}", auth=SIGV4))).read()
+        seen = server.seen[0]
+    moment = datetime.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    again = sign(Credentials(_ACCESS, _SECRET, "eu-west-1", "bedrock"), "POST", url, _JSON, b"{}", moment)
+    assert seen.headers["authorization"] == again["authorization"]
+    assert seen.headers["host"] in url
+
+
+async def test_missing_signing_options_are_named_and_ours_to_mend(client: Client) -> None:
+    with pytest.raises(UpstreamFailed, match="sigv4 needs secret_key, region") as caught:
+        await client.open(Call("POST", "http://x/", auth=Authorisation("sigv4", {"access_key": "a", "service": "b"}), provider="acme"))
+    assert (caught.value.alarm, caught.value.provider) == ("key", "acme")
+
+
+def test_secrets_are_not_shown() -> None:
+    call = Call("POST", "http://x/?key=canary", {"authorization": "canary"}, b"canary", auth=Authorisation("sigv4", {"a": "canary"}))
+    assert "canary" not in repr(call) + repr(Credentials(_ACCESS, "canary", "r", "s", "canary"))
+
+
+# Tokens.
+
+
+class Issuer:
+    """A token address: counts mints, remembers forms, answers as told."""
+
+    def __init__(self) -> None:
+        self.forms: list[dict[str, str]] = []
+        self.status, self.life, self.delay = 200, 3600, 0.0
+        self.body: bytes | None = None
+
+    async def __call__(self, seen: Seen, peer: Peer) -> None:
+        self.forms.append({name: values[0] for name, values in parse_qs(seen.body.decode()).items()})
+        await asyncio.sleep(self.delay)
+        body = self.body or json.dumps({"access_token": f"token-{len(self.forms)}", "expires_in": self.life, "token_type": "Bearer"}).encode()
+        await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(body), body))
+
+
+@pytest.fixture(scope="module")
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def service_account(key: rsa.RSAPrivateKey, token_url: str) -> str:
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+    return json.dumps({"type": "service_account", "client_email": "robot@example.com", "private_key": pem, "private_key_id": "k1",
+                       "token_uri": token_url})
+
+
+def client_auth(url: str, **more: str) -> Authorisation:
+    return Authorisation("oauth_client", {"token_url": url, "client_id": "us", "client_secret": "canary", **more})
+
+
+async def test_client_credentials_buy_a_token_once(client: Client) -> None:
+    issuer = Issuer()
+    async with upstream(issuer) as tokens, upstream(ok()) as server:
+        auth = client_auth(tokens.url("/token"), scope="models", audience="api")
+        for _ in range(3):
+            await (await client.open(Call("POST", server.url(), {"Authorization": "x"}, auth=auth))).read()
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1"] * 3
+    assert issuer.forms == [{"grant_type": "client_credentials", "client_id": "us", "client_secret": "canary", "scope": "models", "audience": "api"}]
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "file"])
+async def test_a_service_account_signs_an_assertion(client: Client, rsa_key: rsa.RSAPrivateKey, tmp_path: Path, inline: bool) -> None:
+    issuer = Issuer()
+    async with upstream(issuer) as tokens, upstream(ok()) as server:
+        account = service_account(rsa_key, tokens.url("/token"))
+        path = tmp_path / "account.json"
+        path.write_text(account)
+        auth = Authorisation("oauth_jwt", {"credentials": account if inline else str(path), "scope": "https://scope.example/all"})
+        await (await client.open(Call("POST", server.url(), auth=auth))).read()
+        assert server.seen[0].headers["authorization"] == "Bearer token-1"
+        form = issuer.forms[0]
+        assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        claims = jwt.decode(form["assertion"], rsa_key.public_key(), algorithms=["RS256"], audience=tokens.url("/token"))
+    assert jwt.get_unverified_header(form["assertion"]) == {"alg": "RS256", "typ": "JWT", "kid": "k1"}
+    assert (claims["iss"], claims["sub"], claims["scope"]) == ("robot@example.com", "robot@example.com", "https://scope.example/all")
+    assert claims["exp"] - claims["iat"] == 3600
+
+
+async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client: Client) -> None:
+    issuer = Issuer()
+    issuer.delay = 0.05
+    async with upstream(issuer) as tokens, upstream(ok()) as server:
+        calls = [asyncio.create_task(client.open(Call("POST", server.url(), auth=client_auth(tokens.url())))) for _ in range(20)]
+        await asyncio.sleep(0.02)
+        calls[0].cancel()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert all(answer.status == 200 for answer in results[1:])  # type: ignore[union-attr]
+        assert len(issuer.forms) == 1
+
+
+async def test_a_token_is_renewed_before_it_ends_and_used_meanwhile(client: Client) -> None:
+    issuer = Issuer()
+    now = [1000.0]
+    async with upstream(issuer) as address:
+        tokens = Tokens(client._send, lambda: now[0])
+
+        async def get() -> str:
+            return await tokens.get("k", lambda: Grant(address.url(), lambda: {"a": "b"}, Call("POST", "http://x")))
+
+        assert await get() == "token-1"
+        now[0] += 3600 - 301
+        assert await get() == "token-1"
+        assert len(issuer.forms) == 1
+        now[0] += 2
+        assert await get() == "token-1"  # still good; its successor is on the way
+        await asyncio.sleep(0.05)
+        assert await get() == "token-2"
+        now[0] += 3400
+        issuer.status = 500
+        assert await get() == "token-2"  # the renewal fails, the token holds
+        await asyncio.sleep(0.05)
+        now[0] += 300
+        with pytest.raises(UpstreamFailed, match="answered 500"):
+            await get()
+        issuer.status, issuer.life = 200, 10
+        assert await get() == "token-5"
+        now[0] += 8.5  # a short-lived token is renewed in its last fifth
+        assert await get() == "token-5"
+        await asyncio.sleep(0.05)
+        assert await get() == "token-6"
+
+
+async def test_a_refused_token_is_not_used_again(client: Client) -> None:
+    issuer = Issuer()
+    async with upstream(issuer) as tokens, upstream(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n") as server:
+        for _ in range(2):
+            assert (await client.open(Call("POST", server.url(), auth=client_auth(tokens.url())))).status == 401
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "wanted", "alarm"),
+    [
+        (400, b'{"error":"invalid_grant","error_description":"canary"}', r"answered 400 \(invalid_grant\)", "key"),
+        (401, b'{"error":"secret canary here"}', "answered 401 and gave no token", "key"),
+        (503, b"<html>canary", "answered 503", None),
+        (200, b"[]", "answered 200 and gave no token", None),
+        (200, b'{"access_token": 7}', "answered 200 and gave no token", None),
+    ],
+)
+async def test_a_mint_that_fails_says_so_without_secrets(client: Client, status: int, body: bytes, wanted: str, alarm: str | None) -> None:
+    issuer = Issuer()
+    issuer.status, issuer.body = status, body
+    async with upstream(issuer) as tokens:
+        with pytest.raises(UpstreamFailed, match=wanted) as caught:
+            await client.open(Call("POST", "http://127.0.0.1:1/", auth=client_auth(tokens.url()), provider="acme"))
+    assert "canary" not in str(caught.value)
+    assert (caught.value.alarm, caught.value.provider) == (alarm, "acme")
+
+
+@pytest.mark.parametrize(
+    ("auth", "wanted"),
+    [
+        (Authorisation("oauth_client", {"client_id": "x"}), "oauth_client needs token_url, client_secret"),
+        (Authorisation("oauth_jwt", {"credentials_file": "/nowhere/canary.json"}), "file of oauth_jwt cannot be read"),
+        (Authorisation("oauth_jwt", {"credentials": "{canary"}), "secret of oauth_jwt is not JSON"),
+        (Authorisation("oauth_jwt", {"credentials": "{}"}), "must have client_email"),
+        (Authorisation("oauth_jwt", {"credentials": json.dumps({"client_email": "a", "private_key": "canary", "token_uri": "http://x"})}), "not a usable RSA key"),
+        (Authorisation("kerberos", {}), "no authorisation of kind 'kerberos'"),
+    ],
+    ids=["client", "no file", "not JSON", "no fields", "no key", "unknown kind"],
+)
+async def test_unusable_credentials_are_a_clean_error(client: Client, auth: Authorisation, wanted: str) -> None:
+    with pytest.raises(UpstreamError, match=wanted) as caught:
+        await client.open(Call("POST", "http://127.0.0.1:1/", auth=auth))
+    assert "canary" not in str(caught.value)
