@@ -1,0 +1,56 @@
+"""What is measured: the requests, how they are driven and what one unit of the table is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+DONE = b"data: [DONE]"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row. `how`: drive (closed loop), crowd (many paced streams at once), rate (fixed rate, for latency).
+    `plain`: whether something that only forwards bytes can serve it. `per`: the unit CPU is divided by."""
+
+    name: str
+    path: str
+    body: bytes
+    end: bytes = b""
+    how: Literal["drive", "crowd", "rate"] = "drive"
+    per: Literal["request", "event"] = "request"
+    plain: bool = True
+    method: str = "POST"
+
+
+def _chat(model: str, text: str, *, stream: bool = False) -> bytes:
+    body: dict = {"model": model, "max_tokens": 200, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _responses(model: str, text: str) -> bytes:
+    return json.dumps({"model": model, "input": text, "stream": True}, separators=(",", ":")).encode()
+
+
+def _forty_kilobytes() -> bytes:
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f"Turn {i}: " + "some words of a long conversation, \"quoted\" and not. " * 18} for i in range(41)]
+    return json.dumps({"model": "bench/chat", "max_tokens": 200, "messages": turns}, separators=(",", ":")).encode()
+
+
+CHAT = "/v1/chat/completions"
+SCENARIOS = [
+    Scenario("chat, 1 KB answer", CHAT, _chat("bench/chat", "hello")),
+    Scenario("chat, stream of 100 at once", CHAT, _chat("bench/chat", "hello", stream=True), DONE),
+    Scenario("paced stream, per event", CHAT, _chat("bench/paced", "hello", stream=True), DONE, per="event"),
+    Scenario("chat -> messages, whole", CHAT, _chat("bench/messages", "hello"), plain=False),
+    Scenario("chat -> messages, stream", CHAT, _chat("bench/messages", "hello", stream=True), DONE, plain=False),
+    Scenario("responses <- chat, stream", "/v1/responses", _responses("bench/chat", "hello"), b"response.completed", plain=False),
+    Scenario("embeddings, 1536 floats", "/v1/embeddings", json.dumps({"model": "bench/embed", "input": "the quick brown fox jumps"}).encode()),
+    Scenario("/v1/models, 1,000 models", "/v1/models", b"", plain=False, method="GET"),
+    Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
+    Scenario("500 paced streams, per event", CHAT, _chat("bench/paced", "hello", stream=True), DONE, "crowd", "event"),
+    Scenario("chat at 40 a second", CHAT, _chat("bench/chat", "hello"), how="rate"),
+]
