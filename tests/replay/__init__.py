@@ -1,0 +1,1 @@
+"""Recorded provider traffic, replayed through the mappings: every client format against every upstream format."""

@@ -1,0 +1,193 @@
+"""Sets what was recorded beside what arrived, member by member. A miss names the member, what was wanted and what came."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tests.replay.facts import Answer, Asked, Call
+
+
+@dataclass(frozen=True)
+class Miss:
+    """One member that did not arrive as recorded."""
+
+    member: str
+    wanted: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return f"{self.member}: wanted {shorten(self.wanted)}, got {shorten(self.got)}"
+
+
+def shorten(value: Any, limit: int = 140) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)})"
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def answers(wanted: Answer, got: Answer, client: str) -> list[Miss]:
+    """An answer as it reached a client. A client format is asked only for what it has a place for."""
+    misses = []
+    if wanted.words != got.words:
+        misses.append(Miss("text", wanted.words, got.words))
+    if squeezed(wanted.reasoning) != squeezed(got.reasoning):
+        misses.append(Miss("reasoning", wanted.reasoning, got.reasoning))
+    misses += calls(wanted.calls, got.calls)
+    if not wanted.stops & got.stops:
+        misses.append(Miss("stop", sorted(wanted.stops), sorted(got.stops)))
+    if client != "messages" and wanted.refusal != got.refusal:
+        misses.append(Miss("refusal", wanted.refusal, got.refusal))
+    if wanted.usage:
+        for name, value in wanted.usage.items():
+            if value != (got.usage or {}).get(name, 0):
+                misses.append(Miss(f"usage {name}", value, (got.usage or {}).get(name)))
+    if wanted.links != got.links:
+        misses.append(Miss("citations", wanted.links, got.links))
+    if client != "messages" and wanted.tokens != got.tokens:
+        misses.append(Miss("logprobs", wanted.tokens, got.tokens))
+    if client != "messages" and wanted.images != got.images:
+        misses.append(Miss("images", wanted.images, got.images))
+    return misses
+
+
+def calls(wanted: list[Call], got: list[Call]) -> list[Miss]:
+    misses = []
+    if [c.name for c in wanted] != [c.name for c in got]:
+        return [Miss("calls", [c.name for c in wanted], [c.name for c in got])]
+    seen = set()
+    for w, g in zip(wanted, got, strict=True):
+        if w.id and w.id != g.id:
+            misses.append(Miss("call id", w.id, g.id))
+        if not g.id or g.id in seen:
+            misses.append(Miss("call id", "one of its own", g.id))
+        seen.add(g.id)
+        if normal(w.args) != normal(g.args):
+            misses.append(Miss("arguments", w.args, g.args))
+    return misses
+
+
+def normal(args: Any) -> str:
+    return args if isinstance(args, str) else json.dumps(args, sort_keys=True)
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+LOSABLE = {
+    "gemini": {"user", "verbosity", "parallel", "caches"},
+    "messages": {"seed", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "verbosity"},
+    "responses": {"seed", "presence_penalty", "frequency_penalty", "stop", "top_k"},
+    "chat": set(),
+}
+"""Settings a target has no place for; they must be *named* as lost."""
+
+
+def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Miss]:
+    """A request as it reached an upstream; a member that is missing must be named in `lost`."""
+    named = " ".join(lost)
+    misses = []
+
+    def differ(member: str, w: Any, g: Any) -> None:
+        misses.append(Miss(member, w, g))
+
+    for member in ("system", "user", "said"):
+        w, g = (squeezed("".join(getattr(x, member))) for x in (wanted, got))
+        if w != g and not (member == "user" and sorted(w) == sorted(g)):
+            differ(member, w, g)
+    misses += [m for m in calls(wanted.calls, got.calls) if m.member != "call id" or target != "gemini"]
+    if [squeezed(r[1]) for r in wanted.results] != [squeezed(r[1]) for r in got.results]:
+        differ("results", wanted.results, got.results)
+    if len({i for i, _ in got.results}) != len({i for i, _ in wanted.results}):
+        differ("result ids", wanted.results, got.results)
+    if not {i for i, _ in got.results if i} <= {c.id for c in got.calls}:
+        known = {c.id for c in wanted.calls}
+        if {i for i, _ in wanted.results} <= known:
+            differ("result ids", sorted(known), [i for i, _ in got.results])
+    if sorted(wanted.media) != sorted(got.media):
+        differ("media", wanted.media, got.media)
+    if wanted.failed and not got.failed and "error flag" not in named:
+        differ("error flag", wanted.failed, got.failed)
+    if wanted.reasoning and not got.reasoning and "reasoning" not in named:
+        differ("reasoning", wanted.reasoning, "neither carried nor named")
+    if (wanted.opaque or wanted.hosted) and not lost:
+        differ("hosted", wanted.opaque + wanted.hosted, "not named")
+    misses += tools(wanted, got, target)
+    for member in ("parallel", "format", "effort"):
+        misses += single(member, wanted, got, target, named)
+    for name, value in wanted.settings.items():
+        other = got.settings.get(name)
+        if value == other or name == "stream":
+            continue
+        if (name in named or name in LOSABLE[target] and name in named):
+            continue
+        if name == "temperature" and target == "messages" and (other == 1 or "thinking" in str(got.effort)):
+            continue
+        if name == "max_tokens" and target == "responses" and other == 16:
+            continue
+        if name in ("temperature", "top_p", "top_k") and target == "messages" and got.effort:
+            continue                                    # sampling may not be set while thinking
+        if name == "logprobs" and value is True and got.settings.get("top_logprobs"):
+            continue
+        if name == "top_logprobs" and value == 0:
+            continue
+        differ(name, value, other)
+    if target == "messages" and wanted.caches > got.caches:
+        differ("caches", wanted.caches, got.caches)
+    return misses
+
+
+def tools(wanted: Asked, got: Asked, target: str) -> list[Miss]:
+    misses = []
+    allowed = wanted.choice[2] if isinstance(wanted.choice, tuple) and wanted.choice[0] == "names" else None
+    names = [n for n in wanted.tools if allowed is None or target not in ("messages", "gemini") or n in allowed]
+    if not set(names) <= set(got.tools) or len(got.tools) > len(wanted.tools):
+        misses.append(Miss("tools", names, sorted(got.tools)))
+        return misses
+    for name in names:
+        w, g = wanted.tools[name], got.tools[name]
+        if w[0] != g[0]:
+            misses.append(Miss(f"description of {name}", w[0], g[0]))
+        if w[1] != "custom" and schema_differs(w[1], g[1]):
+            misses.append(Miss(f"schema of {name}", w[1], g[1]))
+    w, g = wanted.choice, got.choice
+    if allowed is not None and target in ("messages", "gemini"):
+        w = "any" if w[1] == "required" else "auto"
+        g = "any" if isinstance(g, tuple) else g
+    if w == g or w == "auto" and g is None or w is None and g == "auto" or isinstance(w, tuple) and w[0] == "hosted":
+        return misses
+    if not wanted.tools and g is None:
+        return misses
+    if isinstance(w, tuple) and w[0] == "one" and g == ("names", "required", [w[1]]):
+        return misses
+    misses.append(Miss("choice", w, g))
+    return misses
+
+
+def schema_differs(w: str, g: str) -> bool:
+    """A target may add the empty object a schema implies, nothing else."""
+    if w == g:
+        return False
+    a, b = json.loads(w or "{}"), json.loads(g or "{}")
+    return {**{"type": "object", "properties": {}}, **a} != {**{"type": "object", "properties": {}}, **b}
+
+
+def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> list[Miss]:
+    w, g = getattr(wanted, member), getattr(got, member)
+    if w is None or w == g:
+        return []
+    if member == "parallel":
+        if w is True or not wanted.tools or "parallel" in named:
+            return []
+    elif member == "format":
+        if w == "json" and "json_object" in named or (w != "json" and g not in (None, "json")
+                                                      and json.loads(w) == json.loads(g)):
+            return []
+    else:
+        classes = {"minimal": "low", "xhigh": "high", "max": "high"}
+        if classes.get(w, w) == classes.get(g or "", g) or w == "none" or "thinking" in named or "effort" in named:
+            return []
+    return [Miss(member, w, g)]

@@ -1,0 +1,102 @@
+"""What a native body says, in words every format shares. The readers fill these; `compare.py` sets two side by side.
+
+Independent of the product: no mapping, no hub. A field that a format has no place for is None, not empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call; `args` is the parsed value, or the text when it is no JSON."""
+
+    id: str
+    name: str
+    args: Any
+
+
+@dataclass
+class Answer:
+    """An answer's content. `stops` holds every reading of the stop reason the format leaves open."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    transcript: str = ""
+    calls: list[Call] = field(default_factory=list)
+    stops: frozenset[str] = frozenset()
+    usage: dict[str, int] | None = None
+    links: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    audio: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def words(self) -> str:
+        """Everything a reader sees, whatever member it stands in."""
+        return self.text + self.refusal + self.transcript
+
+
+@dataclass
+class Asked:
+    """A request's content, in the order it stands in."""
+
+    system: list[str] = field(default_factory=list)
+    user: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    results: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    media: list[str] = field(default_factory=list)
+    opaque: list[str] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    tools: dict[str, tuple[str, str]] = field(default_factory=dict)
+    hosted: list[str] = field(default_factory=list)
+    choice: Any = None
+    parallel: bool | None = None
+    format: Any = None
+    effort: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    caches: int = 0
+
+
+def parsed(text: Any) -> Any:
+    """Arguments as a value: JSON text is parsed, null and "" are no arguments at all."""
+    if text is None or text == "":
+        return {}
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def fingerprint(data: str) -> str:
+    """A short name for a piece of base64 media, or for an address."""
+    if data.startswith("data:") and ";base64," in data:
+        data = data.split(";base64,", 1)[1]
+    if data.startswith(("http:", "https:", "gs:")):
+        return data
+    return hashlib.sha256(data.encode()).hexdigest()[:12]
+
+
+def schema_text(schema: Any) -> str:
+    """A JSON schema in one spelling."""
+    if not schema:
+        return ""
+    return json.dumps(schema, sort_keys=True)
+
+
+def effort_of(budget: int | None) -> str | None:
+    """A thinking budget in the words of an effort (the table of docs/conversion.md)."""
+    if budget is None or budget < 0:
+        return None
+    return "none" if budget == 0 else "low" if budget <= 4096 else "medium" if budget <= 16384 else "high"

@@ -1,0 +1,99 @@
+"""The recordings: which there are, and how to open one. Nothing here knows the mappings.
+
+The folder lies beside the repository; where it is absent every replay test is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
+ABSENT = f"no recorded traffic at {FOLDER.parent.name}/{FOLDER.name} beside the repository"
+
+PROTOCOLS = {"openai-chat": "chat", "openai-responses": "responses", "anthropic-messages": "messages",
+             "gemini-generate": "gemini"}
+"""Recorded protocol -> mapping name."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One recorded exchange: what was asked and answered, with the index's tags."""
+
+    id: str
+    protocol: str
+    provider: str
+    stream: bool
+    status: int
+    features: frozenset[str]
+    request: Any
+    body: Any
+    sse: str | None
+    framing: str | None
+
+    @property
+    def events(self) -> list[tuple[str | None, Any]]:
+        """The events of a streamed answer as (name, parsed data); `[DONE]` stays a string."""
+        if self.sse is not None:
+            return list(read_sse(self.sse))
+        if isinstance(self.body, list):
+            return [(None, item) for item in self.body]
+        return []
+
+
+def read_sse(text: str) -> list[tuple[str | None, Any]]:
+    """A plain reader of event-stream text, independent of the product's own."""
+    found: list[tuple[str | None, Any]] = []
+    for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
+        name: str | None = None
+        data: list[str] = []
+        for line in block.split("\n"):
+            if line.startswith("event:"):
+                name = line[6:].strip()
+            elif line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+        if data:
+            joined = "\n".join(data)
+            try:
+                found.append((name, json.loads(joined)))
+            except ValueError:
+                found.append((name, joined.strip()))
+    return found
+
+
+@functools.cache
+def index() -> list[dict[str, Any]]:
+    """The index's lines for the four protocols of chat-like models."""
+    rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
+    return [row for row in rows if row["protocol"] in PROTOCOLS]
+
+
+@functools.cache
+def exchange(exchange_id: str) -> Exchange:
+    """One exchange by id."""
+    row = next(row for row in index() if row["id"] == exchange_id)
+    raw = json.loads((FOLDER / row["file"]).read_text())
+    answer = raw["response"]
+    return Exchange(
+        id=raw["id"], protocol=PROTOCOLS[raw["protocol"]], provider=raw["provider"], stream=bool(raw["stream"]),
+        status=answer["status"], features=frozenset(raw["features"]),
+        request=(raw["request"] or {}).get("body"), body=answer.get("body"), sse=answer.get("sse"),
+        framing=answer.get("framing"))
+
+
+def present() -> bool:
+    """Whether the recordings are there."""
+    return (FOLDER / "index.json").is_file()
+
+
+def ids(protocol: str) -> list[str]:
+    """The exchanges of one mapping's protocol."""
+    return [row["id"] for row in index() if PROTOCOLS[row["protocol"]] == protocol]
+
+
+def pairs() -> dict[str, dict[str, str]]:
+    """The same conversation recorded natively in several formats: case -> recorded protocol -> exchange id."""
+    return json.loads((FOLDER / "pairs.json").read_text())["cases"]
