@@ -1,0 +1,43 @@
+"""A process that records rows as fast as it can and prints each id once it was told that the row is durable.
+
+Run by test_kill.py with a folder and a run number; it is killed at a random moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import Ledger, UsageRow
+
+COST = Decimal("0.000123")
+WRITERS = 16
+
+
+async def main(folder: Path, run: str) -> None:
+    store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=0.02, publish_seconds=0.02)
+    ledger = Ledger(store, Credits())
+    await ledger.open()
+    if not await ledger.list_accounts():
+        await ledger.create_account("alice")
+        await ledger.grant("alice", Decimal(1_000_000))
+    os.write(1, b"ready\n")
+
+    async def write(writer: int) -> None:
+        number = 0
+        while True:
+            number += 1
+            id = f"req_{run}_{writer}_{number}"
+            with ledger.hold("alice", Decimal("0.01")) as hold:
+                await ledger.record(UsageRow(id, "alice", "key_1", "chat", cost=COST), hold)
+            os.write(1, f"{id}\n".encode())
+
+    await asyncio.gather(*(write(writer) for writer in range(WRITERS)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,233 @@
+"""The journal: durable on return, torn ends, damage, full disks, rotation."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tollgate.errors import Unavailable
+from tollgate.ledger import Ledger
+from tollgate.ledger.journal import Journal
+from tollgate.ledger.segments import Entry, read_all, read_line, segments, write_line
+
+from .conftest import Alice, new_ledger, row
+
+
+class Disk:
+    """A disk that can be filled: writes half of what it is given, then refuses."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.calls = 0
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self.calls += 1
+        if not self.full:
+            return os.write(descriptor, data)
+        if len(data) > 10 and self.calls % 2:
+            return os.write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class Durable(list[int]):
+    def take(self, entries: Sequence[Entry]) -> None:
+        self.extend(entry.seq for entry in entries)
+
+
+async def _journal(folder: Path, disk: Disk | None = None, **options: object) -> tuple[Journal, Durable]:
+    durable = Durable()
+    write = disk.write if disk else os.write
+    journal = Journal(folder, on_durable=durable.take, retry_seconds=0.01, write=write, **options)  # type: ignore[arg-type]
+    journal.start(1)
+    return journal, durable
+
+
+async def test_many_rows_share_one_sync(tmp_path: Path) -> None:
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    await asyncio.gather(*(journal.append("usage", b'{"n":%d}' % n) for n in range(1000)))
+    await journal.close()
+    assert durable == list(range(1, 1001))
+    assert disk.calls < 200
+
+
+async def test_a_returned_append_is_in_the_file(tmp_path: Path) -> None:
+    journal, _ = await _journal(tmp_path)
+    await journal.append("usage", b'{"n":1}')
+    assert [entry.kind for entry in read_all(tmp_path, 0)] == ["usage"]
+    await journal.close()
+
+
+def test_a_line_is_json_and_knows_its_checksum() -> None:
+    line = write_line(42, "usage", b'{"cost":"0.1"}')
+    assert orjson.loads(line) == {"seq": 42, "kind": "usage", "row": {"cost": "0.1"}, "crc": orjson.loads(line)["crc"]}
+    entry = read_line(line[:-1])
+    assert entry is not None
+    assert (entry.seq, entry.kind) == (42, "usage")
+    for position in range(0, len(line) - 1, 3):
+        spoilt = bytearray(line[:-1])
+        spoilt[position] ^= 1
+        assert read_line(bytes(spoilt)) is None
+
+
+async def test_a_torn_end_at_any_byte_loses_only_the_torn_line(tmp_path: Path) -> None:
+    lines = [write_line(n, "usage", b'{"n":%d}' % n) for n in (1, 2, 3)]
+    whole = b"".join(lines)
+    path = tmp_path / "00000000000000000001.jsonl"
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        kept = [entry.seq for entry in read_all(tmp_path, 0)]
+        complete = sum(length >= len(b"".join(lines[:n])) - 1 for n in (1, 2, 3))
+        assert kept == [1, 2, 3][:complete], length
+
+
+async def test_a_torn_end_followed_by_zeros_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000001.jsonl"
+    path.write_bytes(write_line(1, "usage", b"{}") + write_line(2, "usage", b"{}")[:10] + b"\0" * 4096)
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
+
+
+async def test_damage_in_the_middle_is_reported_and_the_file_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
+    lines[1][12] ^= 0x20
+    (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))
+    with caplog.at_level(logging.ERROR):
+        assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 3]
+    assert "1 damaged line(s)" in caplog.text
+    assert (tmp_path / "00000000000000000001.damaged").exists()
+
+
+async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path) -> None:
+    journal, _ = await _journal(tmp_path, segment_bytes=500)
+    for _ in range(40):
+        await journal.append("usage", b'{"text":"some forty bytes of a usage row"}')
+    assert len(segments(tmp_path)) > 4
+    journal.remove_applied(20)
+    assert [entry.seq for entry in read_all(tmp_path, 20)] == list(range(21, 41))
+    journal.remove_applied(40)
+    assert len(segments(tmp_path)) <= 1
+    await journal.close()
+
+
+async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_path: Path) -> None:
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    await journal.append("usage", b'{"n":1}')
+    disk.full = True
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="No space left"):
+            await journal.append("usage", b'{"n":"refused but kept"}')
+    assert "No space left" in journal.problem
+    assert durable == [1]
+    disk.full = False
+    async with asyncio.timeout(5):
+        while journal.problem:
+            await asyncio.sleep(0.01)
+    await journal.append("usage", b'{"n":4}')
+    await journal.close()
+    assert durable == [1, 2, 3, 4]
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
+
+
+async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: Path) -> None:
+    disk = Disk()
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice")
+        backend = ledger._backend  # noqa: SLF001: the fault is injected where the disk is
+        backend.journal._os_write = disk.write  # noqa: SLF001
+        backend.journal._retry_seconds = 0.01  # noqa: SLF001
+        await ledger.record(row("req_1", cost="1"))
+        disk.full = True
+        with pytest.raises(Unavailable):
+            await ledger.record(row("req_2", cost="1"))
+        assert not ledger.ready
+        assert "No space left" in ledger.not_ready_reason
+        with pytest.raises(Unavailable):
+            await ledger.record(row("req_2", cost="1"))
+        disk.full = False
+        async with asyncio.timeout(5):
+            while not ledger.ready:
+                await asyncio.sleep(0.01)
+        await ledger.record(row("req_2", cost="1"))
+        assert ledger.spent("alice") == 2
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.spent("alice") == 2
+
+
+def test_a_real_file_size_limit_is_survived(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE makes the kernel refuse in the middle of a write; then the limit is lifted."""
+    script = textwrap.dedent("""
+        import asyncio, resource, sys
+        from decimal import Decimal
+        from pathlib import Path
+        from tollgate.config.model import Credits, Store
+        from tollgate.errors import Unavailable
+        from tollgate.ledger import Ledger, UsageRow
+
+        async def main(folder):
+            ledger = Ledger(Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=60), Credits())
+            await ledger.open()
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
+            refused = 0
+            for n in range(20):
+                try:
+                    await ledger.record(UsageRow(f"req_{n}", "alice", "key_1", "chat", cost=Decimal(1)))
+                except Unavailable:
+                    refused += 1
+            print("refused", refused > 0, "ready", ledger.ready)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            while not ledger.ready:
+                await asyncio.sleep(0.05)
+            await ledger.record(UsageRow("req_last", "alice", "key_1", "chat", cost=Decimal(1)))
+            print("spent", int(ledger.spent("alice")))
+            await ledger.close()
+
+        asyncio.run(main(Path(sys.argv[1])))
+    """)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert done.stdout.split("\n")[:2] == ["refused True ready False", "spent 21"], done.stderr
+
+
+async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path: Path) -> None:
+    abandoned = new_ledger(tmp_path, apply_seconds=60)
+    await abandoned.open()
+    await abandoned.create_account("alice")
+    for n in range(3000):
+        abandoned.settle_row(row(f"req_{n}", cost="0.001"))
+    await abandoned.record(row("req_last", cost="1"))
+    saved = {path.name: path.read_bytes() for path in segments(tmp_path / "var" / "journal")}
+    assert saved
+    other = tmp_path / "other"
+    (other / "var" / "journal").mkdir(parents=True)
+    for name, data in saved.items():
+        (other / "var" / "journal" / name).write_bytes(data + b'{"seq":99999,"kind":"usa')
+    for _ in range(2):
+        async with new_ledger(other) as replayed:
+            assert replayed.spent("alice") == 4
+            assert await replayed.get_account("alice")
+    await abandoned.close()
+
+
+async def test_replaying_the_same_journal_twice_changes_nothing(alice: Alice, tmp_path: Path) -> None:
+    ledger: Ledger = alice.ledger
+    await ledger.record(row("req_1", cost="1"))
+    folder = tmp_path / "var" / "journal"
+    saved = {path.name: path.read_bytes() for path in segments(folder)}
+    await ledger.close()
+    for name, data in saved.items():
+        (folder / name).write_bytes(data)
+    async with new_ledger(tmp_path) as again:
+        assert again.balance("alice") == 9
+        assert len(await again.list_grants("alice")) == 1

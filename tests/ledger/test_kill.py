@@ -1,0 +1,59 @@
+"""SIGKILL in the middle of recording, again and again: no acknowledged row is lost, none is charged twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+
+from .conftest import new_ledger
+from .hammer import COST
+
+KILLS = 22
+
+
+def _run_and_kill(folder: Path, run: int, after: float) -> set[str]:
+    """Start the hammer, kill it `after` seconds of recording; gives the ids it was told are durable."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run)], stdout=subprocess.PIPE,
+                               env=environment, cwd=Path(__file__).parents[1])
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGKILL)
+    said = process.stdout.read()
+    process.wait()
+    return set(said[: said.rfind(b"\n") + 1].decode().split())
+
+
+async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(tmp_path: Path) -> None:
+    moments = random.Random(7)
+    acknowledged: set[str] = set()
+    for run in range(KILLS):
+        acknowledged |= _run_and_kill(tmp_path, run, moments.uniform(0.02, 0.25))
+    assert len(acknowledged) > KILLS * 20
+
+    async with new_ledger(tmp_path) as ledger:
+        balance, spent = ledger.balance("alice"), ledger.spent("alice")
+        await ledger.settle()
+    store = duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb"), read_only=True)
+    stored = [row[0] for row in store.execute("SELECT request_id FROM usage").fetchall()]
+    granted, total = store.execute("SELECT (SELECT sum(amount) FROM grants), (SELECT sum(cost) FROM usage)").fetchone()
+    store.close()
+
+    assert len(stored) == len(set(stored)), "a row was stored twice"
+    assert acknowledged <= set(stored), "an acknowledged row was lost"
+    assert spent == total == COST * len(stored)
+    assert balance == granted - total == Decimal(1_000_000) - COST * len(stored)
+
+    published = duckdb.connect().execute(
+        f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()
+    assert sorted(row[0] for row in published) == sorted(stored)
+    assert list((tmp_path / "var" / "journal").iterdir()) == []
