@@ -9,7 +9,7 @@ from tollgate.config.schema import Schema, boolean, decimal, integer, record, se
 
 STATUSES = ["starting", "processing", "succeeded", "failed", "canceled"]
 
-PRICE_KEYS = ("price", "cases", "per", "pixels", "whole", "first", "by", "table", "lines", "told", "times", "asked", "size", "miss")
+PRICE_KEYS = ("price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size", "miss")
 """Keys of a price block that only image models have."""
 
 
@@ -62,7 +62,7 @@ def price_keys() -> dict[str, Schema]:
         "per": text("Image models: what a unit is.", enum=["image", "megapixel"], default="image"),
         "pixels": integer("Image models: pixels of a megapixel.", minimum=1000, maximum=10_000_000, default=1_000_000),
         "whole": boolean("Image models: megapixels of a picture are rounded up.", default=False),
-        "first": decimal("Image models: the first megapixel of a picture, where it is dearer."),
+        "further": decimal("Image models: each megapixel of a picture after the first, where that one is dearer."),
         "by": {"type": "array", "minItems": 1, "maxItems": 5, "items": template("A key of the table."), "description": "Image models: what the table is keyed by."},
         "table": {"type": "object", "minProperties": 1, "description": "Image models: prices by the values of `by`, nested in that order."},
         "lines": {"type": "array", "minItems": 1, "description": "Image models: counted lines of the bill, added up.", "items": record("One line.", {

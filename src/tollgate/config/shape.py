@@ -49,6 +49,7 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
                 problems.append(problem)
                 cut.add(path)
     cut.discard(())  # what is missing at the top leaves the rest to be checked
+    problems = list(dict.fromkeys(problems))  # each missing key is an error of its own that names all
     return problems, _without(root, cut, ())  # type: ignore[return-value]
 
 
@@ -115,7 +116,6 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
             for key in schema["required"]:
                 if key not in error.instance:
                     yield problem(node, f"found no `{key}`, wanted {_missing(schema['properties'][key])}"), path
-                    break
         case "propertyNames" | "pattern" if error.absolute_schema_path and "propertyNames" in error.absolute_schema_path:
             key = str(error.instance)
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark

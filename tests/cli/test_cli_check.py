@@ -1,0 +1,98 @@
+"""`tollgate check` and `tollgate init` as a shell sees them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tollgate.cli import COMMANDS, main
+from tollgate.config.files import defaults_root
+
+BAD = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: cheap}}}\n"
+GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ", unit: 1000000}}}")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "providers").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def test_check_says_every_problem_and_fails(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(BAD)
+    result = run("check")
+    assert result.exit_code == 1
+    assert "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: 1\n    ^" in result.stderr
+    assert "providers/acme.yaml:5:35: models.acme/a.price.prompt: found cheap" in result.stderr
+    assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
+
+
+def test_check_sums_up_what_is_fine(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    result = run("check", "--routes")
+    assert result.exit_code == 0, result.output
+    assert "acme/a <- acme:a (chat)\n" in result.stdout
+    assert "1 provider on, 0 off, 1 model, 1 route: 0 errors, 0 warnings\n" in result.stdout
+
+
+def test_check_names_the_provider_that_is_off(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD + "headers: {a: $secret.TOLLGATE_TEST_UNSET}\n")
+    result = run("check")
+    assert result.exit_code == 0
+    assert "provider acme is off: secret TOLLGATE_TEST_UNSET is not set\n" in result.stdout
+
+
+def test_check_gives_json_to_scripts(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(BAD)
+    result = run("check", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["ok"], found["errors"]) == (1, False, 2)
+    assert found["problems"][0] == {"file": "providers/acme.yaml", "line": 4, "column": 1, "level": "error", "path": "",
+                                    "message": "found unknown key `wieght`, wanted a known one", "hint": "did you mean `weight`?"}
+
+
+def test_check_writes_the_schemas_for_editors(here: Path) -> None:
+    result = run("check", "--write-schema", "schemas")
+    assert result.exit_code == 0
+    assert {"gateway.schema.json", "provider.schema.json"} <= {path.name for path in (here / "schemas").iterdir()}
+
+
+def test_init_writes_a_set_that_checks(here: Path) -> None:
+    result = run("init", "starter")
+    assert result.exit_code == 0, result.output
+    written = {str(path.relative_to(here / "starter")) for path in (here / "starter").rglob("*.yaml")}
+    root = defaults_root()
+    assert written == {"gateway.yaml", *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).glob("*.yaml"))}
+    assert "$schema=../schemas/provider.schema.json" in (here / "starter" / "providers" / "sandbox.yaml").read_text()
+    assert (here / "starter" / "schemas" / "provider.schema.json").is_file()
+    assert run("check", "--config", "starter").exit_code == 0
+
+
+def test_init_overwrites_nothing(here: Path) -> None:
+    (here / "gateway.yaml").write_text("# mine\n")
+    result = run("init")
+    assert result.exit_code == 1
+    assert "nothing was written" in result.stderr
+    assert (here / "gateway.yaml").read_text() == "# mine\n"
+    assert list((here / "providers").iterdir()) == []
+
+
+def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
+    result = run("chek")
+    assert result.exit_code == 2
+    assert "did you mean `check`?" in result.stderr
+
+
+def test_help_imports_no_command() -> None:
+    code = "import sys; from tollgate.cli import main; main(['--help'], standalone_mode=False); print(sorted(m for m in sys.modules if 'tollgate' in m))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert result.stdout.splitlines()[-1] == "['tollgate', 'tollgate.cli']"
+    assert all(about in result.stdout for _, about in COMMANDS.values())

@@ -1,0 +1,88 @@
+"""The words of `shape.py`, and that they say exactly what JSON Schema says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tollgate.config.load import read_text
+from tollgate.config.provider_schema import provider_schema
+from tollgate.config.schema import gateway_schema
+from tollgate.config.shape import check_shape, export, path_text
+
+SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}
+PACKAGE = Path(__file__).parents[2] / "src" / "tollgate" / "schemas"
+
+
+def nodes(schema: object, path: str = ""):
+    if isinstance(schema, dict):
+        yield path, schema
+        for key, value in schema.items():
+            if key in ("properties", "$defs"):
+                for name, inner in value.items():
+                    yield from nodes(inner, f"{path}.{name}")
+            elif key in ("items", "additionalProperties"):
+                yield from nodes(value, f"{path}[]")
+            elif key == "anyOf":
+                for inner in value:
+                    yield from nodes(inner, path)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_the_schema_is_a_schema(kind: str) -> None:
+    Draft202012Validator.check_schema(SCHEMAS[kind])
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_every_record_is_closed_and_every_key_explained(kind: str) -> None:
+    for path, node in nodes(SCHEMAS[kind]):
+        if "properties" in node:
+            assert "additionalProperties" in node, path
+            for name, inner in node["properties"].items():
+                assert "description" in inner or "$ref" in inner, f"{path}.{name}"
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_the_shipped_schema_is_the_one_that_validates(kind: str) -> None:
+    """Made again by `tollgate check --write-schema src/tollgate/schemas`."""
+    name = f"{kind}.schema.json"
+    assert json.loads((PACKAGE / name).read_text("utf-8")) == json.loads(json.dumps(export()[name]))
+
+
+def test_our_own_words_are_not_exported() -> None:
+    assert not {"wanted", "hidden"} & {key for schema in export().values() for _, node in nodes(schema) for key in node}
+
+
+@pytest.mark.parametrize(("steps", "said"), [
+    (("a", "b"), "a.b"), (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"), ((), ""), (("a", 0, 1), "a[0][1]")])
+def test_paths_are_said_in_one_way(steps: tuple[str | int, ...], said: str) -> None:
+    assert path_text(steps) == said
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
+    ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
+    ("speaks: {}", "found an empty map, wanted at least one entry"),
+    ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
+    ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
+    ("discover: {url: x, model: {}}", "found no `list`, wanted where the entries are"),
+    ("models: {a/b: {retires: tomorrow}}", 'found "tomorrow", wanted a date like 2027-01-31'),
+    ("models: {a/b: {public: on}}", 'found "on", wanted true or false'),
+    ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),
+    ("models: {a/b: {max_inputs: 0}}", "found 0, wanted a whole number from 1 to 1000000"),
+    ("auth: {region: eu}", "found no `kind`"),
+    ("headers: {a: [x]}", "found a list, wanted text or a whole number or a number or a map"),
+])
+def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) -> None:
+    document = read_text(f"provider: acme\n{text}\n", "acme.yaml")
+    problems, _ = check_shape(document, "provider")
+    assert said in problems[0].message
+    assert len({problem.path for problem in problems}) == len(problems)
+
+
+def test_what_is_wrong_is_cut_out_and_the_rest_kept() -> None:
+    document = read_text("provider: acme\nwieght: 1\nmodels: {a/b: {context: x, name: A}}\nproxy: http://p.example\n", "acme.yaml")
+    _, root = check_shape(document, "provider")
+    assert list(root.entries) == ["provider", "models", "proxy"]
+    assert list(root.entries["models"].entries["a/b"].entries) == ["name"]

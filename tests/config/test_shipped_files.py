@@ -1,0 +1,75 @@
+"""The repository's own gateway.yaml and providers."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.load import Map, plain, read_text
+from tollgate.config.schema import gateway_schema
+from tollgate.config.shape import check_shape
+
+REPOSITORY = Path(__file__).parents[2]
+PROVIDERS = sorted((REPOSITORY / "providers").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    return load_gateway(REPOSITORY / "gateway.yaml", environ={})
+
+
+def uncommented(text: str) -> str:
+    """The commented-out settings written out."""
+    return re.sub(r"^# ?(?=( {2})*[a-z_]+:)", "", text, flags=re.MULTILINE)
+
+
+def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
+    assert [problem.render() for problem in loaded.warnings] == []
+
+
+def test_only_the_sandbox_needs_no_secret(loaded: Loaded) -> None:
+    assert [p.name for p in loaded.gateway.providers.values() if not p.off] == ["sandbox"]
+
+
+def test_some_models_have_several_routes(loaded: Loaded) -> None:
+    routes: dict[str, set[str]] = {}
+    for provider in loaded.gateway.providers.values():
+        for model in provider.models:
+            routes.setdefault(model.id, set()).add(provider.name)
+    assert routes["openai/gpt-5.2"] >= {"openai", "azure-openai", "openrouter"}
+
+
+def test_every_chat_and_embedding_model_has_a_price(loaded: Loaded) -> None:
+    assert [m.id for p in loaded.gateway.providers.values() for m in p.models if m.type != "image" and not m.price] == []
+
+
+def test_the_gateway_file_documents_every_key_with_its_default() -> None:
+    document = read_text(uncommented((REPOSITORY / "gateway.yaml").read_text("utf-8")), "gateway.yaml")
+    problems, root = check_shape(document, "gateway")
+    assert [problem.render() for problem in document.problems + problems] == []
+    written = plain(root, floats=True)
+    for name, block in gateway_schema()["properties"].items():
+        block = next((form for form in block.get("anyOf", ()) if "properties" in form), block)
+        if "properties" not in block:
+            assert written[name] == block["default"], name
+            continue
+        for key, schema in block["properties"].items():
+            default = schema["default"]
+            assert written[name][key] == (pytest.approx(default) if isinstance(default, float) else default), f"{name}.{key}"
+        assert written[name].keys() == block["properties"].keys()
+
+
+def test_the_gateway_file_as_shipped_says_nothing() -> None:
+    root = read_text((REPOSITORY / "gateway.yaml").read_text("utf-8"), "gateway.yaml").root
+    assert isinstance(root, Map)
+    assert root.entries == {}
+
+
+@pytest.mark.parametrize("path", [REPOSITORY / "gateway.yaml", *PROVIDERS], ids=lambda path: path.name)
+def test_editors_are_told_the_schema(path: Path) -> None:
+    first = path.read_text("utf-8").splitlines()[0]
+    said = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert said, first
+    assert Path(os.path.normpath(path.parent / said[1])).is_file()
