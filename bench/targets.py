@@ -52,16 +52,16 @@ def gateway(folder: Path, upstream: int, engine: str) -> Target:
     price = 'price: {prompt: "0.01", completion: "0.02", unit: 1000000, currency: USD}'
     (folder / "providers" / "bench.yaml").write_text(
         f"provider: bench\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions, embeddings: /embeddings}}\n"
-        f"headers: {{Authorization: Bearer upstream}}\nmodels:\n"
+        f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n"
         f"  bench/chat: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/paced: {{upstream: paced, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/embed: {{upstream: embed, type: embedding, context: 8192, {price}}}\n")
     (folder / "providers" / "bench-messages.yaml").write_text(
-        f"provider: bench-messages\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{messages: /messages}}\nheaders: {{x-api-key: upstream}}\nmodels:\n"
+        f"provider: bench-messages\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{messages: /messages}}\nheaders: {{x-api-key: $secret.BENCH_UPSTREAM_KEY}}\nmodels:\n"
         f"  bench/messages: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n")
     rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 4))
     (folder / "providers" / "catalog.yaml").write_text(
-        f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\nheaders: {{Authorization: Bearer upstream}}\nmodels:\n{rows}")
+        f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\nheaders: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
     started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat")
     return Target(f"tollgate {engine}", started, port, key, converts=True, start_seconds=seconds)
 
@@ -72,7 +72,7 @@ def serve(folder: Path, options: list[str], model: str) -> tuple[Started, int, s
     log.unlink(missing_ok=True)
     began = time.perf_counter()
     started = start([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options], cwd=folder, log=log,
-                    env={"PYTHONPATH": str(SOURCES)})
+                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream"})
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
     failure = ""
     while time.perf_counter() - began < 60 and started.popen.poll() is None:
