@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from tollgate.config.load import List, Map, Mark, Node, Scalar, plain
 T = TypeVar("T")
 
 
+@cache
 def default_of(kind: type, name: str) -> Any:
     """The default a dataclass of `model.py` gives a field: each is written there and nowhere else."""
     for item in dataclasses.fields(kind):

@@ -69,7 +69,7 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
 
 def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
     """Tiers by prompt length alone: longer is dearer, and the marks go up."""
-    before = (0, price.prices.get("prompt"))
+    before = (-1, price.prices.get("prompt"))
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
         if mark is None or volume.thinking is not None or volume.min_completion_tokens is not None or volume.max_completion_tokens is not None:
