@@ -41,6 +41,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--model", default=None, help="Only models that match this glob.")
 @click.option("--provider", default=None, help="Only providers that match this glob.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False), default=None,
               help="Folder of the usage files instead of the configured one.")
@@ -89,7 +90,7 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
             name = str(target).replace("'", "''")
             connection.execute(f"COPY ({query}) TO '{name}' (FORMAT {form})")
             if output is None:
-                click.get_binary_stream("stdout").write(target.read_bytes())
+                sys.stdout.buffer.write(target.read_bytes())
         return
     result = connection.execute(query)
     columns = [each[0] for each in result.description or ()]

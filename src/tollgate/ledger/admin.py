@@ -132,6 +132,7 @@ class RemoteLedger:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._turn = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         if name not in METHODS:
@@ -144,9 +145,10 @@ class RemoteLedger:
         bound = inspect.signature(getattr(Ledger, name)).bind(None, *values, **named)
         arguments = dict(list(bound.arguments.items())[1:])
         arguments |= arguments.pop("changes", {})
-        self._writer.write(encode({"call": name, "with": arguments}) + b"\n")
-        await self._writer.drain()
-        line = await self._reader.readline()
+        async with self._turn:
+            self._writer.write(encode({"call": name, "with": arguments}) + b"\n")
+            await self._writer.drain()
+            line = await self._reader.readline()
         if not line:
             raise Unavailable("the gateway ended before it answered; whether the change was made is not known")
         answer = orjson.loads(line)

@@ -1,0 +1,34 @@
+"""A folder to run `tollgate` in, without and with a gateway's ledger running there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import Ledger
+
+from .tollgate import Tollgate
+
+
+@pytest.fixture
+def tollgate(tmp_path: Path) -> Tollgate:
+    made = Tollgate(tmp_path)
+    made.write("gateway.yaml", "{}\n")
+    return made
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Tollgate]:
+    """A gateway's ledger with the account `alice` (10 credits, one key), answering on its admin socket."""
+    (tmp_path / "gateway.yaml").write_text("{}\n")
+    store = Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05, publish_seconds=0.05)
+    async with Ledger(store, Credits()) as ledger:
+        await ledger.create_account("alice")
+        await ledger.grant("alice", Decimal(10))
+        await ledger.create_key("alice", "laptop")
+        await ledger.serve_admin()
+        yield Tollgate(tmp_path, ledger)

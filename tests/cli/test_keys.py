@@ -1,0 +1,71 @@
+"""`tollgate keys`: the secret once on stdout, limits as wished, revocation by any name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tollgate.errors import Unauthorized
+from tollgate.ledger import keys
+
+from .tollgate import Tollgate
+
+
+@pytest.fixture
+def alice(tollgate: Tollgate) -> Tollgate:
+    tollgate("accounts", "create", "alice")
+    return tollgate
+
+
+def test_the_secret_alone_is_on_stdout_and_never_again(alice: Tollgate) -> None:
+    made = alice("keys", "create", "--account", "alice", "--name", "laptop")
+    secret = made.out.strip()
+    assert keys.is_well_formed(secret)
+    assert "only time it is shown" in made.err
+    for words in (("keys", "list"), ("keys", "list", "--json"), ("accounts", "show", "alice")):
+        said = alice(*words)
+        assert secret not in said.out + said.err
+        assert secret[-4:] in said.out
+
+
+def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
+    made = json.loads(alice("keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*,other", "--cap", "5",
+                            "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--json").out)
+    assert keys.is_well_formed(made["key"])
+    [listed] = json.loads(alice("keys", "list", "--json").out)
+    assert listed["expires_at"] == made["expires_at"]
+    assert {name: listed[name] for name in ("id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state")} == {
+        "id": made["id"], "allowed_models": ["acme/*", "other"], "spend_cap": "5", "cap_window": "week", "rpm": 60, "tpm": 1000,
+        "strict": True, "state": "active"}
+
+
+def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
+    alice("keys", "create", "--account", "alice", "--name", "laptop")
+    refused = alice("keys", "revoke", "laptop")
+    assert refused.code == 1
+    assert "--yes" in refused.err
+    assert "is revoked" in alice("keys", "revoke", "laptop", "--yes").out
+    assert json.loads(alice("keys", "list", "--account", "alice", "--json").out)[0]["state"] == "revoked"
+
+
+@pytest.mark.parametrize(("words", "code", "reason"), [
+    (("create", "--account", "bob"), 1, 'no account "bob"'),
+    (("create", "--account", "alice", "--expires", "soon"), 1, "wanted a span"),
+    (("create", "--account", "alice", "--cap", "much"), 1, "cap: "),
+    (("create", "--account", "alice", "--window", "year"), 2, "year"),
+    (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
+    (("list", "--account", "bob"), 1, 'no account "bob"'),
+])
+def test_mistakes_are_named_on_stderr(alice: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
+    done = alice("keys", *words)
+    assert (done.code, done.out) == (code, "")
+    assert reason in done.err
+
+
+async def test_a_running_gateway_knows_a_new_key_and_a_revocation_at_once(running: Tollgate) -> None:
+    secret = (await running.later("keys", "create", "--account", "alice", "--name", "new")).out.strip()
+    assert running.ledger.find_key(secret).name == "new"
+    await running.later("keys", "revoke", "new", "--yes")
+    with pytest.raises(Unauthorized, match="revoked"):
+        running.ledger.find_key(secret)

@@ -1,0 +1,113 @@
+"""`tollgate usage`: canned reports, free SQL, filters and formats, over published files only."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import COLUMNS, Ledger, UsageRow
+from tollgate.ledger.reports import REPORTS
+
+from .tollgate import Tollgate
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+async def used(tollgate: Tollgate, tmp_path: Path) -> Tollgate:
+    """Six requests of two accounts over three days; the store itself is gone, the published files remain."""
+    async with Ledger(Store(directory=tmp_path / "elsewhere", usage_directory=tmp_path / "usage"), Credits()) as ledger:
+        for number, (account, model, days, outcome, cost) in enumerate((
+                ("alice", "acme/large", 0, "ok", "0.10"), ("alice", "acme/large", 1, "ok", "0.20"), ("alice", "acme/small", 1, "ok", "0.01"),
+                ("bob", "acme/large", 2, "ok", "0.30"), ("bob", "other/large", 0, "upstream_error", "0"),
+                ("bob", "other/large", 0, "client_gone", "0.05"))):
+            await ledger.record(UsageRow(
+                f"req_{number}", account, f"key_{account}", "chat", time=NOW - timedelta(days=days), model=model,
+                provider=model.split("/")[0], cost=Decimal(cost), input_tokens=100, output_tokens=10, outcome=outcome,
+                status=200 if outcome == "ok" else 500, error_code=None if outcome == "ok" else "upstream_failed", ttfb_ms=50.0, total_ms=100.0 * number))
+    return tollgate
+
+
+def test_the_summary_is_the_default(used: Tollgate) -> None:
+    said = used("usage")
+    assert said.code == 0
+    assert "0.66" in said.out
+    [row] = json.loads(used("usage", "--json").out)
+    assert (row["requests"], row["failed"], row["cost"], row["input"], row["accounts"]) == (6, 2, "0.66", 600, 2)
+
+
+@pytest.mark.parametrize("report", sorted(REPORTS))
+def test_every_report_runs_in_every_format(used: Tollgate, report: str) -> None:
+    for form in ("table", "json", "csv", "parquet"):
+        done = used("usage", report, "--format", form)
+        assert done.code == 0, done.err
+        assert done.raw
+
+
+def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
+    rows = json.loads(used("usage", "by-model", "--format", "json").out)
+    assert [(row["model"], row["requests"], row["failed"], row["cost"]) for row in rows] == [
+        ("acme/large", 3, 0, "0.6"), ("other/large", 2, 2, "0.05"), ("acme/small", 1, 0, "0.01")]
+    assert [row["day"] for row in json.loads(used("usage", "by-day", "--format", "json").out)] == sorted(
+        str((NOW - timedelta(days=days)).date()) for days in range(3))
+    assert {row["outcome"] for row in json.loads(used("usage", "errors", "--format", "json").out)} == {"upstream_error", "client_gone"}
+    assert json.loads(used("usage", "slow", "--format", "json").out)[0]["request_id"] == "req_5"
+
+
+@pytest.mark.parametrize(("filters", "ids"), [
+    (("--account", "alice"), "012"), (("--key", "key_bob"), "345"), (("--model", "acme/*"), "0123"), (("--provider", "other"), "45"),
+    (("--since", "36h"), "01245"), (("--until", "36h"), "3"), (("--since", "36h", "--until", "12h"), "12"),
+    (("--since", (NOW + timedelta(days=1)).date().isoformat()), ""), (("--account", "o'neil"), "")])
+def test_filters_bound_reports_and_free_sql_alike(used: Tollgate, filters: tuple[str, ...], ids: str) -> None:
+    rows = json.loads(used("usage", "--sql", "SELECT request_id FROM usage ORDER BY 1;", "--format", "json", *filters).out)
+    assert [row["request_id"] for row in rows] == [f"req_{each}" for each in ids]
+    assert json.loads(used("usage", "--format", "json", *filters).out)[0]["requests"] == len(ids)
+
+
+def test_csv_and_parquet_keep_exact_amounts(used: Tollgate, tmp_path: Path) -> None:
+    query = "SELECT request_id, cost FROM usage ORDER BY 1"
+    rows = list(csv.DictReader(io.StringIO(used("usage", "--sql", query, "--format", "csv").out)))
+    assert Decimal(rows[0]["cost"]) == Decimal("0.1")
+    assert used("usage", "--sql", query, "--format", "parquet", "--output", str(tmp_path / "out.parquet")).out == ""
+    found = duckdb.connect().execute(f"SELECT sum(cost) FROM '{tmp_path}/out.parquet'").fetchall()
+    assert found == [(Decimal("0.66"),)]
+    used("usage", "by-key", "--format", "json", "--output", str(tmp_path / "out.json"))
+    assert len(json.loads((tmp_path / "out.json").read_text())) == 2
+
+
+def test_sql_may_come_from_stdin(used: Tollgate) -> None:
+    assert json.loads(used("usage", "--sql", "-", "--format", "json", stdin="SELECT 1 AS one").out) == [{"one": 1}]
+
+
+@pytest.mark.parametrize(("words", "code", "reason"), [
+    (("--sql", "SELECT nothing_like_this FROM usage"), 1, "nothing_like_this"), (("--sql", "DELETE FROM usage"), 1, "base table"),
+    (("--since", "yesterday"), 2, "yesterday"), (("nonsense",), 2, "nonsense"), (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere")])
+def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
+    done = used("usage", *words)
+    assert (done.code, done.out) == (code, "")
+    assert reason in done.err
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "parquet"])
+def test_without_any_usage_reports_are_empty_and_no_error(tollgate: Tollgate, form: str) -> None:
+    for report in ("summary", "by-model"):
+        assert tollgate("usage", report, "--format", form).code == 0
+
+
+def test_columns_are_explained(tollgate: Tollgate) -> None:
+    said = tollgate("usage", "--columns").out
+    assert all(column.name in said and column.about in said for column in COLUMNS)
+
+
+async def test_beside_a_running_gateway(running: Tollgate) -> None:
+    await running.ledger.record(UsageRow("req_live", "alice", "key_1", "chat", cost=Decimal("0.5")))
+    await running.ledger.settle()
+    assert json.loads((await running.later("usage", "requests", "--format", "json")).out)[0]["request_id"] == "req_live"

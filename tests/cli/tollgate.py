@@ -1,0 +1,58 @@
+"""The command as a person runs it: in a folder of its own, words in, exit code, stdout and stderr out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from tollgate.cli import main
+from tollgate.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+    raw: bytes
+
+
+class Tollgate:
+    """Runs commands in a folder. `ledger` is the running gateway's, where there is one."""
+
+    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
+        self.folder = folder
+        self._ledger = ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        assert self._ledger is not None
+        return self._ledger
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file into the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def __call__(self, *words: str, stdin: str = "") -> Done:
+        """Run `tollgate WORDS`."""
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            result = CliRunner().invoke(main, list(words), input=stdin)
+        finally:
+            os.chdir(before)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Done(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
+
+    async def later(self, *words: str) -> Done:
+        """The same while this process's event loop goes on serving."""
+        return await asyncio.to_thread(self, *words)

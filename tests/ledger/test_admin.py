@@ -1,0 +1,136 @@
+"""The admin socket: the same books, whether the gateway runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tollgate.config.model import Credits
+from tollgate.errors import BadRequest, NotFound, Unauthorized, Unavailable
+from tollgate.ledger import Ledger, StoreInUse
+from tollgate.ledger.admin import METHODS, RemoteLedger, open_books
+
+from .conftest import Alice, new_ledger, row, settings
+
+
+async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Alice, tmp_path: Path) -> None:
+    await alice.ledger.serve_admin()
+    expires = datetime.now(UTC) + timedelta(days=1)
+    async with open_books(settings(tmp_path), Credits()) as books:
+        assert isinstance(books, RemoteLedger)
+        key, secret = await books.create_key("alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5"))
+        assert alice.ledger.find_key(secret) == key
+        await books.revoke_key(alice.key.id)
+        grant = await books.grant("alice", Decimal("2.50"), "more")
+        assert (grant.amount, grant.note) == (Decimal("2.5"), "more")
+        assert [each.id for each in await books.list_keys("alice")] == [alice.key.id, key.id]
+        assert await books.list_keys() == await alice.ledger.list_keys()
+        assert await books.list_grants("alice") == await alice.ledger.list_grants("alice")
+        assert await books.sums("alice") == await alice.ledger.sums("alice")
+        changed = await books.update_key(key.id, name="renamed", allowed_models=None)
+        assert (changed.name, changed.allowed_models) == ("renamed", None)
+        assert (await books.create_account("bob", role="operator")).role == "operator"
+        assert (await books.update_account("bob", name="Bob")).name == "Bob"
+        await books.settle()
+    assert alice.ledger.balance("alice") == Decimal("12.5")
+    with pytest.raises(Unauthorized, match="revoked"):
+        alice.ledger.find_key(alice.secret)
+
+
+async def test_without_a_gateway_the_store_is_opened_directly(tmp_path: Path) -> None:
+    async with open_books(settings(tmp_path), Credits()) as books:
+        assert isinstance(books, Ledger)
+        await books.create_account("alice")
+    async with open_books(settings(tmp_path), Credits()) as books:
+        assert [each.id for each in await books.list_accounts()] == ["alice"]
+
+
+async def test_errors_arrive_as_what_they_are(alice: Alice, tmp_path: Path) -> None:
+    await alice.ledger.serve_admin()
+    async with open_books(settings(tmp_path), Credits()) as books:
+        with pytest.raises(NotFound, match='no account "bob"'):
+            await books.grant("bob", Decimal(1))
+        with pytest.raises(BadRequest, match="exists already"):
+            await books.create_account("alice")
+        with pytest.raises(AttributeError):
+            books.record  # noqa: B018
+        assert len(await books.list_accounts()) == 1
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"[]", b"{}", b'{"call":"close"}', b'{"call":"record","with":{}}', b'{"call":"grant","with":{"amount":"x"}}',
+                                  b'{"call":"grant","with":{"nonsense":1}}'])
+async def test_nonsense_is_answered_with_an_error_and_the_line_stays_open(alice: Alice, tmp_path: Path, line: bytes) -> None:
+    await alice.ledger.serve_admin()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "var" / "admin.sock")
+    for _ in range(2):
+        writer.write(line + b"\n")
+        assert orjson.loads(await reader.readline())["error"]["kind"] == "BadRequest"
+    writer.close()
+
+
+async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_gateway(tmp_path: Path) -> None:
+    path = tmp_path / "var" / "admin.sock"
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.serve_admin()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.exists()
+
+
+async def test_a_socket_left_by_a_killed_gateway_is_no_obstacle(tmp_path: Path) -> None:
+    script = ("import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])")
+    (tmp_path / "var").mkdir()
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "var" / "admin.sock")], check=True)
+    async with open_books(settings(tmp_path), Credits()) as books:
+        await books.create_account("alice")
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.serve_admin()
+        async with open_books(settings(tmp_path), Credits()) as books:
+            assert isinstance(books, RemoteLedger)
+
+
+async def test_a_store_that_is_held_without_answering_is_waited_for_and_then_named(alice: Alice, tmp_path: Path) -> None:
+    with pytest.raises(StoreInUse, match=r"in use by another process \(pid \d+\)"):
+        async with open_books(settings(tmp_path), Credits(), patience=0.2):
+            pass
+
+
+async def test_a_gateway_that_ends_in_the_middle_is_said(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path)
+    await ledger.open()
+    await ledger.serve_admin()
+    async with open_books(settings(tmp_path), Credits()) as books:
+        await books.list_accounts()
+        await ledger.close()
+        with pytest.raises((Unavailable, ConnectionError)):
+            await books.list_accounts()
+
+
+async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    async with new_ledger(deep) as ledger:
+        await ledger.serve_admin()
+        async with open_books(settings(deep), Credits()) as books:
+            assert isinstance(books, RemoteLedger)
+            await books.create_account("alice")
+        assert (await ledger.get_account("alice")).id == "alice"
+
+
+def test_every_remote_method_is_one_of_the_ledger() -> None:
+    assert all(callable(getattr(Ledger, name)) for name in METHODS)
+
+
+async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice, tmp_path: Path) -> None:
+    await alice.ledger.serve_admin()
+    async with open_books(settings(tmp_path), Credits()) as books:
+        await asyncio.gather(*(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
+                             *(books.grant("alice", Decimal("0.01")) for _ in range(20)))
+    assert alice.ledger.balance("alice") == Decimal("10")

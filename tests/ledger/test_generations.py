@@ -1,0 +1,125 @@
+"""Image jobs: found again after a restart, changed by one caller at a time, charged once."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate.ledger import PENDING, Generation
+
+from .conftest import Alice, new_ledger, row
+
+
+def job(account_id: str = "alice", **more: object) -> Generation:
+    return Generation(**({"id": str(uuid.uuid4()), "account_id": account_id, "model": "acme/draw"} | more))  # type: ignore[arg-type]
+
+
+DONE = {"status": "succeeded", "images": ({"url": "https://cdn.example/1.png", "width": 8},), "cost": Decimal("0.04"),
+        "answer": {"raw": "provider's words"}}
+
+
+async def test_a_pending_job_survives_a_restart_with_all_it_knows(tmp_path: Path) -> None:
+    made = job(input={"prompt": "a \u2603", "n": 2}, webhook="https://example.com/hook", upstream_id="up-1",
+               upstream_state={"poll": ["x"]}, answer={"id": "up-1"}, row={"held": "0.04"}, key_id="key_1",
+               deadline_at=datetime(2027, 1, 1, tzinfo=UTC))
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_generation(made)
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.pending() == [made]
+        assert await ledger.get_generation("alice", made.id) == made
+
+
+async def test_a_finished_job_is_read_back_before_and_after_it_is_stored(alice: Alice) -> None:
+    made = job()
+    await alice.ledger.create_generation(made)
+    assert await alice.ledger.update_generation(made.id, PENDING, DONE, row(cost="0.04"))
+    fresh = await alice.ledger.get_generation("alice", made.id)
+    await alice.ledger.settle()
+    stored = await alice.ledger.get_generation("alice", made.id)
+    assert fresh == stored
+    assert stored is not None
+    assert (stored.status, stored.cost, stored.answer) == ("succeeded", Decimal("0.04"), {"raw": "provider's words"})
+    assert alice.ledger.pending() == []
+
+
+async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(alice: Alice) -> None:
+    made = job()
+    hold = alice.ledger.hold("alice", Decimal(1))
+    await alice.ledger.create_generation(made)
+    won = await asyncio.gather(*(
+        alice.ledger.update_generation(made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold)
+        for _ in range(50)))
+    assert sum(won) == 1
+    assert alice.ledger.balance("alice") == alice.ledger.available("alice") == Decimal("9.96")
+
+
+async def test_an_update_that_expects_another_status_changes_nothing(alice: Alice) -> None:
+    made = job()
+    await alice.ledger.create_generation(made)
+    assert not await alice.ledger.update_generation(made.id, "processing", DONE, row(cost="1"))
+    assert await alice.ledger.update_generation(made.id, "starting", {"status": "processing"})
+    assert not await alice.ledger.update_generation("no-such-job", "starting", DONE, row(cost="1"))
+    assert [each.status for each in alice.ledger.pending()] == ["processing"]
+    assert alice.ledger.balance("alice") == 10
+
+
+@pytest.mark.parametrize("status", ["failed", "canceled"])
+async def test_a_job_that_ended_stays_as_it_is(alice: Alice, status: str) -> None:
+    made = job()
+    hold = alice.ledger.hold("alice", Decimal(1))
+    await alice.ledger.create_generation(made)
+    assert await alice.ledger.update_generation(made.id, PENDING, {"status": status, "error": "no"}, None, hold)
+    assert not await alice.ledger.update_generation(made.id, PENDING, DONE, row(cost="1"))
+    assert alice.ledger.available("alice") == 10
+
+
+async def test_a_job_done_at_once_is_created_with_its_charge(alice: Alice) -> None:
+    made = job(status="succeeded", images=DONE["images"], cost=Decimal("0.04"))
+    await alice.ledger.create_generation(made, row(cost="0.04"))
+    assert alice.ledger.balance("alice") == Decimal("9.96")
+    assert [each.id for each in await alice.ledger.list_succeeded("alice")] == [made.id]
+
+
+async def test_nobody_sees_another_accounts_jobs(alice: Alice) -> None:
+    pending, done = job(), job(status="succeeded")
+    await alice.ledger.create_generation(pending)
+    await alice.ledger.create_generation(done)
+    for _ in range(2):
+        assert await alice.ledger.get_generation("bob", pending.id) is None
+        assert await alice.ledger.get_generation("bob", done.id) is None
+        assert await alice.ledger.list_succeeded("bob") == []
+        await alice.ledger.settle()
+
+
+async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_not(alice: Alice) -> None:
+    begin = datetime(2026, 11, 21, tzinfo=UTC)
+    made = [job(status="succeeded", created_at=begin + timedelta(seconds=n)) for n in range(130)]
+    for each in made[:70]:
+        await alice.ledger.create_generation(each)
+    await alice.ledger.settle()
+    for each in made[70:]:
+        await alice.ledger.create_generation(each)
+    await alice.ledger.create_generation(job(status="failed", created_at=begin + timedelta(days=1)))
+    await alice.ledger.create_generation(job(created_at=begin + timedelta(days=1)))
+    listed = await alice.ledger.list_succeeded("alice")
+    assert [each.id for each in listed] == [each.id for each in reversed(made)][:100]
+
+
+async def test_a_charge_and_its_job_are_one_event_after_a_restart(tmp_path: Path) -> None:
+    made = job()
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_generation(made)
+        await ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04"))
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.spent("alice") == Decimal("0.04")
+        found = await ledger.get_generation("alice", made.id)
+        assert found is not None
+        assert found.images == DONE["images"]
+        assert not await ledger.update_generation(made.id, PENDING, DONE, row("req_again", cost="0.04"))
+        await ledger.record(row("req_job", cost="0.04"))
+        assert ledger.spent("alice") == Decimal("0.04")

@@ -1,0 +1,40 @@
+"""The secret's shape: unguessable, checkable offline, recognisable to scanners, shown by its end only."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+
+from tollgate.ledger import keys
+
+
+def test_a_secret_has_256_random_bits_and_a_checksum() -> None:
+    secret = keys.mint()
+    assert re.fullmatch(keys.SCAN_PATTERN, secret)
+    assert len(secret) == len("sk-tg-") + 43 + 6
+    assert keys.is_well_formed(secret)
+
+
+def test_no_two_secrets_are_alike() -> None:
+    assert len({keys.mint() for _ in range(1000)}) == 1000
+
+
+def test_any_single_typing_error_is_caught() -> None:
+    secret = keys.mint()
+    for position in range(len(keys.PREFIX), len(secret)):
+        for wrong in string.ascii_letters + string.digits + "-_":
+            typed = secret[:position] + wrong + secret[position + 1 :]
+            assert keys.is_well_formed(typed) == (typed == secret)
+
+
+@pytest.mark.parametrize("text", ["", "sk-tg-", "sk-" + "a" * 52, "Sk-tg-" + "a" * 49, "sk-tg-" + "é" * 49, "sk-tg-" + "a" * 5000])
+def test_foreign_text_is_not_well_formed(text: str) -> None:
+    assert not keys.is_well_formed(text)
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("sk-tg-" + "a" * 45 + "WXYZ", "sk-tg-...WXYZ"), ("sk-proj-something-long-1234", "...1234"), ("short", "..."), ("", "...")])
+def test_a_mask_shows_the_end_of_what_is_long_enough(text: str, shown: str) -> None:
+    assert keys.mask(text) == shown

@@ -1,0 +1,95 @@
+"""Rate limits of keys: buckets that refill, count only what was admitted, and say what is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollgate.errors import RateLimited
+from tollgate.ledger import KeyRecord, RateLimits
+from tollgate.ledger.limits import UNLIMITED
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def key(rpm: int | None = None, tpm: int | None = None, id: str = "key_1") -> KeyRecord:
+    return KeyRecord(id, "alice", rpm=rpm, tpm=tpm)
+
+
+def test_a_key_without_limits_is_not_tracked(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    assert limits.admit(key()) is UNLIMITED
+    assert not limits._buckets  # noqa: SLF001
+
+
+def test_the_sixth_of_five_a_minute_is_refused_and_told_when(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    left = [limits.admit(key(rpm=5)).requests for _ in range(5)]
+    assert [each.remaining for each in left if each] == [4, 3, 2, 1, 0]
+    with pytest.raises(RateLimited) as refused:
+        limits.admit(key(rpm=5))
+    assert refused.value.retry_after == pytest.approx(12)
+    clock.now += 12
+    limits.admit(key(rpm=5))
+
+
+def test_refused_requests_do_not_count(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(rpm=1, tpm=100), 100)
+    for _ in range(50):
+        with pytest.raises(RateLimited):
+            limits.admit(key(rpm=1, tpm=100), 100)
+    clock.now += 60
+    assert limits.admit(key(rpm=1, tpm=100), 100).requests is not None
+
+
+def test_tokens_are_counted_and_corrected(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(tpm=1000), 800)
+    with pytest.raises(RateLimited, match="tokens"):
+        limits.admit(key(tpm=1000), 300)
+    limits.settle(key(tpm=1000), estimated=800, actual=100)
+    admitted = limits.admit(key(tpm=1000), 300)
+    assert admitted.tokens is not None
+    assert (admitted.tokens.remaining, admitted.tokens.limit) == (600, 1000)
+    assert admitted.tokens.reset_seconds == pytest.approx(24)
+
+
+def test_a_request_beyond_a_whole_minute_passes_when_the_bucket_is_full(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(tpm=100), 5000)
+    with pytest.raises(RateLimited):
+        limits.admit(key(tpm=100), 1)
+
+
+def test_keys_do_not_share_buckets(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    for id in ("key_1", "key_2"):
+        limits.admit(key(rpm=1, id=id))
+
+
+def test_a_changed_limit_applies_at_once(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(rpm=1))
+    with pytest.raises(RateLimited):
+        limits.admit(key(rpm=1))
+    clock.now += 30
+    assert limits.admit(key(rpm=100)).requests is not None
+
+
+def test_full_buckets_are_forgotten(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    for number in range(4096):
+        limits.admit(key(rpm=10, id=f"key_{number}"))
+    clock.now += 60
+    limits.admit(key(rpm=10, id="key_new"))
+    assert len(limits._buckets) == 1  # noqa: SLF001

@@ -1,0 +1,235 @@
+"""Usage files: readable by others while the gateway writes, whole at every moment, right after late rows and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tollgate.ledger import COLUMNS, UsageRow
+from tollgate.ledger.publish import READ_STATEMENT, Publisher
+from tollgate.ledger.records import encode
+from tollgate.ledger.segments import Entry, write_line
+from tollgate.ledger.store import Store
+
+from .conftest import Alice, row
+
+TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+class Desk:
+    """A store and its publisher without threads: rows go in, files come out, at any time of day."""
+
+    def __init__(self, folder: Path, instance: str = "main") -> None:
+        self.usage = folder / "usage"
+        self.store = Store(folder / "tollgate.duckdb")
+        self.store.open()
+        self.publisher = Publisher(self.store, self.usage, instance)
+        self.seq = max(self.store.progress("applied"), self.publisher.highest_seq())
+
+    def add(self, *rows: UsageRow) -> None:
+        entries = []
+        for each in rows:
+            self.seq += 1
+            entries.append(Entry(self.seq, "usage", write_line(self.seq, "usage", encode(each))[:-1]))
+        self.store.apply(entries)
+
+    def read(self, what: str = "count(*)", where: str = "true") -> object:
+        return read(self.usage, what, where)
+
+
+def read(usage: Path, what: str, where: str = "true") -> object:
+    statement = READ_STATEMENT.replace("usage/**", f"{usage}/**")
+    return duckdb.connect().execute(f"SELECT {what} {statement} WHERE {where}").fetchall()[0][0]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.store.close()
+
+
+async def test_another_process_reads_the_documented_statement_while_the_ledger_is_open(alice: Alice, tmp_path: Path) -> None:
+    for n in range(5):
+        await alice.ledger.record(row(f"req_{n}", cost="0.25"))
+    await alice.ledger.settle()
+    script = f"import duckdb; print(duckdb.connect().execute(\"SELECT count(*), sum(cost) {READ_STATEMENT}\").fetchall())"
+    reader = await asyncio.create_subprocess_exec(sys.executable, "-c", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    said, _ = await reader.communicate()
+    assert said.decode().strip() == "[(5, Decimal('1.250000000000'))]"
+
+
+async def test_files_follow_by_themselves_without_being_asked(alice: Alice, tmp_path: Path) -> None:
+    await alice.ledger.record(row())
+    async with asyncio.timeout(5):
+        while not list((tmp_path / "usage").glob("*/*.duckdb")):
+            await asyncio.sleep(0.02)
+    assert read(tmp_path / "usage", "count(*)") == 1
+
+
+def test_every_column_arrives_as_it_was_recorded(desk: Desk) -> None:
+    full = UsageRow(
+        "req_1", "alice", "key_1", "chat", time=TEN.replace(microsecond=123456), asked_model="large", model="acme/large",
+        provider="acme", upstream_model="large-1", client_protocol="chat", upstream_protocol="messages", attempts=2, status=200,
+        outcome="client_gone", input_tokens=2**53 + 1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4,
+        reasoning_tokens=5, searches=6, images=7, cost=Decimal("12345678901234.123456789012"), native_cost=Decimal("1E-12"),
+        currency="CNY", rate=Decimal("0.14"), prices='{"prompt":"0.1"}', ttfb_ms=1.5, total_ms=2.5, stream=True, estimated=True,
+        end_user="o'Neil \u2603", error_code="x", lost="top_k; seed", provider_cost=Decimal("0.5"))
+    desk.add(full)
+    desk.publisher.publish(TEN)
+    [found] = duckdb.connect().execute(f"FROM read_duckdb('{desk.usage}/**/*.duckdb', table_name = 'usage')").fetchall()
+    by_name = dict(zip((column.name for column in COLUMNS), found, strict=True))
+    assert by_name.pop("seq") == 1
+    expected = {field.name: getattr(full, field.name) for field in fields(UsageRow)} | {"time": full.time.replace(tzinfo=None)}
+    assert by_name == expected
+
+
+def test_columns_are_the_fields_of_a_row_and_each_is_explained() -> None:
+    assert [column.name for column in COLUMNS] == [field.name for field in fields(UsageRow)] + ["seq"]
+    assert all(len(column.about) > 10 for column in COLUMNS)
+
+
+def test_a_file_explains_its_own_columns_to_an_older_reader(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    reader = duckdb.connect()
+    reader.execute(f"ATTACH '{desk.publisher.path(TEN)}' AS hour (READ_ONLY)")
+    comments = dict(reader.execute("SELECT column_name, comment FROM duckdb_columns() WHERE database_name = 'hour'").fetchall())
+    assert comments == {column.name: column.about for column in COLUMNS}
+
+
+def test_nothing_is_written_when_nothing_changed(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    assert desk.publisher.publish(TEN) == 1
+    before = desk.publisher.path(TEN).stat().st_ino
+    assert desk.publisher.publish(TEN) == 0
+    assert desk.publisher.path(TEN).stat().st_ino == before
+
+
+def test_hours_roll_over_into_files_of_their_own(desk: Desk) -> None:
+    for minutes in (0, 59, 60, 119, 120, 24 * 60):
+        desk.add(row(time=TEN + timedelta(minutes=minutes)))
+        desk.publisher.publish(TEN + timedelta(minutes=minutes))
+    names = sorted(str(path.relative_to(desk.usage)) for path in desk.usage.rglob("*.duckdb"))
+    assert names == ["2026-11-21/10.duckdb", "2026-11-21/11.duckdb", "2026-11-21/12.duckdb", "2026-11-22/10.duckdb"]
+    assert desk.read() == 6
+
+
+def test_a_late_row_joins_the_file_of_its_hour(desk: Desk) -> None:
+    desk.add(row(time=TEN), row(time=TEN + timedelta(hours=1)))
+    desk.publisher.publish(TEN + timedelta(hours=1))
+    desk.add(row("req_late", time=TEN + timedelta(minutes=59)))
+    assert desk.publisher.publish(TEN + timedelta(hours=2)) == 1
+    reader = duckdb.connect(str(desk.publisher.path(TEN)), read_only=True)
+    assert reader.execute("SELECT count(*), count(*) FILTER (request_id = 'req_late') FROM usage").fetchall() == [(2, 1)]
+
+
+def test_a_reader_keeps_the_file_it_opened_while_it_is_replaced(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    reader = duckdb.connect(str(desk.publisher.path(TEN)), read_only=True)
+    for _ in range(3):
+        desk.add(row(time=TEN))
+        desk.publisher.publish(TEN)
+        assert reader.execute("SELECT count(*) FROM usage").fetchall() == [(1,)]
+    assert desk.read() == 4
+
+
+def test_readers_never_see_half_a_file_while_it_is_replaced_over_and_over(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    seen: list[int] = []
+    done = threading.Event()
+
+    def keep_reading() -> None:
+        while not done.is_set():
+            seen.append(read(desk.usage, "count(*)"))  # type: ignore[arg-type]
+
+    reader = threading.Thread(target=keep_reading)
+    reader.start()
+    for _ in range(40):
+        desk.add(row(time=TEN))
+        desk.publisher.publish(TEN)
+    done.set()
+    reader.join()
+    assert seen == sorted(seen)
+    assert len(seen) > 3
+    assert desk.read() == 41
+
+
+def test_a_deleted_or_broken_file_is_written_anew(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    desk.publisher.path(TEN).unlink()
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    assert desk.read() == 2
+    desk.publisher.path(TEN).write_bytes(b"power was lost here")
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    assert desk.read() == 3
+
+
+def test_a_start_rebuilds_a_recent_file_that_lacks_rows(desk: Desk) -> None:
+    desk.add(row(time=TEN), row(time=TEN))
+    desk.publisher.publish(TEN)
+    desk.publisher.path(TEN).write_bytes(b"")
+    assert desk.publisher.publish(TEN, recheck=True) == 1
+    assert desk.read() == 2
+    assert desk.publisher.publish(TEN, recheck=True) == 0
+
+
+def test_a_new_store_beside_old_files_adds_to_them(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        desk = Desk(tmp_path / folder)
+        desk.publisher = Publisher(desk.store, tmp_path / "usage")
+        desk.seq = desk.publisher.highest_seq()
+        desk.add(row(time=TEN), row(time=TEN))
+        desk.publisher.publish(TEN)
+        desk.store.close()
+    assert read(tmp_path / "usage", "count(*)") == 4
+    assert read(tmp_path / "usage", "count(DISTINCT seq)") == 4
+
+
+def test_an_older_file_gains_new_columns(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    old = duckdb.connect(str(desk.publisher.path(TEN)))
+    old.execute("ALTER TABLE usage DROP COLUMN provider_cost")
+    old.close()
+    desk.add(row(time=TEN, provider_cost=Decimal("0.5")))
+    desk.publisher.publish(TEN)
+    assert desk.read("sum(provider_cost)") == Decimal("0.5")
+    assert desk.read() == 2
+
+
+def test_an_instance_publishes_under_its_own_name(tmp_path: Path) -> None:
+    for instance in ("main", "eu-1"):
+        (tmp_path / instance).mkdir()
+        desk = Desk(tmp_path / instance)
+        desk.publisher = Publisher(desk.store, tmp_path / "usage", instance)
+        desk.add(row(time=TEN))
+        desk.publisher.publish(TEN)
+        desk.store.close()
+    assert sorted(path.name for path in (tmp_path / "usage").rglob("*")) == ["10-eu-1.duckdb", "10.duckdb", "2026-11-21"]
+    assert read(tmp_path / "usage", "count(*)") == 2
+
+
+def test_leftovers_of_a_killed_process_go(desk: Desk) -> None:
+    desk.add(row(time=TEN))
+    desk.publisher.publish(TEN)
+    leftover = desk.publisher.path(TEN).with_name(".10.tmp")
+    leftover.write_bytes(b"half")
+    desk.publisher.remove_leftovers()
+    assert not leftover.exists()
+    assert desk.publisher.path(TEN).exists()

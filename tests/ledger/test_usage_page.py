@@ -1,0 +1,23 @@
+"""docs/usage.md says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tollgate.ledger.publish import READ_STATEMENT
+from tollgate.ledger.reports import REPORTS
+from tollgate.ledger.usage_row import reference
+
+PAGE = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
+
+
+def test_the_table_of_columns_is_the_code_s() -> None:
+    assert reference() in PAGE
+
+
+def test_the_statement_for_analysts_is_the_tested_one() -> None:
+    assert READ_STATEMENT in PAGE
+
+
+def test_every_report_is_named() -> None:
+    assert [name for name in REPORTS if name not in PAGE and name != "summary"] == []

@@ -1,0 +1,112 @@
+"""What people type about accounts, keys and credits, and what they are told when it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate import accounts
+from tollgate.accounts import KeyWish
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, NotFound
+from tollgate.ledger import Ledger, UsageRow
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
+    async with Ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05), Credits()) as ledger:
+        await accounts.create_account(ledger, "alice", "Alice")
+        yield ledger
+
+
+@pytest.mark.parametrize(("text", "moment"), [
+    ("", None), ("never", None), ("30d", NOW + timedelta(days=30)), ("12H", NOW + timedelta(hours=12)), ("1y", NOW + timedelta(days=365)),
+    ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)), ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
+    ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)), ("2027-01-31T10:00+02:00", datetime(2027, 1, 31, 8, tzinfo=UTC))])
+def test_an_expiry_is_a_span_a_last_day_or_a_time(text: str, moment: datetime | None) -> None:
+    assert accounts.read_expiry(text, NOW) == moment
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("soon", 'expiry is "soon", wanted a span such as 30d'), ("0d", "wanted a span"), ("30", "wanted a span"), ("2026-11-20", "over already")])
+def test_a_wrong_expiry_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
+        accounts.read_expiry(text, NOW)
+
+
+@pytest.mark.parametrize(("text", "models"), [
+    ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)), (" acme/*, other/large\nthird", ("acme/*", "other/large", "third"))])
+def test_models_are_globs_all_or_none(text: str, models: tuple[str, ...] | None) -> None:
+    assert accounts.read_models(text) == models
+
+
+@pytest.mark.parametrize(("text", "amount"), [("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001")])
+def test_an_amount_is_exact(text: str, amount: str) -> None:
+    assert accounts.read_amount(text) == Decimal(amount)
+
+
+@pytest.mark.parametrize("text", ["", "ten", "NaN", "Infinity", "1e999", "1,5"])
+def test_a_wrong_amount_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="amount"):
+        accounts.read_amount(text)
+
+
+@pytest.mark.parametrize("id", ["", "Alice", "-a", "a b", "a/b", "ä", "a" * 64, "../x"])
+async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
+    with pytest.raises(BadRequest, match="wanted lower-case letters"):
+        await accounts.create_account(books, id)
+
+
+@pytest.mark.parametrize(("wish", "message"), [
+    (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"), (KeyWish(window="year"), "window is \"year\""),
+    (KeyWish(rpm="0"), "rpm is \"0\""), (KeyWish(tpm="1.5"), "tpm is \"1.5\""), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters")])
+async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish: KeyWish, message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
+        await accounts.create_key(books, "alice", wish)
+    assert await books.list_keys() == []
+
+
+async def test_a_key_has_what_was_wished(books: Ledger) -> None:
+    key, secret = await accounts.create_key(books, "alice", KeyWish("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True))
+    assert books.find_key(secret) == key
+    assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
+        "lap top", ("acme/*",), Decimal(5), "month", 60, 1000, True)
+    changed = await accounts.change_key(books, key.id, KeyWish("new"))
+    assert (changed.name, changed.allowed_models, changed.expires_at, changed.spend_cap) == ("new", None, None, None)
+    assert books.find_key(secret) == changed
+
+
+async def test_a_key_is_found_by_id_name_or_end(books: Ledger) -> None:
+    one, _ = await accounts.create_key(books, "alice", KeyWish("laptop"))
+    two, _ = await accounts.create_key(books, "alice", KeyWish("phone"))
+    for hint in (one.id, "laptop", one.last_four):
+        assert (await accounts.find_key(books, hint)).id == one.id
+    await accounts.create_key(books, "alice", KeyWish("phone"))
+    with pytest.raises(BadRequest, match='"phone" fits 2 keys'):
+        await accounts.find_key(books, "phone")
+    with pytest.raises(NotFound):
+        await accounts.find_key(books, "desk")
+    assert two.name == "phone"
+
+
+async def test_views_show_states_and_sums(books: Ledger) -> None:
+    key, _ = await accounts.create_key(books, "alice", KeyWish("laptop", cap="5", window="day"))
+    old, _ = await accounts.create_key(books, "alice", KeyWish("old"))
+    late, _ = await accounts.create_key(books, "alice", KeyWish("late"))
+    await books.revoke_key(old.id)
+    await books.update_key(late.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    await accounts.grant(books, "alice", "10", "gift")
+    await books.record(UsageRow("req_1", "alice", key.id, "chat", cost=Decimal("1.5")))
+    hold = books.hold("alice", Decimal(2))
+    [view] = await accounts.account_views(books)
+    assert (view.sums.balance, view.sums.spent, view.sums.granted, view.sums.held, view.active_keys) == (
+        Decimal("8.5"), Decimal("1.5"), 10, 2, 1)
+    hold.release()
+    states = {each.key.name: (each.state, each.spent) for each in await accounts.key_views(books, "alice")}
+    assert states == {"laptop": ("active", Decimal("1.5")), "old": ("revoked", 0), "late": ("expired", 0)}
