@@ -51,7 +51,7 @@ _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "f
 _TYPED_SECRET = re.compile(
     r"(?i)(?:(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in an address
     r"|(?<=bearer )[\w.+/=~-]{8,}"
-    r"|\b(?:sk|pk|rk|key|tok|ghp|gsk|xai|pplx|nvapi)[-_][\w-]{12,}"
+    r"|\b(?:sk|pk|rk|key|tok)[-_][\w-]{12,}"
     r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
 )
 """What looks like a secret somebody typed into a file: it is shown as stars, at the same length for the caret's sake."""

@@ -17,7 +17,6 @@ from typing import Literal
 from tollgate.config.load import Document, List, Map, Mark, Node
 
 
-
 def _empty() -> Mapping[str, object]:
     """A read-only empty mapping; a factory, since a mappingproxy is no allowed default before Python 3.12."""
     return MappingProxyType({})

@@ -22,7 +22,7 @@ SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
 
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
-_SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-key"})
+_SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
 
 def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem]]:
@@ -87,6 +87,7 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
 
 
 def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, path: str) -> Endpoint | None:
+    url: Node | None
     if isinstance(node, Scalar):
         url = _joined(reading, base, node, path)
         return Endpoint(protocol, protocol, url) if url else None
@@ -94,7 +95,6 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
     own, tail = at.get("url"), at.get("path")
     if own is not None and tail is not None:
         reading.say(tail, "found both `url` and `path`, wanted one of them", f"{path}.path")
-    url: Node | None
     if own is not None:
         url = own if _check_address(reading, own, f"{path}.url") else None
     elif tail is not None:
@@ -198,6 +198,6 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
     for path, holder in places:
         headers = Fields(holder).map("headers")
         for name, node in headers.entries.items() if headers else ():
-            if name.lower() in _SECRET_HEADERS and isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
+            if _SECRET_HEADER.match(name) and isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
                 reading.say(node, "found a key written in the file, wanted a reference", f"{path}.{name}",
                             hint="$secret.NAME: an environment variable or a file in secrets_dir", level="warning")

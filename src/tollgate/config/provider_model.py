@@ -13,8 +13,8 @@ from tollgate.config.load import Map, Mark, Node, find, plain
 from tollgate.config.model import Model, Pricing, Provider
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
+from tollgate.config.schema import PRICES
 from tollgate.config.shape import found, path_text
-from tollgate.config.schema import IMAGE_PRICES, PRICES
 
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""
