@@ -1,0 +1,161 @@
+"""The guarded download of a client's URL, for upstreams that want bytes. Nothing else fetches what a client names.
+
+What must stay true: only public addresses are connected to, checked after resolution and pinned (the name is not
+resolved again between check and connection), on every redirect anew; size and time are bounded whatever the server
+does; no proxy, no cookies, no credentials; messages tell nothing about what a name resolves to here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+from urllib.parse import unquote_to_bytes, urljoin
+
+from tollgate.config.model import Fetch, Timeouts
+from tollgate.errors import BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.upstream.answer import Answer
+from tollgate.upstream.call import Call
+from tollgate.upstream.dial import Address, Resolve, resolve
+from tollgate.upstream.http import HttpTransport, split_url
+
+MAX_REDIRECTS = 3
+_LOWEST_PORT = 1024
+"""Below it only 80 and 443: a request must not be thrown at a mail server or a shell."""
+
+_REFUSED = [ipaddress.ip_network(text) for text in (
+    "64:ff9b::/96", "64:ff9b:1::/48",  # NAT64
+    "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # IPv4 in IPv6, three spellings
+    "2002::/16", "2001::/32",  # 6to4, Teredo
+    "fec0::/10", "192.88.99.0/24", "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
+)]
+"""Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"), (b"BM", "image/bmp"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
+    (b"ID3", "audio/mpeg"), (b"\xff\xfb", "audio/mpeg"), (b"OggS", "audio/ogg"), (b"fLaC", "audio/flac"),
+)
+_UNKNOWN = "application/octet-stream"
+
+
+async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = resolve) -> tuple[str, bytes]:
+    """The media type and bytes behind an http, https or data URL: `data:text/plain,hi` gives `("text/plain", b"hi")`.
+
+    Raises `BadRequest` when it may not or cannot be fetched, is larger than `max_bytes` or slower than `seconds`.
+    """
+    if url[:5].lower() == "data:":
+        return _decode(url, settings.max_bytes)
+    transport = HttpTransport(environ={}, resolver=_guarded(resolver, settings), max_per_origin=1, idle_seconds=0)
+    try:
+        async with asyncio.timeout(settings.seconds):
+            return await _follow(transport, url, settings)
+    except (TimeoutError, UpstreamTimeout):
+        raise BadRequest(f"{_shown(url)} cannot be fetched: it takes longer than {settings.seconds:g} s", code="url_not_fetched") from None
+    finally:
+        await transport.close()
+
+
+async def _follow(transport: HttpTransport, url: str, settings: Fetch) -> tuple[str, bytes]:
+    first = url
+    for _ in range(MAX_REDIRECTS + 1):
+        async with await _get(transport, url, first, settings) as answer:
+            if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
+                url = urljoin(url, answer.headers["location"])
+                continue
+            if answer.status != 200:
+                raise _refused(first, f"it answered {answer.status}")
+            try:
+                data = await answer.read(settings.max_bytes)
+            except UpstreamFailed:
+                raise _refused(first, f"it is larger than {settings.max_bytes} bytes, or not readable") from None
+            except UpstreamTimeout:
+                raise
+            except UpstreamError:
+                raise _refused(first, "the connection broke") from None
+            return media_type(answer.headers.get("content-type", ""), data), data
+    raise _refused(first, f"it redirects more than {MAX_REDIRECTS} times")
+
+
+async def _get(transport: HttpTransport, url: str, first: str, settings: Fetch) -> Answer:
+    try:
+        port = split_url(url)[2]
+    except UpstreamError:
+        raise _refused(first, "only http, https and data URLs with a plain host are") from None
+    if port < _LOWEST_PORT and port not in (80, 443):
+        raise _refused(first, f"port {port} is not allowed")
+    budgets = Timeouts(connect=min(10.0, settings.seconds), first_byte=settings.seconds, idle=settings.seconds, total=settings.seconds)
+    try:
+        return await transport.open(Call("GET", url, timeouts=budgets))
+    except UpstreamTimeout:
+        raise
+    except UpstreamError:
+        # One text for unknown, private and unreachable: callers must not map our network with it.
+        raise _refused(first, "its host is unknown, unreachable or not a public address") from None
+
+
+def _guarded(resolver: Resolve, settings: Fetch) -> Resolve:
+    """A resolver that gives public addresses only; what it gives is what is connected to."""
+
+    async def public(host: str, port: int) -> list[Address]:
+        found = await resolver(host, port)
+        if not settings.allow_private:
+            found = [address for address in found if is_public(address[1])]
+        if not found:
+            raise UpstreamFailed("no public address")
+        return found
+
+    return public
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is on the public internet, and is itself rather than a way to another one."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_loopback or ip.is_link_local or ip.is_private:
+        return False
+    return not any(ip in network for network in _REFUSED if network.version == ip.version)
+
+
+def media_type(header: str, data: bytes) -> str:
+    """What the bytes begin like, else what the server says: some call every picture `image/jpeg`, and upstreams check."""
+    for magic, mime in _MAGIC:
+        if data.startswith(magic):
+            return mime
+    if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"WAVE"):
+        return "image/webp" if data[8:12] == b"WEBP" else "audio/wav"
+    said = header.partition(";")[0].strip().lower()
+    return said if "/" in said and said.isascii() and said.isprintable() and " " not in said else _UNKNOWN
+
+
+def _decode(url: str, limit: int) -> tuple[str, bytes]:
+    head, comma, body = url[5:].partition(",")
+    if not comma:
+        raise BadRequest("a data URL has no comma", code="url_not_fetched")
+    mime, *parameters = (part.strip() for part in head.split(";"))
+    encoded = any(parameter.lower() == "base64" for parameter in parameters)
+    if len(body) > (limit * 4 // 3 + 1024 if encoded else limit * 3):
+        raise BadRequest(f"a data URL holds more than {limit} bytes", code="url_not_fetched")
+    data = unquote_to_bytes(body)
+    if encoded:
+        try:
+            data = data.translate(None, b" \t\r\n")
+            data = base64.b64decode(data + b"=" * (-len(data) % 4), validate=True)
+        except binascii.Error:
+            raise BadRequest("a data URL is not valid base64", code="url_not_fetched") from None
+    if len(data) > limit:
+        raise BadRequest(f"a data URL holds more than {limit} bytes", code="url_not_fetched")
+    return (mime.lower() if "/" in mime else "text/plain"), data
+
+
+def _refused(url: str, why: str) -> BadRequest:
+    return BadRequest(f"{_shown(url)} cannot be fetched: {why}", code="url_not_fetched")
+
+
+def _shown(url: str) -> str:
+    """The caller's URL without path and query, which may hold a signature."""
+    try:
+        scheme, host, _, _ = split_url(url)
+    except UpstreamError:
+        return "a URL"
+    return f"the URL at {scheme}://{host[:100]}"
