@@ -3,18 +3,35 @@
 This module is the engine's public face; everything else in the package is an inside. `docs/building.md` has the list.
 """
 
+from tollgate.mapping.compiler import Mapping, compile_mapping
 from tollgate.mapping.context import Context
+from tollgate.mapping.convert import Converted, convert_error, convert_request, convert_response, error_from_hub, error_to_hub
+from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.streaming import Out, StreamConverter, Tap, tap_response
 
 __all__ = [
     "Context",
+    "Converted",
     "Functions",
+    "Mapping",
     "MappingFailure",
+    "Out",
     "Refused",
+    "StreamConverter",
+    "Tap",
     "Template",
     "UnfitRequest",
     "compile_expression",
+    "compile_mapping",
     "compile_template",
     "compile_url",
+    "convert_error",
+    "convert_request",
+    "convert_response",
+    "error_from_hub",
+    "error_to_hub",
+    "run_examples",
+    "tap_response",
 ]

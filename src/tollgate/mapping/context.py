@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping
 
 from tollgate.mapping.failures import Fault, Refused
@@ -35,6 +36,12 @@ class Context:
         self.lost: list[str] = []
         self.lenient = False
         self.calls = 0
+
+    def answer_id(self) -> str:
+        """An id for an answer that has none."""
+        if not self.run_id:
+            self.run_id = f"gen_{uuid.uuid4().hex[:24]}"
+        return self.run_id
 
     def lose(self, words: str) -> None:
         """Note that something is not carried over; each thing once."""

@@ -36,6 +36,7 @@ PART = Var("part", "P", present=True, whole="P.whole()", fields={
         "of": "the protocol of an opaque part", "raw": "an opaque part as it came", "cache": "cache marker",
     }.items()},
 })
+EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
 SEQ = Var("seq", "R.seq", present=True)
 WHOLE = Var("whole", "R.whole()", present=True, is_dict=False, known=hub.RESPONSE_FIELDS)
@@ -48,6 +49,7 @@ ABOUT: dict[str, str] = {
     "request": "the hub request, while its answer is converted",
     "run": "the stream: id, model, created, stop, stop_text, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, token, origin",
+    "event": "the SSE event name, for formats that say it only there (stream.to_hub)",
     "delta": "the piece of text that just arrived",
     "seq": "how many events were said before this one",
     "whole": "the answer so far, as a hub response",

@@ -217,6 +217,11 @@ def found(expression: Any, value: Any) -> list[Any]:
         return []
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """An object as it is; anything else has no fields."""
+    return value if type(value) is dict else EMPTY
+
+
 def kind_of(value: object) -> str:
     """A value's kind in a message."""
     if value is None:
@@ -229,5 +234,6 @@ RUNTIME: dict[str, object] = {
     "less_or_same": less_or_same, "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
     "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at, "part_of": part_of,
     "items_of": items_of, "join_by": join_by, "below": below, "found": found,
+    "fields_of": fields_of,
 }
 """The names generated code may use."""

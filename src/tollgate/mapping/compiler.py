@@ -1,0 +1,182 @@
+"""One protocol file -> a `Mapping`: its sections as functions, its stream rules, what it reads.
+
+Owns which sections a file has and how they are wired together. Everything wrong in a file is found in one go and raised
+as `ConfigErrors`; warnings stay on the mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping as Table
+from typing import Any
+
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.errors import ConfigErrors
+from tollgate.mapping import templates
+from tollgate.mapping.define import compile_functions, declare
+from tollgate.mapping.destinations import ToReturn
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.loss import Walker
+from tollgate.mapping.names import ENGINE
+from tollgate.mapping.reads import Reads
+from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
+from tollgate.mapping.stream_in import StreamIn, compile_stream_in
+from tollgate.mapping.stream_out import StreamOut, compile_stream_out
+from tollgate.mapping.stream_run import Handlers, Speaker
+from tollgate.mapping.values import RUNTIME
+
+SECTIONS = ("request", "response", "error")
+DIRECTIONS = ("to_hub", "from_hub")
+KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "examples")
+
+Section = Callable[..., Any]
+
+
+class Mapping:
+    """A compiled protocol. Immutable; shared by all requests and threads."""
+
+    def __init__(self, document: Document, unit: Unit, namespace: dict[str, object], built: _Built) -> None:
+        self.document = document
+        self.file = document.file
+        self.name = built.name
+        self.about = built.about
+        self.warnings: tuple[Problem, ...] = tuple(problem for problem in unit.problems if problem.level != "error")
+        self.sections: dict[str, Section] = {name: namespace[py] for name, py in built.sections.items()}  # type: ignore[misc]
+        self.walkers: dict[str, Walker] = {name: Walker(reads) for name, reads in built.reads.items()}
+        self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
+        self.stream_closes = built.stream_in.closes if built.stream_in else False
+        self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
+        self.examples: List | None = built.examples
+        self.plugins = built.plugins
+        self.source = unit.module.source
+
+    def section(self, name: str) -> Section | None:
+        """`request.to_hub` and the like, as a function of (document, context)."""
+        return self.sections.get(name)
+
+    def __repr__(self) -> str:
+        return f"Mapping({self.name!r})"
+
+
+class _Built:
+    def __init__(self) -> None:
+        self.name = ""
+        self.about = ""
+        self.sections: dict[str, str] = {}
+        self.reads: dict[str, Reads] = {}
+        self.stream_in: StreamIn | None = None
+        self.stream_out: StreamOut | None = None
+        self.examples: List | None = None
+        self.plugins: Table[str, Filter] = {}
+
+
+def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
+    """Compile a protocol file. `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
+    unit = Unit(document, plugins=plugins, trace=trace)
+    unit.problems.extend(document.problems)
+    built = _Built()
+    built.plugins = dict(plugins or {})
+    root = document.root
+    if not isinstance(root, Map):
+        unit.mistake(root, "a mapping file has keys", f"mapping: name, and {', '.join(SECTIONS)}, stream")
+        _raise(unit)
+        raise AssertionError
+    _head(unit, root, built)
+    _declare_sections(unit, root, built)
+    functions = declare(unit, root.get("define"))
+    compile_functions(unit, functions)
+    for name in SECTIONS:
+        for direction in DIRECTIONS:
+            node = _part(root, name, direction)
+            if node is not None:
+                _section(unit, f"{name}.{direction}", node, built)
+    stream = root.get("stream")
+    if isinstance(stream, Map):
+        if "to_hub" in stream.entries:
+            built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
+        if "from_hub" in stream.entries:
+            built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
+    for function in functions:
+        if not function.used:
+            unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]
+    _raise(unit)
+    event = built.stream_out.event if built.stream_out else None
+    runtime = {**RUNTIME, "named": (lambda said: (said.get(event), said)), **({"traced": _traced} if trace else {})}
+    return Mapping(document, unit, unit.module.build(runtime), built)
+
+
+def _traced(context: Any, line: int, path: str, value: object) -> object:
+    context.step(line, path, value)
+    return value
+
+
+def _head(unit: Unit, root: Map, built: _Built) -> None:
+    for key, mark in root.keys.items():
+        if key not in KEYS:
+            unit.mistake(mark, f"unknown key `{key}`", suggest(key, KEYS) or f"one of {', '.join(KEYS)}")
+    name = root.get("mapping")
+    if isinstance(name, Scalar) and isinstance(name.value, str) and name.value:
+        built.name = name.value
+    else:
+        unit.mistake(name or root, "a mapping file says its name", "mapping: chat")
+    about = root.get("about")
+    if isinstance(about, Scalar) and isinstance(about.value, str):
+        built.about = about.value
+    elif about is not None:
+        unit.mistake(about, "`about` is one line of text")
+    for section in (*SECTIONS, "stream"):
+        node = root.get(section)
+        if node is None:
+            continue
+        if not isinstance(node, Map):
+            unit.mistake(node, f"`{section}` takes to_hub and from_hub")
+            continue
+        for key, mark in node.keys.items():
+            if key not in DIRECTIONS:
+                unit.mistake(mark, f"unknown key `{key}`", suggest(key, DIRECTIONS) or "to_hub or from_hub")
+    examples = root.get("examples")
+    if isinstance(examples, List):
+        built.examples = examples
+    elif examples is not None:
+        unit.mistake(examples, "`examples` is a list")
+
+
+def _part(root: Map, name: str, direction: str) -> Node | None:
+    node = root.get(name)
+    return node.get(direction) if isinstance(node, Map) else None
+
+
+def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
+    """`response(...)` and `error(...)` are functions too, so that a stream's events can hold the whole answer."""
+    for name in SECTIONS:
+        for direction in DIRECTIONS:
+            if _part(root, name, direction) is not None:
+                built.reads[f"{name}.{direction}"] = Reads()
+                built.sections[f"{name}.{direction}"] = f"{name}_{direction}"
+    for name in ("response", "error"):
+        if f"{name}.from_hub" in built.sections:
+            unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],), engine=True)
+
+
+def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
+    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
+    names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
+    if name.startswith("request"):
+        del names["request"]
+    templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
+
+
+def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
+    kinds = {
+        kind: Handlers(**{step: namespace[py] for step, py in steps.items()})
+        for kind, steps in out.kinds.items()
+    }
+    moments = {moment: namespace[py] for moment, py in out.moments.items()}
+    return Speaker(
+        moments.get("start"), moments.get("finish"), moments.get("error"), namespace[out.stamp] if out.stamp else None, out.end, kinds, out.event,
+    )
+
+
+def _raise(unit: Unit) -> None:
+    wrong = [problem for problem in unit.problems if problem.level == "error"]
+    if wrong:
+        raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))

@@ -1,0 +1,145 @@
+"""Whole documents from one protocol to another, over the hub: requests, answers, errors.
+
+Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every answer
+needs whatever the mapping says (stop reasons that fit the content, ids of tool calls).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tollgate.errors import BadRequest
+from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.context import Context
+from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
+from tollgate.mapping.stream_run import settled_stop
+from tollgate.mapping.values import text_of
+
+_LONGEST_MESSAGE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A converted document: `body` for the target, `hub` on the way, `lost` what could not be carried."""
+
+    body: dict[str, Any]
+    hub: dict[str, Any]
+    lost: list[str] = field(default_factory=list)
+
+
+def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
+    """A client's request -> the upstream's. `Refused` (400) when the mapping says no or strict mode would lose something."""
+    if type(body) is not dict:
+        raise BadRequest("the request body is not an object")
+    context.lenient = False
+    context.calls = 0
+    with clean((source.file, target.file), request=True):
+        hub = _run(source, "request.to_hub", body, context)
+        made = _run(target, "request.from_hub", hub, context)
+        for words in source.walkers["request.to_hub"].lost(body):
+            context.lose(words)
+        for words in target.walkers["request.from_hub"].lost(hub):
+            context.lose(words)
+    if context.strict and context.lost:
+        raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
+    return Converted(made, hub, list(context.lost))
+
+
+def convert_response(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
+    """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
+    context.lenient = True
+    context.calls = 0
+    with clean((source.file, target.file), request=False):
+        hub = response_to_hub(source, body, context)
+        made = _run(target, "response.from_hub", hub, context)
+        for words in target.walkers["response.from_hub"].lost(hub):
+            context.lose(words)
+    return Converted(made, hub, list(context.lost))
+
+
+def response_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
+    """An upstream's answer as a tidy hub response."""
+    if type(body) is not dict:
+        raise Fault("the answer is not an object")
+    return tidy(_run(source, "response.to_hub", body, context), context)
+
+
+def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
+    """What holds for every hub response: it has parts, an id, a model and a stop; every call has an id and arguments."""
+    parts = hub.get("parts")
+    parts = [part for part in parts if type(part) is dict] if type(parts) is list else []
+    name = hub.get("id")
+    if type(name) is not str or not name:
+        name = context.answer_id()
+    calls = 0
+    for number, part in enumerate(parts):
+        if part.get("kind") != "tool_call":
+            continue
+        calls += 1
+        arguments = part.get("args")
+        if type(arguments) is not str or not arguments.strip():
+            part = {**part, "args": "{}" if arguments is None or type(arguments) is str else text_of(arguments)}
+        if not part.get("id"):
+            part = {**part, "id": f"call_{name}_{number}"}
+        parts[number] = part
+    made: dict[str, Any] = {"id": name}
+    model = hub.get("model") or context.model.get("upstream")
+    if model:
+        made["model"] = model
+    created = hub.get("created")
+    made["created"] = created if type(created) is int and created > 0 else context.now
+    made["parts"] = parts
+    stop = hub.get("stop")
+    made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
+    for key, value in hub.items():
+        made.setdefault(key, value)
+    return made
+
+
+def convert_error(source: Mapping, target: Mapping, body: object) -> dict[str, Any]:
+    """An upstream's error body -> the client protocol's."""
+    return error_from_hub(target, error_to_hub(source, body))
+
+
+def error_to_hub(source: Mapping, body: object) -> dict[str, Any]:
+    """Any error body -> {message, type, code, param}; the message is always there. Never raises."""
+    context = Context()
+    context.lenient = True
+    found: Any = None
+    section = source.section("error.to_hub")
+    if section is not None:
+        try:
+            found = section(body, context)
+        except (Fault, RecursionError):
+            found = None
+    error = {key: value for key, value in found.items() if type(value) in (str, int)} if type(found) is dict else {}
+    message = found.get("message") if type(found) is dict else None
+    if type(message) is not str or not message:
+        message = text_of(message if message is not None else body if body is not None else "upstream error")
+    error["message"] = message[:_LONGEST_MESSAGE]
+    return error
+
+
+def error_from_hub(target: Mapping, hub: dict[str, Any]) -> dict[str, Any]:
+    """{message, type, code, param} -> the client protocol's error body."""
+    context = Context()
+    context.lenient = True
+    section = target.section("error.from_hub")
+    try:
+        made = section(hub, context) if section is not None else None
+    except (Fault, RecursionError):
+        made = None
+    return made if type(made) is dict else {"error": {"message": hub.get("message", "upstream error")}}
+
+
+def _run(mapping: Mapping, name: str, document: object, context: Context) -> dict[str, Any]:
+    section = mapping.section(name)
+    if section is None:
+        raise MappingFailure(f"mapping {mapping.name} has no {name}", mapping.file)
+    made = section(document, context)
+    if made is None:
+        return {}
+    if type(made) is not dict:
+        raise Fault(f"{name} makes {type(made).__name__}, not an object")
+    return made

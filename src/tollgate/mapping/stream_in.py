@@ -1,0 +1,226 @@
+"""`stream.to_hub`: what each upstream event means, compiled to one function that calls the methods of a `Run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping import templates
+from tollgate.mapping.directives import each, let, match, when
+from tollgate.mapping.names import ENGINE, EVENT, RUN, SEEN
+from tollgate.mapping.reads import Reads
+from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.text import NOTHING_WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a stream rule. `fields` of a part may be joined by any other: they travel with the part."""
+
+    name: str
+    fields: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    about: str = ""
+
+
+_PART_FIELDS = ("kind", "key", "id", "name", "origin", "token", "text", "args", "url", "data", "mime", "detail", "format", "of", "raw", "cache")
+OPERATIONS: dict[str, Operation] = {
+    entry.name: entry
+    for entry in (
+        Operation("start", ("id", "model", "created"), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
+        Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
+        Operation("delta", _PART_FIELDS, ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it"),
+        Operation("close", ("key",), (), "a part is over"),
+        Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
+        Operation("stop", ("reason", "text"), (), "why the answer stopped"),
+        Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
+        Operation("error", ("message", "type", "code", "param"), (), "the upstream failed"),
+        Operation("do", (), (), "several operations under one condition"),
+    )
+}
+KINDS = ("text", "reasoning", "tool_call", "image", "audio", "file", "opaque")
+"""Kinds of part known by name; a mapping may use others, which a target must name in its from_hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIn:
+    """The compiled rules: a function of (event, run, context); `closes`: the upstream says where parts end."""
+
+    py: str
+    closes: bool
+    reads: Reads
+
+
+def compile_stream_in(unit: Unit, node: Node) -> StreamIn | None:
+    """Compile; mistakes are noted in the unit."""
+    reads = Reads()
+    code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
+    scope = Scope({**ENGINE, "": Var("", "D", (reads,)), "event": EVENT, "run": RUN, "seen": SEEN})
+    _rules(Site(unit, code, scope), node, "event")
+    return StreamIn("stream_to_hub", _has_close(node), reads)
+
+
+def _has_close(node: Node) -> bool:
+    if isinstance(node, List):
+        return any(_has_close(item) for item in node.items)
+    return isinstance(node, Map) and ("close" in node.entries or any(_has_close(value) for value in node.entries.values()))
+
+
+def _rules(site: Site, node: Node, what: str) -> None:
+    """A list of operations, a choice, or (at the top) `always` beside a choice."""
+    if isinstance(node, List):
+        for item in node.items:
+            _operation(site, item)
+        return
+    if isinstance(node, Scalar):
+        if node.value == NOTHING_WORD:
+            return
+        site.unit.mistake(node, "stream rules are a list of operations, or a choice by $match", "[] for nothing")
+        return
+    entries = dict(node.entries)
+    always = entries.pop("always", None) if what == "event" else None
+    if always is not None:
+        _rules(site, always, "always")
+    if not entries:
+        return
+    if "$match" not in entries:
+        for key in entries:
+            site.unit.mistake(node.keys[key], f"unknown key `{key}`", suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases")
+        return
+    inner = let.enter(site, node) if "$let" in entries else site
+    choice = match.enter(inner, replace(node, entries={key: value for key, value in entries.items() if key != "$let"}))
+    if choice is None:
+        return
+    cases = choice.cases
+    if not any(case.other for case in cases):
+        unmatched = match.Case((), False, True, List((), node.mark), node.mark)
+        choice.cases = [*cases, unmatched]
+
+        def body(place: Site, case: match.Case) -> None:
+            if case is unmatched:
+                place.code.add(f"R.ignored({what!r}, {choice.subject})", node.mark.line)
+            else:
+                _rules(place, case.value, f"{what} {case.labels[0]}" if case.labels else what)
+    else:
+        def body(place: Site, case: match.Case) -> None:
+            _rules(place, case.value, what)
+
+    match.chain(inner, choice, body)
+
+
+def _operation(site: Site, node: Node) -> None:
+    if not isinstance(node, Map):
+        site.unit.mistake(node, "a rule is an operation", "such as {delta: {kind: text, text: $.text}}")
+        return
+    known = {"$each", "$let", "$when", *OPERATIONS}
+    for key, mark in node.keys.items():
+        if key not in known:
+            site.unit.mistake(mark, f"unknown operation `{key}`", suggest(key, known))
+            return
+    names = [key for key in node.entries if key in OPERATIONS]
+    if len(names) != 1:
+        where = node.keys[names[1]] if names else node.mark
+        site.unit.mistake(where, f"a rule has one operation, not {len(names)}", "put several under `do`" if names else f"one of {', '.join(OPERATIONS)}")
+        return
+    if "$each" in node.entries:
+        loop = each.enter(site, node)
+        if loop is None:
+            return
+        header, scope, line = loop
+        with site.code.block(header, line):
+            _conditioned(site.inside(scope), node, names[0])
+    else:
+        _conditioned(site, node, names[0])
+
+
+def _conditioned(site: Site, node: Map, name: str) -> None:
+    inner = let.enter(site, node)
+    value = node.entries[name]
+    line = node.keys[name].line
+    if "$when" not in node.entries:
+        _emit(inner, name, value, line)
+        return
+    condition, narrowing = when.test(inner, node.entries["$when"])
+    with site.code.block(f"if {condition}", node.keys["$when"].line):
+        _emit(inner.inside(narrowing.inside(inner.scope)) if narrowing else inner, name, value, line)
+
+
+def _emit(site: Site, name: str, node: Node, line: int) -> None:
+    if name == "do":
+        if isinstance(node, List):
+            _rules(site, node, "do")
+        else:
+            site.unit.mistake(node, "`do` takes a list of operations")
+        return
+    if name in ("usage", "error"):
+        _checked_keys(site, name, node)
+        value = templates.value_of(site.under(name), node)
+        method = "count_usage" if name == "usage" else "fail"
+        if value.atom or name == "error":
+            site.code.add(f"R.{method}({value.py})", line)
+        else:
+            held = site.temp()
+            site.code.add(f"if ({held} := {value.py}) is not None: R.{method}({held})", line)
+        return
+    if not isinstance(node, Map):
+        site.unit.mistake(node, f"`{name}` takes fields", f"{{{', '.join(OPERATIONS[name].fields[:3])}, ...}}")
+        return
+    if not _checked_keys(site, name, node):
+        return
+    given = {key: templates.value_of(site.under(f"{name}.{key}"), value).py for key, value in node.entries.items()}
+    if name == "start":
+        with site.code.block("if not R.known", line):
+            site.code.add(f"R.start({', '.join(given.get(key, 'None') for key in ('id', 'model', 'created'))})", line)
+    elif name == "stop":
+        site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
+    elif name == "close":
+        site.code.add(f"R.close({given.get('key', 'None')})", line)
+    elif name == "part":
+        site.code.add(f"R.part({given.pop('kind')}, {', '.join(f'{key}={value}' for key, value in given.items())})", line)
+    elif name == "open":
+        _call(site, "open", ("kind", "key", "id", "name", "origin", "token"), given, line)
+    else:
+        if "args" in given:
+            given.setdefault("text", given.pop("args"))
+        text = given.get("text")
+        if text is not None and not set(given) - {"kind", "key", "text", "origin"} and not site.unit.trace:
+            held = site.temp()
+            given["text"] = held
+            with site.code.block(f"if ({held} := {text}) is not None", line):
+                _call(site, "delta", ("kind", "key", "text", "token", "id", "name", "origin"), given, line)
+        else:
+            _call(site, "delta", ("kind", "key", "text", "token", "id", "name", "origin"), given, line)
+
+
+def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str], line: int) -> None:
+    more = {key: value for key, value in given.items() if key not in order}
+    arguments = [given.get(key, "None") for key in order]
+    if more:
+        arguments.append("{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}")
+    while arguments[-1] == "None":
+        arguments.pop()
+    site.code.add(f"R.{method}({', '.join(arguments)})", line)
+
+
+def _checked_keys(site: Site, name: str, node: Node) -> bool:
+    operation = OPERATIONS[name]
+    good = True
+    if isinstance(node, Map) and operation.fields:
+        for key, mark in node.keys.items():
+            if key not in operation.fields and not key.startswith("$"):
+                site.unit.mistake(mark, f"`{name}` has no field `{key}`", suggest(key, operation.fields) or f"one of {', '.join(operation.fields)}")
+                good = False
+            elif key.startswith("$") and name != "error":
+                site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
+                good = False
+        for key in operation.needs:
+            if key not in node.entries:
+                site.unit.mistake(node, f"`{name}` needs `{key}`")
+                good = False
+    kind = node.get("kind") if isinstance(node, Map) else None
+    if isinstance(kind, Scalar) and isinstance(kind.value, str) and "$" not in kind.value and kind.value not in KINDS:
+        hint = suggest(kind.value, KINDS)
+        if hint:
+            site.unit.mistake(kind, f"unknown kind of part `{kind.value}`", hint)
+            good = False
+    return good

@@ -1,0 +1,154 @@
+"""`stream.from_hub`: what a client of this protocol is told in the life of a stream, compiled to small functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tollgate.config.load import List, Map, Node, Scalar, walk
+from tollgate.mapping import templates
+from tollgate.mapping.destinations import Destination, ToReturn
+from tollgate.mapping.names import DELTA, ENGINE, ERROR, PART, RUN, SEEN, SEQ, WHOLE
+from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.stream_in import KINDS
+from tollgate.mapping.text import is_literal, literal
+
+MOMENTS = ("start", "finish", "error")
+STEPS = ("name", "open", "delta", "close")
+_KEYS = ("event", "stamp", *MOMENTS, "end")
+_LATE = ("$seq", "$run.usage", "$run.stop", "$seen", "$whole")
+"""Values that change while the stream runs: a stamp that reads one is made anew for every event."""
+
+
+@dataclass(slots=True)
+class StreamOut:
+    """The names of the generated functions, by moment and by (kind, step)."""
+
+    event: str | None = None
+    stamp: str | None = None
+    end: object = None
+    moments: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _ToEvent(Destination):
+    """One event more. `name` is the Python for its SSE name, `stamp` what goes onto every event."""
+
+    name: str
+    stamp: str
+    counted: bool
+    spreads = True
+
+    def put(self, value: str) -> str:
+        """See `Destination`."""
+        if self.stamp:
+            value = "{" + self.stamp + (", " + value[1:] if value.startswith("{") and value != "{}" else f", **fields_of({value})}}")
+        said = f"R.out.append(({self.name}, {value}))" if self.name != "?" else f"R.out.append(named(fields_of({value})))"
+        return f"{said}; R.seq += 1" if self.counted else said
+
+
+class _Builder:
+    def __init__(self, unit: Unit, node: Map) -> None:
+        self.unit = unit
+        self.node = node
+        self.out = StreamOut()
+        self.inline = ""
+        self.counted = any("$seq" in str(entry.value) for entry in walk(node) if isinstance(entry, Scalar))
+        self.base = {**ENGINE, "run": RUN, "seq": SEQ, "whole": WHOLE, "seen": SEEN}
+
+    def build(self) -> StreamOut:
+        self._event_and_stamp()
+        for key, value in self.node.entries.items():
+            if key in MOMENTS:
+                added = (ERROR,) if key == "error" else ()
+                self.out.moments[key] = self._function(f"say_{key}(R, C)", value, *added)
+            elif key == "end":
+                if isinstance(value, Scalar) and is_literal(value):
+                    self.out.end = literal(value)
+                else:
+                    self.unit.mistake(value, "`end` is the literal last event", 'such as "[DONE]"')
+            elif key not in _KEYS:
+                self._kind(key, value)
+        return self.out
+
+    def _event_and_stamp(self) -> None:
+        event = self.node.get("event")
+        if event is not None:
+            if isinstance(event, Scalar) and isinstance(event.value, str) and is_literal(event):
+                self.out.event = event.value
+            else:
+                self.unit.mistake(event, "`event` is the name of a field of the events", "event: type")
+        stamp = self.node.get("stamp")
+        if stamp is None:
+            return
+        if not isinstance(stamp, Map):
+            self.unit.mistake(stamp, "`stamp` takes the fields that go onto every event")
+            return
+        code = self.unit.module.function("say_stamp(R, C)", stamp.mark.line)
+        site = Site(self.unit, code, Scope(self.base), "stamp" if self.unit.trace else "")
+        late = any(isinstance(entry, Scalar) and isinstance(entry.value, str) and any(word in entry.value for word in _LATE) for entry in walk(stamp))
+        if late and templates.sure(site, stamp):
+            self.inline = templates.display(site, stamp).py[1:-1]
+            code.add("return {}", stamp.mark.line)
+            return
+        templates.emit(site, stamp, ToReturn())
+        if late:
+            self.inline = "**(say_stamp(R, C) or EMPTY)"
+        else:
+            self.out.stamp = "say_stamp"
+            self.inline = "**R.stamp"
+
+    def _kind(self, kind: str, node: Node) -> None:
+        unit = self.unit
+        hint = suggest(kind, (*_KEYS, *KINDS)) if kind not in KINDS else ""
+        if hint or kind.startswith("$"):
+            unit.mistake(self.node.keys[kind], f"unknown key `{kind}`", hint or "a kind of part, or one of " + ", ".join(_KEYS))
+            return
+        if not isinstance(node, Map):
+            unit.mistake(node, f"`{kind}` says what to tell when such a part opens, grows and closes", "{open: [...], delta: [...], close: [...]}")
+            return
+        steps: dict[str, str] = {}
+        for step, value in node.entries.items():
+            if step not in STEPS:
+                unit.mistake(node.keys[step], f"unknown key `{step}`", suggest(step, STEPS) or f"one of {', '.join(STEPS)}")
+            elif step == "name":
+                code = unit.module.function(f"say_{kind}_name(R, P, C)", value.mark.line)
+                site = Site(unit, code, Scope({**self.base, "part": replace(PART, places=())}), f"{kind}.name" if unit.trace else "")
+                templates.emit(site, value, ToReturn())
+                steps[step] = f"say_{kind}_name"
+            elif step == "delta":
+                steps[step] = self._function(f"say_{kind}_delta(R, P, V, C)", value, PART, DELTA)
+            else:
+                steps[step] = self._function(f"say_{kind}_{step}(R, P, C)", value, PART)
+        self.out.kinds[kind] = steps
+
+    def _function(self, header: str, node: Node, *added: Var) -> str:
+        unit = self.unit
+        name = header.partition("(")[0]
+        code = unit.module.function(header, node.mark.line)
+        scope = Scope({**self.base, **{var.name: var for var in added}})
+        site = Site(unit, code, scope, name.removeprefix("say_").replace("_", ".") if unit.trace else "")
+        if not isinstance(node, List):
+            unit.mistake(node, "events are a list", "put a dash before it")
+            return name
+        for item in node.items:
+            templates.emit_item(site, item, _ToEvent(self._event_name(item), self.inline, self.counted))
+        return name
+
+    def _event_name(self, item: Node) -> str:
+        """Python for the SSE name of an event, when it is known here; `?` when it must be looked up."""
+        if self.out.event is None:
+            return "None"
+        field_node = item.get(self.out.event) if isinstance(item, Map) else None
+        stands_alone = isinstance(item, Map) and not any(key in item.entries for key in ("$match", "$first", "$value", "$else"))
+        if stands_alone and isinstance(field_node, Scalar) and is_literal(field_node):
+            return repr(literal(field_node))
+        return "?"
+
+
+def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
+    """Compile; mistakes are noted in the unit."""
+    if not isinstance(node, Map):
+        unit.mistake(node, "stream.from_hub takes moments and kinds of part", "start, text, reasoning, tool_call, finish, error, ...")
+        return None
+    return _Builder(unit, node).build()

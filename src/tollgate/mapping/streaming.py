@@ -1,0 +1,186 @@
+"""Streams from one protocol to another, event by event; and the tap that only watches a stream for usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.context import Context
+from tollgate.mapping.convert import response_to_hub
+from tollgate.mapping.failures import Fault, MappingFailure, failure
+from tollgate.mapping.stream_run import Run, Speaker, settled_stop
+
+Out = tuple[str | None, Any]
+"""One event for the client: its SSE name (or None), and its data: an object, or text such as [DONE]."""
+
+_SILENT = Speaker(None, None, None, None, None, {}, None)
+DONE = "[DONE]"
+
+
+class StreamConverter:
+    """One answer: upstream events in, the client's events out."""
+
+    __slots__ = ("_context", "_marked", "_rules", "_run", "failure", "source", "target")
+
+    def __init__(self, source: Mapping, target: Mapping, context: Context) -> None:
+        if source.stream_in is None or target.speaker is None:
+            missing = source if source.stream_in is None else target
+            raise MappingFailure(f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file)
+        context.lenient = True
+        self.source = source
+        self.target = target
+        self._context = context
+        self._rules = source.stream_in
+        self._run = Run(target.speaker, context, closes=source.stream_closes)
+        self._marked = False
+        self.failure: MappingFailure | None = None
+        """What went wrong in the mapping itself, for the log; the client was told an error."""
+
+    def feed(self, event: object, name: str | None = None) -> list[Out]:
+        """One upstream event -> the events it makes. Never raises: a mapping that fails ends the stream with an error."""
+        run = self._run
+        out = run.out = []
+        if type(event) is not dict:
+            if type(event) is str and event.strip() == DONE:
+                self._marked = True
+                return self.finish()
+            if event is None or type(event) is str and not event.strip():
+                return out
+        run.event = name
+        self._context.calls = 0
+        try:
+            self._rules(event, run, self._context)
+            if not run.begun:
+                run.settle()
+        except Fault as fault:
+            self._failed(fault)
+        except RecursionError as error:
+            self._failed(Fault("nested too deeply").with_traceback(error.__traceback__))
+        return out
+
+    def finish(self) -> list[Out]:
+        """The upstream ended: what is open is closed, then the finish (or an error, when it never stopped) is told."""
+        run = self._run
+        out = run.out = []
+        try:
+            run.finish(marked=self._marked)
+        except Fault as fault:
+            self._failed(fault)
+        return out
+
+    def fail(self, message: str, type: str | None = None) -> list[Out]:  # noqa: A002 - the contract's name
+        """The connection or the gateway failed: tell the client, unless the stream is already over."""
+        run = self._run
+        out = run.out = []
+        try:
+            run.fail({"message": message, "type": type})
+        except Fault as fault:
+            self._failed(fault)
+        return out
+
+    def _failed(self, fault: Fault) -> None:
+        self.failure = failure(fault, (self.source.file, self.target.file), request=False)
+        run = self._run
+        if run.state == "open":
+            run.state = "error"
+            run.error = {"message": "this answer cannot be converted", "type": "api_error"}
+            try:
+                run.tell_error()
+            except Fault:
+                run.out.clear()  # the error event itself cannot be made: the stream just ends
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Token counts so far, as a hub usage."""
+        return self._run.usage
+
+    @property
+    def stop(self) -> str | None:
+        """Why the upstream stopped, once it did."""
+        return self._run.stop
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """What the upstream (or the gateway) said went wrong."""
+        return self._run.error
+
+    @property
+    def started(self) -> bool:
+        """Something was said to the client."""
+        return self._run.begun
+
+    @property
+    def received_text_chars(self) -> int:
+        """Characters of text, reasoning and arguments received, for an estimate when there is no usage."""
+        return self._run.received_chars
+
+    @property
+    def lost(self) -> list[str]:
+        """What could not be carried over."""
+        return self._context.lost
+
+    @property
+    def unmatched(self) -> dict[str, int]:
+        """Events no rule is for, by type."""
+        return self._run.unmatched
+
+    @property
+    def hub(self) -> dict[str, Any]:
+        """The answer so far, as a hub response."""
+        return self._run.whole()
+
+
+class Tap:
+    """The accounting side of a stream that passes through untouched. Never raises; a failure is counted."""
+
+    __slots__ = ("_context", "_rules", "_run", "failures")
+
+    def __init__(self, source: Mapping, context: Context | None = None) -> None:
+        self._context = context or Context()
+        self._context.lenient = True
+        self._rules = source.stream_in
+        self._run = Run(_SILENT, self._context, closes=source.stream_closes)
+        self.failures = 0
+
+    def feed(self, event: object, name: str | None = None) -> None:
+        """Watch one event."""
+        if type(event) is not dict or self._rules is None:
+            return
+        run = self._run
+        run.event = name
+        self._context.calls = 0
+        try:
+            self._rules(event, run, self._context)
+        except (Fault, RecursionError):
+            self.failures += 1
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Token counts so far, as a hub usage."""
+        return self._run.usage
+
+    @property
+    def stop(self) -> str | None:
+        """Why the upstream stopped, once it did."""
+        run = self._run
+        return settled_stop(run.stop, calls=bool(run.seen.get("tool_call"))) if run.stop else None
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """What the upstream said went wrong."""
+        return self._run.error
+
+    @property
+    def received_chars(self) -> int:
+        """Characters of text, reasoning and arguments received."""
+        return self._run.received_chars
+
+
+def tap_response(source: Mapping, body: object) -> dict[str, Any]:
+    """A whole answer that passes through, as a hub response for usage and stop; {} when it cannot be read."""
+    context = Context()
+    context.lenient = True
+    try:
+        return response_to_hub(source, body, context)
+    except (Fault, RecursionError, MappingFailure):
+        return {}
