@@ -62,8 +62,8 @@ class ImagePrice:
     """How many pixels this provider calls a megapixel."""
     whole: bool = False
     """Megapixels of each picture are rounded up to whole ones."""
-    first: Decimal | None = None
-    """The first megapixel of a picture, where it is dearer than the others."""
+    further: Decimal | None = None
+    """Each megapixel of a picture after the first, where that one is dearer."""
     cases: tuple[tuple[Read, Decimal], ...] = ()
     """Other prices under a condition; the first that holds."""
     by: tuple[Read, ...] = ()
@@ -88,7 +88,7 @@ class ImagePrice:
     def charge(self, values: Values, images: tuple[Mapping[str, Any], ...]) -> Decimal:
         """What a finished job costs, in the price's currency. Raises `PriceMissing`."""
         if self.told is not None:
-            amount = _number(self.told.amount(values))
+            amount = _sum(self.told.amount(values))
             if amount is not None:
                 return CONTEXT.divide(amount, self.told.unit)
         if self.lines:
@@ -143,9 +143,17 @@ class ImagePrice:
             megapixels = CONTEXT.divide(Decimal(width) * Decimal(height), Decimal(self.pixels))
         if self.whole:
             megapixels = max(Decimal(1), megapixels.to_integral_value(rounding=ROUND_CEILING))
-        if self.first is None:
+        if self.further is None:
             return CONTEXT.multiply(each, megapixels)
-        return self.first + CONTEXT.multiply(each, max(Decimal(0), megapixels - 1))
+        return each + CONTEXT.multiply(self.further, max(Decimal(0), megapixels - 1))
+
+
+def _sum(value: object) -> Decimal | None:
+    """One figure, or several added up here, exactly: the mapping language would add floats."""
+    if not isinstance(value, list):
+        return _number(value)
+    numbers = [number for item in value if (number := _number(item)) is not None]
+    return sum(numbers, Decimal(0)) if numbers else None
 
 
 def _number(value: object) -> Decimal | None:

@@ -1,0 +1,187 @@
+"""A provider's `images:` block and its image models, compiled into offers. Everything wrong in them is found here, at start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tollgate.config.load import List, Map, Node, Problem, Scalar, plain
+from tollgate.config.model import Timeouts
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.images.offer import ImageOffer, Step
+from tollgate.mapping.images.pieces import Compiler
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, Told
+from tollgate.mapping.images.schema import InputSchema
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Model, Provider
+
+_EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
+_GIVE_UP = 600.0
+_STEPS = ("submit", "poll", "fetch")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a provider's image calls share with its others: headers with their secrets, variables, error rules, budgets."""
+
+    errors: Any
+    headers: Callable[[], dict[str, str]] = dict
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    auth: Any = None
+
+
+def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]:
+    """The offers of a provider's image models; empty when it has none. Raises `ConfigErrors` with all problems."""
+    if provider.images is None:
+        return []
+    compiler = Compiler(provider.document, provider.defines, around.secrets)
+    shared = Steps(compiler, provider.images)
+    offers = [_offer(compiler, provider, model, shared, around) for model in provider.models if model.type == "image"]
+    if compiler.problems:
+        raise ConfigErrors(sorted(dict.fromkeys(compiler.problems), key=lambda problem: (problem.mark.line, problem.mark.column)))
+    return [offer for offer in offers if offer is not None]
+
+
+class Steps:
+    """The compiled calls of a provider, or of one model that differs."""
+
+    def __init__(self, compiler: Compiler, node: Map, path: str = "images") -> None:
+        self.node = node
+        self.steps: dict[str, Step | None] = {name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
+                                              for name in _STEPS}
+        words = node.get("statuses")
+        self.words = {key: str(value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
+        poll = node.get("poll")
+        self.every = _seconds(poll.get("every")) if isinstance(poll, Map) else None
+        self.give_up = _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or _GIVE_UP
+
+    def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
+        """These steps where a model's own keys win."""
+        changed = {name: child for name in _STEPS if own is not None and isinstance(child := own.get(name), Map)}
+        if not changed:
+            return self
+        entries = dict(self.node.entries)
+        for name, child in changed.items():
+            base = entries.get(name)
+            entries[name] = Map({**base.entries, **child.entries}, {**base.keys, **child.keys}, child.mark) if isinstance(base, Map) else child
+        return Steps(compiler, Map(entries, self.node.keys, self.node.mark), path)
+
+
+def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
+    called = compiler.call(node.get("call"), node.get("hosts"), path)
+    result = compiler.template(node.get("result"), f"{path}.result")
+    body = compiler.template(node.get("body"), f"{path}.body")
+    headers_node = node.get("headers")
+    headers = {key.lower(): compiler.template(value, f"{path}.headers.{key}", secret=True)
+               for key, value in headers_node.entries.items()} if isinstance(headers_node, Map) else {}
+    encoding = node.get("encoding")
+    if called is None or result is None:
+        return None
+    method, url, hosts = called
+    return Step(name, method, url, result, {key: read for key, read in headers.items() if read is not None}, body,  # type: ignore[arg-type]
+                "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json", hosts)
+
+
+def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, around: Surroundings) -> ImageOffer | None:
+    path = f"models.{model.id}"
+    steps = shared.with_own(compiler, model.image, path)
+    price = read_price(compiler, model.image, path, model)
+    schema = None
+    try:
+        schema = InputSchema(model.input_schema or {"type": "object"})
+    except ValueError as error:
+        compiler.say(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
+    submit = steps.steps["submit"]
+    if submit is None or price is None or schema is None:
+        return None
+    poll_node = steps.node.get("poll")
+    return ImageOffer(
+        provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
+        submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=around.timeouts, poll=steps.steps["poll"],
+        fetch=steps.steps["fetch"], words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in _texts(poll_node),
+        every=steps.every or _EVERY, give_up=steps.give_up, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+    )
+
+
+def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -> ImagePrice | None:
+    """The `price:` block of an image model. A model without one is a mistake: nothing is free by accident."""
+    node = image.get("price") if image is not None else None
+    if not isinstance(node, Map):
+        compiler.say(model.mark, "found no price, wanted one", f"{path}.price", 'price: {price: "0.03"}; "0" is free')
+        return None
+    path = f"{path}.price"
+    price = compiler.decimal(node.get("price"), f"{path}.price")
+    if price is None:
+        if node.get("price") is None:
+            compiler.say(node, "found no `price`, wanted what is shown and what a miss costs", path)
+        return None
+    by = node.get("by")
+    size = node.get("size")
+    told = node.get("told")
+    table = node.get("table")
+    currency, unit, per, pixels, miss, whole = (_value(node, key) for key in ("currency", "unit", "per", "pixels", "miss", "whole"))
+    keys = tuple(read for item in by.items if (read := compiler.template(item, f"{path}.by"))) if isinstance(by, List) else ()
+    if (table is None) != (by is None):
+        compiler.say(node, "`by` and `table` need each other", path)
+    amount = compiler.template(told.get("amount"), f"{path}.told.amount") if isinstance(told, Map) else None
+    sizes = [compiler.template(item, f"{path}.size") for item in size.items] if isinstance(size, List) else []
+    return ImagePrice(
+        price=price, currency=str(currency or "USD"), unit=int(unit or 1), per="megapixel" if per == "megapixel" else "image", pixels=int(pixels or 1_000_000),
+        whole=whole is True, further=compiler.decimal(node.get("further"), f"{path}.further"),
+        cases=tuple((holds, cost) for item in _items(node.get("cases"))
+                    if (holds := compiler.condition(item.get("when"), f"{path}.cases")) and (cost := compiler.decimal(item.get("price"), f"{path}.cases")) is not None),
+        by=keys, table=_table(compiler, table, f"{path}.table", len(keys)) if isinstance(table, Map) and keys else None,
+        lines=tuple(Line(count, cost, int(_value(item, "unit") or 1)) for item in _items(node.get("lines"))
+                    if (count := compiler.template(item.get("count"), f"{path}.lines")) and (cost := compiler.decimal(item.get("price"), f"{path}.lines")) is not None),
+        told=Told(amount, Decimal(int(_value(told, "unit") or 1))) if amount is not None and isinstance(told, Map) else None,
+        times=tuple(Factor(count, Decimal(int(_value(item, "unit") or 1))) for item in _items(node.get("times"))
+                    if (count := compiler.template(item.get("count"), f"{path}.times"))),
+        asked=compiler.template(node.get("asked"), f"{path}.asked"), bill=compiler.template(image.get("bill"), "bill") if image else None,
+        size=(sizes[0], sizes[1]) if len(sizes) == 2 and sizes[0] and sizes[1] else None, refuse=miss == "refuse",
+    )
+
+
+def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, Any]:
+    """Nested prices; each level is keyed by one entry of `by`."""
+    found: dict[str, Any] = {}
+    for key, child in node.entries.items():
+        if depth > 1 and isinstance(child, Map):
+            found[key] = _table(compiler, child, f"{path}.{key}", depth - 1)
+        elif depth == 1 and isinstance(child, Scalar):
+            price = compiler.decimal(child, f"{path}.{key}")
+            if price is not None:
+                found[key] = price
+        else:
+            compiler.say(child, f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says", f"{path}.{key}")
+    return found
+
+
+def _items(node: Node | None) -> list[Map]:
+    return [item for item in node.items if isinstance(item, Map)] if isinstance(node, List) else []
+
+
+def _value(node: Map, key: str) -> Any:
+    child = node.get(key)
+    return child.value if isinstance(child, Scalar) else None
+
+
+def _number(node: Node | None) -> float | None:
+    value = node.value if isinstance(node, Scalar) else None
+    return float(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else None
+
+
+def _seconds(node: Node | None) -> tuple[float, ...] | None:
+    values = [_number(item) for item in node.items] if isinstance(node, List) else []
+    return tuple(value for value in values if value) or None
+
+
+def _texts(node: Node) -> str:
+    return str(plain(node))
+
+
+__all__ = ["Problem", "Read", "Steps", "Surroundings", "compile_images", "read_price"]

@@ -1,0 +1,118 @@
+"""Pieces of the mapping language in a provider's image part, compiled: every mistake is collected, none stops the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.context import Context
+from tollgate.mapping.images.hosts import Host, read_host
+from tollgate.mapping.images.price import Read, Values
+from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.money import decimal_of
+
+NAMES = ("$", "input", "job", "model", "vars", "http")
+_CALL = re.compile(r"\s*([A-Za-z]+)[ \t]+(\S.*?)\s*\Z", re.DOTALL)
+_AUTHORITY = re.compile(r"(?:https?|app)://([^/?#]*)")
+_HOLE = re.compile(r"\{\{(.*?)\}\}")
+METHODS = ("GET", "POST", "PUT")
+
+
+class Compiler:
+    """Compiles one file's image pieces; `problems` has everything that was wrong."""
+
+    def __init__(self, document: Document, defines: Map | None, secrets: Mapping[str, str] | None = None) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self._secrets = dict(secrets or {})
+        self._functions: Functions | None = None
+        if defines is not None:
+            try:
+                self._functions = Functions(document, defines)
+            except ConfigErrors as errors:
+                self.problems += errors.problems
+
+    def say(self, at: Any, message: str, path: str, hint: str = "") -> None:
+        """Note something wrong."""
+        self.problems.append(self.document.problem(at, message, path=path, hint=hint))
+
+    def template(self, node: Node | None, path: str, *, secret: bool = False) -> Read | None:
+        """A template as a reader of the job's values; with `secret`, `$secret` may be read too."""
+        if node is None:
+            return None
+        names = (*NAMES, "secret") if secret else NAMES
+        return self._made(lambda: compile_template(self.document, node, names=names, defines=self._functions), path, secret=secret)
+
+    def condition(self, node: Node | None, path: str) -> Read | None:
+        """A place that takes an expression without braces."""
+        if node is None:
+            return None
+        return self._made(lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), path, test=True)
+
+    def call(self, node: Node | None, hosts: Node | None, path: str) -> tuple[str, Read, tuple[Host, ...] | None] | None:
+        """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to."""
+        match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+        if match is None or match[1].upper() not in METHODS:
+            self.say(node if node is not None else self.document.root, "wanted a method and an address", f"{path}.call", "POST https://api.example/v1/jobs")
+            return None
+        assert isinstance(node, Scalar)
+        mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
+        address = Scalar(match[2], match[2], True, mark)
+        url = self._made(lambda: compile_url(self.document, address, names=NAMES, defines=self._functions), f"{path}.call")
+        declared = self._hosts(hosts, f"{path}.hosts")
+        if declared is None and not _is_fixed(match[2]):
+            self.say(address, "this address comes out of an answer, so it may lead anywhere with our key", f"{path}.call", "add `hosts: [example.com]`")
+        if url is None:
+            return None
+        return match[1].upper(), url, declared
+
+    def decimal(self, node: Node | None, path: str) -> Decimal | None:
+        """An exact decimal of zero or more."""
+        if node is None:
+            return None
+        try:
+            value = decimal_of(node.text.strip()) if isinstance(node, Scalar) else None
+        except ValueError:
+            value = None
+        if value is None or value < 0:
+            self.say(node, 'wanted an exact decimal such as "0.03"', path)
+            return None
+        return value
+
+    def _hosts(self, node: Node | None, path: str) -> tuple[Host, ...] | None:
+        if not isinstance(node, List):
+            return None
+        found = []
+        for item in node.items:
+            try:
+                found.append(read_host(str(item.value) if isinstance(item, Scalar) else ""))
+            except ValueError as error:
+                self.say(item, str(error), path)
+        return tuple(found)
+
+    def _made(self, compile_piece: Any, path: str, *, test: bool = False, secret: bool = False) -> Read | None:
+        try:
+            piece: Template = compile_piece()
+        except ConfigErrors as errors:
+            self.problems += errors.problems
+            return None
+        names, secrets = piece.names, self._secrets if secret else None
+
+        def read(values: Values) -> Any:
+            named = {name: values.get("$" + name) for name in names}
+            if secrets is not None:
+                named["secret"] = secrets
+            context = Context(model=values.get("$model"))
+            return piece.test(values.get("$"), context, **named) if test else piece(values.get("$"), context, **named)
+
+        return read
+
+
+def _is_fixed(address: str) -> bool:
+    """Whether the host is written in the file: nothing but `$vars` may stand in it."""
+    authority = _AUTHORITY.match(address)
+    return authority is not None and authority[1] != "" and all(hole.strip().startswith("$vars.") for hole in _HOLE.findall(authority[1]))
