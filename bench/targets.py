@@ -142,7 +142,7 @@ def litellm(folder: Path, upstream: int, command: str | None) -> Target | None:
             ("bench/messages", "anthropic/bench", base)]
     listed = [{"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}} for name, model, where in rows]
     conf = folder / "litellm.yaml"
-    conf.write_text(json.dumps({"model_list": listed, "general_settings": {"master_key": "sk-bench"}}))
+    conf.write_text(json.dumps({"model_list": listed, "general_settings": {"master_key": "sk-bench"}, "router_settings": {"disable_cooldowns": True}}))
     port, log = free_port(), folder / "litellm.log"
     launch = shlex.split(command) if command else [sys.executable, "-c", "from litellm import run_server; run_server()"]
     began = time.perf_counter()
