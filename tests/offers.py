@@ -21,7 +21,7 @@ def model(id="acme/large", provider="acme", **facts):
 def offer(of, protocol="chat", **more):
     name = f"{of.provider}/{of.upstream}"
     own = compile_tariff(of.price) if of.price else None
-    return Offer(provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None, address=Address("https://x.example/", ""),
+    return Offer(provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None, address=Address("https://x.example/", "https://x.example/"),
                  errors=None, timeouts=Timeouts(), fixed_headers={}, own_tariff=own, can=dict(of.can), **more)
 
 

@@ -63,10 +63,16 @@ def test_a_route_answers_in_the_protocol_that_loses_least(client, protocols, cho
     assert tried(of(route("a", protocols)), client) == [f"a:{chosen}"]
 
 
-def test_a_native_route_comes_before_a_converted_one():
-    model = of(route("a", ("chat",)), route("b", ("messages",), priority=5))
+def test_a_native_route_comes_before_a_converted_one_of_its_priority():
+    model = of(route("a", ("chat",)), route("b", ("messages",)))
     assert tried(model, "messages") == ["b:messages", "a:chat"]
     assert tried(model, "chat") == ["a:chat", "b:messages"]
+
+
+def test_the_operators_priority_comes_before_the_protocol_unless_conversion_would_lose_something():
+    model = of(route("a", ("chat",)), route("b", ("messages",), priority=5))
+    assert tried(model, "messages") == ["a:chat", "b:messages"]
+    assert tried(model, "messages", Needs(prefer_native=True)) == ["b:messages", "a:chat"]
 
 
 def test_some_requests_only_a_native_route_can_carry():

@@ -45,6 +45,9 @@ class Needs:
     prompt_tokens: int = 0
     max_output: int = 0
     native: bool = False
+    prefer_native: bool = False
+    """The request carries what conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a native
+    route comes first whatever its priority."""
 
 
 NO_NEEDS = Needs()
@@ -83,8 +86,8 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     """The offers to try, best first, each of a different route; empty when no route can serve this protocol.
 
     Order: routes that fit the request's needs (others only when none fits, since declared abilities may be out of
-    date), the conversation's last route (`sticky`), the client's own protocol before a converted one, lower
-    `priority`, then a draw by weight. Routes that cool down come last; when all do, only the one that recovers first
+    date), the conversation's last route (`sticky`), lower `priority` (the operator's word), the client's own protocol
+    before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that recovers first
     is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
     """
     found = [(route, offer) for route in model.routes if (offer := route.best.get(client_protocol)) is not None]
@@ -99,7 +102,8 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     ready, cooling = [], []
     for route, offer in found:
         until = health.cooling_until(route.key, route.provider) if health is not None else 0.0
-        rank = (route.key != sticky, offer.protocol != client_protocol, route.priority, _draw(route.weight, rng))
+        converted = offer.protocol != client_protocol
+        rank = (route.key != sticky, converted and needs.prefer_native, route.priority, converted, _draw(route.weight, rng))
         if until > now:
             cooling.append((until, rank, offer))
         else:

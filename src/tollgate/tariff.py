@@ -179,7 +179,7 @@ def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[s
 
 
 def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *,
-                at: datetime, service_tier: str | None = None, images: int = 0, hour_cache: bool = False) -> Decimal:
+                at: datetime | None = None, service_tier: str | None = None, images: int = 0, hour_cache: bool = False) -> Decimal:
     """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
@@ -188,6 +188,7 @@ def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing |
         return NO_CHARGE.cost
     tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
     dearest = Decimal(0)
+    at = at or datetime.now(UTC)
     for thinking in (False, True) if any(row.thinking is not None for row in tariff.pricing.volumes) else (False,):
         prices = tariff.prices(prompt_tokens, max_output, thinking, at, service_tier)
         a_token = max(prices.prompt, prices.input_cache_read, prices.input_cache_write, prices.audio, prices.input_cache_write_1h if hour_cache else 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
@@ -57,7 +57,7 @@ class Rule:
     statuses: frozenset[int] | None = None
     when: Read | None = None
     counts_as: int | None = None
-    reads: Mapping[str, Read] = {}  # noqa: RUF009 - never written to
+    reads: Mapping[str, Read] = field(default_factory=dict)
     marks: tuple[bytes, ...] | None = None
     """A 200 can only match when its bytes hold one of these; None: it must always be asked."""
 
@@ -142,7 +142,8 @@ class ErrorRules:
         elif 300 <= status < 400:
             kind = "next"  # an upstream that sends us elsewhere is not configured right
         else:
-            kind = "stop"
+            # the caller's model is known here; that this upstream does not have it is our business
+            kind = "next" if said.code == "model_not_found" else "stop"
         if alarm is None and kind != "stop" and (said.code in _BALANCE or said.type in _BALANCE):
             kind, alarm = "next", "balance"
         return self._verdict(kind, alarm, said, status, headers, body, {})

@@ -5,15 +5,16 @@ A request asks an offer for its URL and headers and runs its edits; nothing here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.model import Model, Timeouts
+from tollgate.config.model import Authorisation, Model, Timeouts
 
 if TYPE_CHECKING:
-    from tollgate.mapping import EditList, Template
     from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping.edits import EditList
+    from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.errors import ErrorRules
     from tollgate.tariff import Tariff
 
@@ -22,19 +23,11 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a call goes. `whole` and `stream` are finished URLs; a function where one needs the request (`$headers`)."""
+    """Where calls go: finished URLs for a whole and for a streamed answer, and for counting tokens where that exists."""
 
-    whole: str | Callable[[Values], str]
-    stream: str | Callable[[Values], str]
+    whole: str
+    stream: str
     count_tokens: str | None = None
-
-    def url(self, stream: bool, query: str = "", headers: Values = {}) -> str:  # noqa: B006 - never written to
-        """The URL for a whole or streamed answer; `query` is the client's own query string, which is carried along."""
-        made = self.stream if stream else self.whole
-        address = made if isinstance(made, str) else made(headers)
-        if not query:
-            return address
-        return f"{address}{'&' if '?' in address else '?'}{query}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +46,8 @@ class Offer:
     protocol: str
     endpoint: str
     """The key under `speaks:`."""
-    mapping: ProtocolMapping
+    mapping: ProtocolMapping | None
+    """None for a format that is read without one (embeddings of the usual kind)."""
     address: Address
     errors: ErrorRules
     timeouts: Timeouts
@@ -71,23 +65,26 @@ class Offer:
     usage_read: Template | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
     framing: str = "sse"
-    unwrap: Callable[..., Any] | None = None
+    unwrap: Template | None = None
     encoding: str = "json"
     batch: int | None = None
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
     prices_text: str = ""
     """The prices in force, for the usage row (prices change; a row must stay explicable)."""
-    auth: Any = None
+    auth: Authorisation | None = None
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
     priority: int = 0
     weight: int = 1
 
-    def url(self, stream: bool, query: str = "", headers: Values = {}) -> str:  # noqa: B006 - never written to
+    def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
-        return self.address.url(stream, query, headers)
+        address = self.address.stream if stream else self.address.whole
+        if not query:
+            return address
+        return f"{address}{'&' if '?' in address else '?'}{query}"
 
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""

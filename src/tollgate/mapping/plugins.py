@@ -1,0 +1,68 @@
+"""The one escape hatch: Python modules whose public functions become filters of the mapping language.
+
+`plugins: [acme_filters]` in the gateway file. A function takes a value (and further arguments by place) and gives a
+value; it sees no context. One that raises fails the one conversion it was used in, never the gateway.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from tollgate.config.load import Mark, Problem
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.failures import Fault
+from tollgate.mapping.functions import FILTERS, Filter
+
+
+def load_plugins(modules: Iterable[str], file: str = "gateway.yaml") -> dict[str, Filter]:
+    """The filters of the named modules. Raises `ConfigErrors` for a module that does not import or a name that is taken."""
+    found: dict[str, Filter] = {}
+    problems: list[Problem] = []
+    mark = Mark(file, 1, 1)
+    for name in modules:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign module raises on import is the operator's to see
+            problems.append(Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins"))
+            continue
+        functions = _functions(module)
+        if not functions:
+            problems.append(Problem(mark, f"plugin `{name}` has no public function", "plugins"))
+        for function_name, function in functions.items():
+            if function_name in FILTERS or function_name in found:
+                problems.append(Problem(mark, f"plugin `{name}`: `{function_name}` is a filter already", "plugins", "choose another name"))
+            elif (made := _filter(function_name, function)) is None:
+                problems.append(Problem(mark, f"plugin `{name}`: `{function_name}` takes no value by place", "plugins", "def name(value, ...)"))
+            else:
+                found[function_name] = made
+    if problems:
+        raise ConfigErrors(problems)
+    return found
+
+
+def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    return {name: value for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")}
+
+
+def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
+    places = [p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if not places:
+        return None
+    more = places[1:]
+    about = (inspect.getdoc(function) or "").split("\n")[0]
+
+    @functools.wraps(function)
+    def run(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except Exception as error:
+            raise Fault(f"plugin filter `{name}` failed: {type(error).__name__}: {error}") from error
+
+    return Filter(name, run, ", ".join(p.name + ("?" if p.default is not p.empty else "") for p in more),
+                  sum(p.default is p.empty for p in more), len(more), about)

@@ -1,0 +1,315 @@
+"""A provider's configuration becomes routes and offers: everything a request needs, computed once.
+
+Scopes are layered provider, endpoint, policies top to bottom, model; the later wins, and edits run in that order.
+Mistakes of the whole file are collected. A provider that is off is compiled (so its mistakes show) but offers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.model import Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
+from tollgate.config.provider_model import serves
+from tollgate.config.secrets import Secrets
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.edits import EditList, chain, compile_scope
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
+from tollgate.mapping.pieces import Template
+from tollgate.mapping.provider.discover import Discovery, compile_discovery
+from tollgate.mapping.provider.error_reading import compile_errors
+from tollgate.mapping.provider.errors import ErrorRules
+from tollgate.mapping.provider.offer import Address, Offer
+from tollgate.mapping.provider.pieces import Pieces, mentions, with_query
+from tollgate.tariff import Tariff, compile_tariff
+
+if TYPE_CHECKING:
+    from tollgate.mapping import Mapping as ProtocolMapping
+
+KINDS = ("request", "response", "stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The three compiled edit lists of one scope."""
+
+    request: EditList | None = None
+    response: EditList | None = None
+    stream: EditList | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One endpoint, compiled: what all its models share."""
+
+    endpoint: Endpoint
+    mapping: ProtocolMapping | None
+    edits: Scope
+    errors: ErrorRules
+    url: Template | None
+    stream_url: Template | None
+    count_url: Template | None
+    headers: Mapping[str, tuple[Node, Template]]
+    query: Mapping[str, Template]
+    excludes: frozenset[str]
+    read_usage: Template | None
+    unwrap: Template | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledProvider:
+    """A provider ready to serve. `offers` has its chat and embedding offers by model (none while it is off), `images` its
+    image models (for their examples also while it is off)."""
+
+    config: Provider
+    errors: ErrorRules
+    spoken: Mapping[str, Spoken]
+    scope: Scope
+    policies: tuple[Scope, ...]
+    model_scopes: Mapping[str, Scope]
+    offers: Mapping[str, tuple[Offer, ...]]
+    images: tuple[ImageOffer, ...]
+    discovery: Discovery | None
+    variables: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def edits(self, kind: str, endpoint: str, model: Model | None) -> EditList | None:
+        """The edits that apply to a model through an endpoint, in scope order; without a model, those of every model."""
+        spoken = self.spoken.get(endpoint)
+        lists = [getattr(self.scope, kind), getattr(spoken.edits, kind) if spoken else None]
+        if model is not None:
+            lists += [getattr(scope, kind) for policy, scope in zip(self.config.policies, self.policies, strict=True)
+                      if (not policy.protocols or endpoint in policy.protocols) and _matches(policy.match, model)]
+            lists.append(getattr(self.model_scopes.get(model.id, Scope()), kind))
+        return chain(lists)
+
+
+def compile_provider(provider: Provider, mappings: Mapping[str, ProtocolMapping], secrets: Secrets, *, timeouts: Timeouts | None = None,
+                     plugins: Mapping[str, Filter] | None = None) -> CompiledProvider:
+    """Everything of a provider compiled. Raises `ConfigErrors` with every mistake of its file."""
+    return _Compiling(provider, mappings, secrets, timeouts or Timeouts(), plugins).run()
+
+
+class _Compiling:
+    """One run over one provider."""
+
+    def __init__(self, provider: Provider, mappings: Mapping[str, ProtocolMapping], secrets: Secrets, timeouts: Timeouts,
+                 plugins: Mapping[str, Filter] | None) -> None:
+        self.provider = provider
+        self.mappings = mappings
+        self.secrets = secrets
+        self.pieces = Pieces(provider, secrets, plugins)
+        self.timeouts = _nearer(timeouts, provider.timeouts)
+        self._chains: dict[tuple[int, ...], EditList | None] = {}
+
+    def run(self) -> CompiledProvider:
+        provider, pieces = self.provider, self.pieces
+        errors = compile_errors(pieces, [provider.errors], self.secrets.redact)
+        scope = self._scope(provider.edits)
+        headers = self._headers(provider.headers)
+        query = self._query(provider.query)
+        spoken = {name: self._endpoint(endpoint, headers, query) for name, endpoint in provider.endpoints.items()}
+        policies = tuple(self._scope(policy.edits) for policy in provider.policies)
+        model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
+        auth = self._auth()
+        discovery = pieces.tried(lambda: compile_discovery(pieces, headers))
+        compiled = CompiledProvider(provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables)
+        images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
+        offers: dict[str, tuple[Offer, ...]] = {}
+        if not provider.off and not pieces.problems:
+            for model in provider.models:
+                if model.type != "image":
+                    offers[model.id] = self._offers(compiled, model, auth)
+        if pieces.problems:
+            raise ConfigErrors(sorted(dict.fromkeys(pieces.problems), key=lambda problem: (problem.mark.line, problem.mark.column)))
+        return replace(compiled, offers=offers, images=tuple(images))
+
+    # -- scopes
+
+    def _scope(self, edits: EditSet) -> Scope:
+        return Scope(*(self._edits(getattr(edits, kind), kind) for kind in KINDS))
+
+    def _edits(self, edits: Edits | None, kind: str) -> EditList | None:
+        pieces = self.pieces
+        return pieces.tried(lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables))  # type: ignore[no-any-return]
+
+    def _headers(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Node, Template]]:
+        names = self.pieces.names("model", "vars", "secret", "headers")
+        return {name.lower(): (node, template) for name, node in nodes.items() if (template := self.pieces.template(node, names)) is not None}
+
+    def _query(self, nodes: Mapping[str, Node]) -> dict[str, Template]:
+        names = self.pieces.names("model", "vars", "secret")
+        return {name: template for name, node in nodes.items() if (template := self.pieces.template(node, names)) is not None}
+
+    def _endpoint(self, endpoint: Endpoint, headers: Mapping[str, tuple[Node, Template]], query: Mapping[str, Template]) -> Spoken:
+        pieces = self.pieces
+        excludes, read = self._usage(endpoint)
+        own = endpoint.errors
+        return Spoken(
+            endpoint=endpoint,
+            mapping=self.mappings.get(endpoint.mapping),
+            edits=self._scope(endpoint.edits),
+            errors=compile_errors(pieces, [own, self.provider.errors], self.secrets.redact),
+            url=pieces.url(endpoint.url),
+            stream_url=pieces.url(endpoint.stream_url),
+            count_url=pieces.url(endpoint.count_tokens_url),
+            headers={**headers, **self._headers(endpoint.headers)},
+            query={**query, **self._query(endpoint.query)},
+            excludes=excludes,
+            read_usage=read,
+            unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
+        )
+
+    def _usage(self, endpoint: Endpoint) -> tuple[frozenset[str], Template | None]:
+        """What the endpoint says of usage, else what the provider says."""
+        node = endpoint.usage if endpoint.usage is not None else self.provider.usage
+        if not isinstance(node, Map):
+            return frozenset(), None
+        listed, read = node.get("excludes"), node.get("read")
+        excludes = frozenset(str(item.value) for item in listed.items if isinstance(item, Scalar)) if isinstance(listed, List) else frozenset()
+        return excludes, self.pieces.template(read, ("$",)) if read is not None else None
+
+    def _auth(self) -> Authorisation | None:
+        auth = self.provider.auth
+        templates = {name: self.pieces.template(node, self.pieces.names("vars", "secret")) for name, node in auth.options.items()}
+        if auth.kind == "none" or self.provider.off:
+            return None
+        values = {name: template(vars=self.pieces.variables, secret=self.pieces.secrets) for name, template in templates.items() if template is not None}
+        return Authorisation(auth.kind, {name: str(value) for name, value in values.items() if value is not None})
+
+    def _images(self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None) -> list[ImageOffer]:
+        fixed = {name: str(value) for name, (_, template) in headers.items()
+                 if (value := template(vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, model={})) is not None}
+        secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
+        around = Surroundings(errors, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth)
+        return compile_images(self.provider, around)
+
+    # -- offers
+
+    def _offers(self, compiled: CompiledProvider, model: Model, auth: Authorisation | None) -> tuple[Offer, ...]:
+        tariff = self._tariff(model)
+        names = model.protocols or tuple(compiled.spoken)
+        made = [self._offer(compiled, model, compiled.spoken[name], tariff, auth) for name in names
+                if name in compiled.spoken and serves(name) == model.type]
+        return tuple(offer for offer in made if offer is not None)
+
+    def _tariff(self, model: Model) -> Tariff | None:
+        if model.price is None:
+            return None
+        try:
+            return compile_tariff(model.price)
+        except ValueError as error:
+            self.pieces.say(model.mark, str(error), f"models.{model.id}.price")
+            return None
+
+    def _offer(self, compiled: CompiledProvider, model: Model, spoken: Spoken, tariff: Tariff | None, auth: Authorisation | None) -> Offer | None:
+        provider, endpoint = self.provider, spoken.endpoint
+        policies = [policy for policy in provider.policies
+                    if (not policy.protocols or endpoint.protocol in policy.protocols) and _matches(policy.match, model)]
+        can: dict[str, Any] = {**provider.can, **endpoint.can}
+        for policy in policies:
+            can.update(policy.can)
+        can.update(model.can)
+        facts = facts_of(model, provider.name, endpoint.mapping)
+        address = self._address(spoken, facts)
+        if address is None:
+            return None
+        values = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
+        fixed = {"content-type": "application/json"} if endpoint.encoding == "json" else {}
+        made = []
+        for name, (node, template) in spoken.headers.items():
+            if mentions(node, "headers"):
+                made.append((name, _Bound(template, values)))
+            elif (value := template(headers={}, **values)) is not None:
+                fixed[name] = str(value)
+        return Offer(
+            provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
+            mapping=spoken.mapping, address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=fixed,
+            made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
+            response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
+            can=can, model_facts=facts, variables=self.pieces.variables, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
+            framing=endpoint.framing, unwrap=spoken.unwrap, encoding=endpoint.encoding, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
+            prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+            priority=model.priority, weight=model.weight,
+        )
+
+    def _chained(self, compiled: CompiledProvider, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
+        made = compiled.edits(kind, endpoint.protocol, model)
+        if made is None:
+            return None
+        return self._chains.setdefault(made.identity(), made)
+
+    def _address(self, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
+        endpoint = spoken.endpoint
+        values = {"model": facts, "vars": self.pieces.variables}
+        query = {name: template(secret=self.pieces.secrets, **values) for name, template in spoken.query.items()}
+        whole = self._url(endpoint.url, spoken.url, values, query, endpoint, facts)
+        stream = self._url(endpoint.stream_url, spoken.stream_url, values, query, endpoint, facts) if endpoint.stream_url is not None else whole
+        counting = self._url(endpoint.count_tokens_url, spoken.count_url, values, query, endpoint, facts) if endpoint.count_tokens_url is not None else None
+        return Address(whole, stream, counting) if whole is not None and stream is not None else None
+
+    def _url(self, node: Node | None, template: Template | None, values: Mapping[str, Any], query: Mapping[str, Any], endpoint: Endpoint,
+             facts: Mapping[str, Any]) -> str | None:
+        address = template(**values) if template is not None else None
+        if node is None or template is None:
+            return None
+        if address is None:
+            unset = [name for name, value in self.pieces.variables.items() if value is None and mentions(node, f"vars.{name}")]
+            why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
+            self.pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", f"speaks.{endpoint.protocol}")
+            return None
+        if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
+            self.pieces.say(node, f"found \"{str(address)[:80]}\", wanted an address like https://api.example/v1", f"speaks.{endpoint.protocol}")
+            return None
+        return with_query(address, query)
+
+
+class _Bound:
+    """A header template with what is known at start filled in; only the caller's headers are missing."""
+
+    __slots__ = ("_template", "_values")
+
+    def __init__(self, template: Template, values: Mapping[str, Any]) -> None:
+        self._template = template
+        self._values = values
+
+    def __call__(self, *, headers: Mapping[str, str]) -> Any:
+        return self._template(headers=headers if type(headers) is dict else dict(headers), **self._values)
+
+
+def _matches(globs: tuple[str, ...], model: Model) -> bool:
+    return any(fnmatchcase(model.id, glob) or fnmatchcase(model.upstream, glob) for glob in globs)
+
+
+def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
+    """The budgets of a scope over those of the wider one, field by field."""
+    known = {field.name for field in fields(Timeouts)}
+    return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base
+
+
+def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
+    """What `$model` reads; what the file does not say is absent."""
+    facts = {
+        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id, "type": model.type,
+        "context": model.context or None, "max_output": model.max_output, "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
+        "created": model.created or None, "tokenizer": model.tokenizer, "parameters": list(model.parameters) or None,
+        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities), "protocol": protocol or None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def prices_text(model: Model) -> str:
+    """The price block as compact JSON, for the usage row."""
+    if model.price is None:
+        return ""
+    said = dict(model.price.source) or {**model.price.written, "unit": model.price.unit, "currency": model.price.currency}
+    return orjson.dumps(said, default=str).decode()

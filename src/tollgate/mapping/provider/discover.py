@@ -1,0 +1,137 @@
+"""Discovered models: where a provider's own list is, and how its entries become models (`discover:` of its file).
+
+An entry is mapped by a template into the shape of a `models:` entry (with its `id`), and then read by the very same code
+as a written one, so a discovered model obeys the same rules. An entry that does not fit is left out and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
+from tollgate.config.model import Model, Provider
+from tollgate.config.provider_model import read_model
+from tollgate.config.reading import Reading
+from tollgate.config.shape import check_shape
+from tollgate.mapping.failures import MappingFailure
+from tollgate.money import decimal_of, show
+
+if TYPE_CHECKING:
+    from tollgate.mapping.pieces import Template
+    from tollgate.mapping.provider.pieces import Pieces, Read
+
+EVERY = 3600.0
+"""Seconds between refreshes where the file says nothing (SPEC: the list is refreshed hourly)."""
+MAX_MODELS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """How to ask a provider for its models. `read` turns the body of the answer into models."""
+
+    provider: Provider
+    url: str
+    headers: Mapping[str, str]
+    every: float
+    _list: Read
+    _model: Template
+    _when: Read | None
+    _variables: Mapping[str, Any]
+
+    def read(self, body: Any) -> tuple[tuple[Model, ...], tuple[Problem, ...]]:
+        """The models of a list body, and what was wrong with the entries left out."""
+        entries = self._list(body)
+        if isinstance(entries, dict):
+            entries = list(entries.values())
+        if not isinstance(entries, list):
+            node = self.provider.discover or self.provider.document.root
+            return (), (self.provider.document.problem(node, "the list of models was not found in the answer", path="discover.list"),)
+        made: dict[str, dict[str, Any]] = {}
+        problems: list[Problem] = []
+        for entry in entries[:MAX_MODELS]:
+            if self._when is not None and not self._when(entry):
+                continue
+            try:
+                said = self._model(entry, vars=self._variables)
+            except MappingFailure as failure:
+                problems.append(self._problem(str(failure)))
+                continue
+            name = said.pop("id", None) if isinstance(said, dict) else None
+            if isinstance(name, str) and name:
+                made.setdefault(name, said)
+        models, more = self._models(made)
+        return models, (*problems, *more)
+
+    def _models(self, made: Mapping[str, dict[str, Any]]) -> tuple[tuple[Model, ...], list[Problem]]:
+        document = Document(f"{self.provider.document.file}#discovered", "", Map({}, {}, self._mark))
+        provider_node = Scalar(self.provider.name, self.provider.name, True, self._mark)
+        entries = {"provider": provider_node, "models": self._node(dict(made))}
+        document.root = Map(entries, dict.fromkeys(entries, self._mark), self._mark)
+        problems, root = check_shape(document, "provider")
+        listed = root.get("models") if root is not None else None
+        models: list[Model] = []
+        for name, node in listed.entries.items() if isinstance(listed, Map) else ():
+            reading = Reading(document)
+            model = read_model(reading, self.provider, name, node, self._mark)
+            if reading.problems:
+                problems.extend(reading.problems)
+            else:
+                models.append(model)
+        return tuple(models), problems
+
+    @property
+    def _mark(self) -> Mark:
+        return (self.provider.discover or self.provider.document.root).mark
+
+    def _problem(self, message: str) -> Problem:
+        return self.provider.document.problem(self._mark, message, path="discover.model")
+
+    def _node(self, value: Any) -> Node:
+        """A value as a configuration node; numbers keep the digits they were sent with."""
+        mark = self._mark
+        if isinstance(value, dict):
+            return Map({str(key): self._node(item) for key, item in value.items()}, {str(key): mark for key in value}, mark)
+        if isinstance(value, list):
+            return List(tuple(self._node(item) for item in value), mark)
+        if isinstance(value, float):
+            try:
+                exact = decimal_of(repr(value))
+            except ValueError:
+                return Scalar(str(value), str(value), True, mark)
+            whole = exact == exact.to_integral_value()
+            return Scalar(int(exact) if whole else Decimal(show(exact)), show(exact), False, mark)
+        if isinstance(value, str):
+            return Scalar(value, value, True, mark)
+        return Scalar(value, "null" if value is None else str(value).lower(), False, mark)
+
+
+def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template]]) -> Discovery | None:
+    """The `discover:` block of a provider, or None. Mistakes go to `pieces`."""
+    node = pieces.provider.discover
+    if node is None:
+        return None
+    values = {"vars": pieces.variables, "secret": pieces.secrets}
+    own = node.get("headers")
+    named = {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()} if isinstance(own, Map) else {}
+    fixed = {name: value for name, (_, template) in headers.items() if (value := template(headers={}, model={}, **values)) is not None}
+    fixed |= {name: value for name, template in named.items() if template is not None and (value := template(**values)) is not None}
+    url = pieces.url(node.get("url"))
+    listed = node.get("list")
+    entries = pieces.reader(listed) if listed is not None else None
+    shape = node.get("model")
+    model = pieces.template(shape, {"$": None, **pieces.names("vars")}) if shape is not None else None
+    when = node.get("when")
+    test = pieces.condition(when) if when is not None else None
+    if url is None or entries is None or model is None or when is not None and test is None:
+        return None
+    address = url(**values)
+    if not isinstance(address, str):
+        if not pieces.provider.off:
+            pieces.say(node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url")
+        return None
+    every = node.get("every")
+    seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
+    return Discovery(pieces.provider, address, {name: str(value) for name, value in fixed.items()}, seconds, entries, model, test, pieces.variables)

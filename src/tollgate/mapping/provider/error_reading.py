@@ -1,0 +1,61 @@
+"""The `errors:` blocks of a provider and of one of its endpoints, compiled to `ErrorRules`; the endpoint's word comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.provider.errors import Alarm, ErrorRules, Kind, Rule, marks_of
+from tollgate.mapping.provider.pieces import Pieces, Read
+
+FIELDS = ("message", "type", "code", "param", "retry_after")
+LISTS: dict[str, tuple[Kind, Alarm | None]] = {
+    "retry": ("later", None), "next": ("next", None), "stop": ("stop", None), "credit": ("next", "balance"), "key": ("next", "key"),
+}
+"""The status lists of a file and what each means."""
+
+
+def compile_errors(pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str]) -> ErrorRules:
+    """The rules of several `errors:` blocks, the first being the nearest. Mistakes go to `pieces`."""
+    rules: list[Rule] = []
+    by_status: dict[int, tuple[Kind, Alarm | None]] = {}
+    reads: dict[str, Read] = {}
+    for block in blocks:
+        if block is None:
+            continue
+        for name, read in _reads(pieces, block).items():
+            reads.setdefault(name, read)
+        for name, meaning in LISTS.items():
+            for status in _statuses(block.get(name)):
+                by_status.setdefault(status, meaning)
+        listed = block.get("rules")
+        for place, node in enumerate(listed.items if isinstance(listed, List) else ()):
+            if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
+                rules.append(rule)
+    return ErrorRules(tuple(rules), by_status, reads, redact)
+
+
+def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
+    when, statuses = node.get("when"), _statuses(node.get("status"))
+    if when is None and not statuses:
+        pieces.say(node, "a rule needs `when` or `status`: without one it would match every answer", path)
+        return None
+    test = pieces.condition(when) if when is not None else None
+    if when is not None and test is None:
+        return None
+    verdict, alarm, counts_as = (_word(node.get(key)) for key in ("verdict", "alarm", "as"))
+    marks = marks_of(when.value) if isinstance(when, Scalar) and isinstance(when.value, str) else None
+    return Rule(verdict or "next", alarm, frozenset(statuses) or None, test, int(counts_as) if counts_as else None, _reads(pieces, node), marks)  # type: ignore[arg-type]
+
+
+def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
+    return {name: read for name in FIELDS if (written := node.get(name)) is not None and (read := pieces.reader(written)) is not None}
+
+
+def _statuses(node: Node | None) -> tuple[int, ...]:
+    items = node.items if isinstance(node, List) else (node,)
+    return tuple(item.value for item in items if isinstance(item, Scalar) and type(item.value) is int)
+
+
+def _word(node: Node | None) -> str | None:
+    return str(node.value) if isinstance(node, Scalar) and node.value is not None else None

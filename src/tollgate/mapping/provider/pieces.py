@@ -1,0 +1,109 @@
+"""Templates of one provider file, compiled with every mistake collected, and evaluated once at start.
+
+Owns which names each kind of place may read. A value that is known at start (vars, headers, addresses) is computed here;
+only what reads the caller's own headers stays a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from tollgate.config.load import Mark, Node, Problem, Scalar, walk
+from tollgate.config.model import Provider
+from tollgate.config.secrets import Secrets
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.failures import MappingFailure
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.hub import MODEL_FIELDS
+from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+
+Read = Callable[[Any], Any]
+
+
+class Pieces:
+    """The compiled pieces of a provider file so far, and what is wrong with it."""
+
+    def __init__(self, provider: Provider, secrets: Secrets, plugins: Mapping[str, Filter] | None = None) -> None:
+        self.provider = provider
+        self.document = provider.document
+        self.problems: list[Problem] = []
+        self.secrets = {name: secrets.get(name) for name in secrets.names()}
+        self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
+        self.variables: dict[str, Any] = {}
+        for name, node in provider.variables.items():
+            template = self.template(node, ("secret",))
+            self.variables[name] = template(secret=self.secrets) if template is not None else None
+        self._names: Mapping[str, frozenset[str] | None] = {
+            "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None,
+        }
+
+    def tried(self, make: Callable[[], Any]) -> Any:
+        """What `make` gives, or None with its problems noted."""
+        try:
+            return make()
+        except ConfigErrors as errors:
+            self.problems.extend(errors.problems)
+            return None
+
+    def say(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
+        """Note something wrong."""
+        self.problems.append(self.document.problem(at, message, path=path, hint=hint))
+
+    def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
+        """Names with the fields they have."""
+        return {name: self._names.get(name) for name in wanted}
+
+    def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
+        """A template over the given names."""
+        return self.tried(lambda: compile_template(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+
+    def expression(self, node: Node, names: tuple[str, ...] = ("$",)) -> Template | None:
+        """A place that takes an expression."""
+        return self.tried(lambda: compile_expression(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+
+    def url(self, node: Node | None) -> Template | None:
+        """An address over `$model` and `$vars`; other nodes than text are templates."""
+        if node is None:
+            return None
+        if isinstance(node, Scalar):
+            return self.tried(lambda: compile_url(self.document, node, names=self.names("model", "vars"), defines=self.functions))  # type: ignore[no-any-return]
+        return self.template(node, self.names("model", "vars"))
+
+    def reader(self, node: Node) -> Read | None:
+        """A template over `$` as a total function: what cannot be computed is absent."""
+        template = self.template(node, ("$",))
+        return total(template) if template is not None else None
+
+    def condition(self, node: Node) -> Read | None:
+        """A condition over `$` as a total function: what cannot be computed does not hold."""
+        template = self.expression(node)
+        return total(template.test) if template is not None else None
+
+
+def total(call: Callable[..., Any]) -> Read:
+    """`call` that gives None where the data does not fit it."""
+
+    def read(body: Any) -> Any:
+        try:
+            return call(body)
+        except MappingFailure:
+            return None
+
+    return read
+
+
+def mentions(node: Node, name: str) -> bool:
+    """Whether a template reads `$name`."""
+    return any(isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node))
+
+
+def with_query(address: str, query: Mapping[str, Any]) -> str:
+    """An address with its fixed query parameters; absent ones are left out."""
+    pairs = "&".join(f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in query.items() if value is not None)
+    if not pairs:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{pairs}"
+
+

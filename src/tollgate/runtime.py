@@ -1,0 +1,140 @@
+"""Everything compiled, immutable: what one version of the configuration is to a running gateway.
+
+`build_runtime` collects every mistake of every file. A reload hands the previous runtime in, and what did not change is
+taken over from it: mappings whose text is the same, providers whose text, secrets and mappings are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from tollgate.catalog import Catalog, CatalogModel, make_catalog
+from tollgate.config.build import Loaded
+from tollgate.config.load import Problem
+from tollgate.config.model import Gateway, Model, Provider
+from tollgate.errors import ConfigErrors
+from tollgate.mapping import Mapping as ProtocolMapping
+from tollgate.mapping import compile_mapping
+from tollgate.mapping.images import ImageOffers
+from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
+from tollgate.mapping.plugins import load_plugins
+from tollgate.routing import Route, make_route
+
+Discovered = Mapping[str, tuple[Model, ...]]
+"""Models found in providers' own lists, by provider; a written model of the same id wins."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runtime:
+    """One version of the configuration, compiled. `fingerprints` say what each provider was compiled from."""
+
+    gateway: Gateway
+    mappings: Mapping[str, ProtocolMapping]
+    providers: Mapping[str, CompiledProvider]
+    catalog: Catalog
+    images: ImageOffers
+    loaded: Loaded
+    fingerprints: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def routes(self) -> Mapping[str, tuple[Route, ...]]:
+        """The routes of each canonical model, first choice first."""
+        return {name: model.routes for name, model in self.catalog.models.items()}
+
+    def route_names(self) -> frozenset[str]:
+        """Every route there is, for forgetting the health of removed ones."""
+        return frozenset(route.key for model in self.catalog.models.values() for route in model.routes)
+
+
+class RuntimeHolder:
+    """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.current = runtime
+
+
+def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None) -> Runtime:
+    """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once."""
+    gateway = loaded.gateway
+    problems: list[Problem] = []
+    plugins = load_plugins(gateway.plugins)
+    same_plugins = previous is not None and previous.gateway.plugins == gateway.plugins
+    mappings: dict[str, ProtocolMapping] = {}
+    for name, document in gateway.mappings.items():
+        old = previous.mappings.get(name) if previous is not None and same_plugins else None
+        if old is not None and previous is not None and _same_text(previous.gateway.mappings.get(name), document):
+            mappings[name] = old
+            continue
+        try:
+            mappings[name] = compile_mapping(document, plugins=plugins)
+        except ConfigErrors as errors:
+            problems.extend(errors.problems)
+    providers: dict[str, CompiledProvider] = {}
+    fingerprints: dict[str, Any] = {}
+    for name, written in gateway.providers.items():
+        provider = _with_discovered(written, (discovered or {}).get(name, ()))
+        made_from = _fingerprint(provider, loaded, mappings)
+        fingerprints[name] = made_from
+        if previous is not None and same_plugins and previous.fingerprints.get(name) == made_from and name in previous.providers:
+            providers[name] = previous.providers[name]
+            continue
+        try:
+            providers[name] = compile_provider(provider, mappings, loaded.secrets, timeouts=gateway.timeouts, plugins=plugins)
+        except ConfigErrors as errors:
+            problems.extend(errors.problems)
+    if problems:
+        raise ConfigErrors(sorted(dict.fromkeys(problems), key=lambda problem: (problem.mark.file, problem.mark.line, problem.mark.column)))
+    routes = [route for provider in providers.values() for route in routes_of(provider)]
+    catalog = _priced(make_catalog(routes, gateway.aliases))
+    images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
+    return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints))
+
+
+def routes_of(provider: CompiledProvider) -> Iterable[Route]:
+    """The routes a provider offers: one for each model, none while it is off."""
+    if provider.config.off:
+        return
+    pictures = {offer.model.id for offer in provider.images}
+    for model in provider.config.models:
+        offers = provider.offers.get(model.id, ())
+        if offers or model.id in pictures:
+            yield make_route(model, offers, priority=model.priority, weight=model.weight)
+
+
+def _priced(catalog: Catalog) -> Catalog:
+    """Every offer bills at the price its canonical model has in the catalog, whichever route serves it (SPEC service 1)."""
+    models = []
+    for model in catalog.models.values():
+        first = next(iter(model.routes[0].offers), None)
+        if len(model.routes) > 1 and first is not None:
+            model = replace(model, routes=tuple(_at(route, model, first.prices_text) for route in model.routes))
+        models.append(model)
+    return Catalog(models, catalog.aliases)
+
+
+def _at(route: Route, model: CatalogModel, prices_text: str) -> Route:
+    offers = tuple(offer if offer.tariff is model.tariff else replace(offer, tariff=model.tariff, prices_text=prices_text) for offer in route.offers)
+    return make_route(route.model, offers, priority=route.priority, weight=route.weight)
+
+
+def _with_discovered(provider: Provider, found: tuple[Model, ...]) -> Provider:
+    written = {model.id for model in provider.models}
+    new = tuple(model for model in found if model.id not in written)
+    return replace(provider, models=(*provider.models, *new)) if new else provider
+
+
+def _same_text(one: Any, other: Any) -> bool:
+    return one is not None and one.text == other.text and one.file == other.file
+
+
+def _fingerprint(provider: Provider, loaded: Loaded, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
+    """What a compiled provider depends on; equal means it can be taken over."""
+    secrets = loaded.secrets
+    used = tuple(sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values()))
+    return (provider.document.file, provider.document.text, provider.off, loaded.gateway.timeouts, used,
+            hash(frozenset((name, secrets.get(name)) for name in secrets.names())), tuple(model.id for model in provider.models))
