@@ -67,7 +67,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
-    except (UpstreamUnreachable, UpstreamTimeout) as error:
+    except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
         raise AttemptFailed(error) from None
     exchange.first_byte(began)
     exchange.provider_status = answer.status

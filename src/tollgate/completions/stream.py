@@ -16,7 +16,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream
 from tollgate.completions.stateful import minted_ids
-from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
@@ -63,7 +63,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             first = stage.feed(block)
         if stage.error is not None and not first:
             raise AttemptFailed(stage.error)
-    except (UpstreamUnreachable, UpstreamTimeout) as error:
+    except UpstreamError as error:
         await answer.close()
         raise AttemptFailed(error) from None
     except BaseException:

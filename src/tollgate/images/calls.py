@@ -57,7 +57,7 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     if step.body is not None:
         body, headers["content-type"] = _encode(step, step.body(values))
     headers.setdefault("accept", "application/json")
-    call = Call(step.method, url, headers, body, offer.timeouts, offer.provider, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
+    call = Call(step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
     answer = await services.client.open(call)
     async with answer:
         raw = await answer.read(_MOST_BYTES)
