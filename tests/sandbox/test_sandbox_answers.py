@@ -380,7 +380,7 @@ async def test_tokens_can_be_counted_beforehand(sandbox):
 
 async def test_the_model_list_has_every_model(sandbox):
     listed = (await hear(sandbox, "/v1/models", None)).json
-    assert [m["id"] for m in listed["data"]] == ["echo", "echo-mini", "embed", "painter", "reasoner"]
+    assert [m["id"] for m in listed["data"]] == ["draw", "echo", "echo-mini", "embed", "paint", "reasoner"]
 
 
 async def test_paths_without_the_version_and_with_a_query_work(sandbox):
@@ -459,7 +459,7 @@ async def _marker_delay(ask):
 
 async def _marker_duration(ask):
     sandbox = Sandbox()
-    statuses = [(await hear(sandbox, "/v1/images", {"model": "painter", "input": {"prompt": f"x [[duration={d}]]"}})).json["status"]
+    statuses = [(await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": f"x [[duration={d}]]"}})).json["status"]
                 for d in ("9s", "0s")]
     assert statuses == ["starting", "succeeded"]
 
@@ -603,7 +603,7 @@ async def _marker_reasoning_tokens(ask):
 
 async def _marker_fail(ask):
     sandbox = Sandbox()
-    heard = await hear(sandbox, "/v1/images", {"model": "painter", "input": {"prompt": "x [[fail=no_way]] [[duration=0s]]"}})
+    heard = await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": "x [[fail=no_way]] [[duration=0s]]"}})
     assert (heard.json["status"], heard.json["error"], heard.json["images"]) == ("failed", "no way", [])
 
 
@@ -637,7 +637,7 @@ async def test_bad_embedding_requests(sandbox, body):
 async def test_an_image_job_runs_by_the_clock():
     now = 0.0
     sandbox = Sandbox(clock=lambda: now)
-    given = {"model": "painter", "input": {"prompt": "a cat [[duration=10s]]", "count": 2, "aspect_ratio": "16:9"}}
+    given = {"model": "draw", "input": {"prompt": "a cat [[duration=10s]]", "count": 2, "aspect_ratio": "16:9"}}
     job = (await hear(sandbox, "/v1/images", given, {"host": "box:1"})).json
     seen = [job["status"]]
     for now in (1.9, 2.0, 9.9, 10.0):
@@ -651,13 +651,13 @@ async def test_an_image_job_runs_by_the_clock():
 
 async def test_pictures_come_as_data_when_asked_or_when_there_is_no_address(sandbox):
     for output, name in (("url", "url"), ("base64", "data")):
-        body = {"model": "painter", "input": {"prompt": "x [[duration=0s]]", "output": output}}
+        body = {"model": "draw", "input": {"prompt": "x [[duration=0s]]", "output": output}}
         image = (await hear(sandbox, "/v1/images", body)).json["images"][0]
         assert image[name].removeprefix("data:image/png;base64,").startswith("iVBORw0KGgo")
 
 
 async def test_synchronous_images(sandbox):
-    body = (await hear(sandbox, "/v1/images/generations", {"model": "painter", "prompt": "x", "n": 2})).json
+    body = (await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x", "n": 2})).json
     assert [set(d) for d in body["data"]] == [{"b64_json"}, {"b64_json"}]
     assert body["usage"]["output_tokens"] == 128
 

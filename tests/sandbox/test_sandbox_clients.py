@@ -88,7 +88,7 @@ def test_embeddings_through_base64(client):
 
 
 def test_models_are_listed(client):
-    assert [m.id for m in client.models.list()][:2] == ["echo", "echo-mini"]
+    assert [m.id for m in client.models.list()][:2] == ["draw", "echo"]
 
 
 ERRORS = {400: openai.BadRequestError, 401: openai.AuthenticationError, 403: openai.PermissionDeniedError, 404: openai.NotFoundError,

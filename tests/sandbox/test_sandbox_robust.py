@@ -33,8 +33,8 @@ GOOD = {
                                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]}, {"type": "text", "text": "hi [[tool]]"}]}],
                   "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 1024}},
     "/embeddings": {"model": "embed", "input": ["a", [1]], "dimensions": 256, "encoding_format": "base64"},
-    "/images": {"model": "painter", "input": {"prompt": "x", "count": 1, "aspect_ratio": "1:1", "output": "url"}},
-    "/images/generations": {"model": "painter", "prompt": "x", "n": 1, "response_format": "url"},
+    "/images": {"model": "draw", "input": {"prompt": "x", "count": 1, "aspect_ratio": "1:1", "output": "url"}},
+    "/images/generations": {"model": "draw", "prompt": "x", "n": 1, "response_format": "url"},
 }
 
 

@@ -107,5 +107,5 @@ async def test_chat_objects_and_chunks_fit(ask, text, more):
 async def test_embeddings_models_and_errors_fit(sandbox):
     checker("CreateEmbeddingResponse")((await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": ["a", "b"]})).json)
     checker("ListModelsResponse")((await hear(sandbox, "/v1/models", None)).json)
-    checker("ImagesResponse")((await hear(sandbox, "/v1/images/generations", {"model": "painter", "prompt": "x"})).json)
+    checker("ImagesResponse")((await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x"})).json)
     checker("ErrorResponse")((await hear(sandbox, "/v1/chat/completions", {})).json)

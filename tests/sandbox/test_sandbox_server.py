@@ -80,7 +80,7 @@ async def test_paced_events_arrive_one_by_one(served):
 
 
 def test_pictures_have_an_address(served):
-    body = json.dumps({"model": "painter", "input": {"prompt": "x [[duration=0s]]"}}).encode()
+    body = json.dumps({"model": "draw", "input": {"prompt": "x [[duration=0s]]"}}).encode()
     with urllib.request.urlopen(urllib.request.Request(f"{served}/v1/images", body), timeout=5) as reply:
         url = json.load(reply)["images"][0]["url"]
     with urllib.request.urlopen(url, timeout=5) as reply:

@@ -30,7 +30,7 @@ Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
 Played = tuple[int, str, Callable[[Callable[[], None]], AsyncGenerator[bytes]]]
 """Status, content type, and what makes the body."""
 
-MODELS = ("echo", "echo-mini", "embed", "painter", "reasoner")
+MODELS = ("draw", "echo", "echo-mini", "embed", "paint", "reasoner")
 """What the list shows. Any other name is answered like `echo`, except names that begin with `missing`."""
 
 _HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"

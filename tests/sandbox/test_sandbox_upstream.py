@@ -1,0 +1,68 @@
+"""The sandbox behind the gateway's own client, in-process: accidents look as they do over a network."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+from sandbox_talk import body_of
+
+from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
+from tollgate.sandbox import Sandbox
+
+upstream = pytest.importorskip("tollgate.upstream")
+
+
+@pytest.fixture
+async def opened(sandbox: Sandbox):
+    client = upstream.Client()
+    client.register_app("sandbox", sandbox)
+
+    async def opening(text: str, **more: object):
+        path, body = body_of("chat", text, **more)
+        timeouts = upstream.Call("GET", "").timeouts
+        short = type(timeouts)(connect=1, first_byte=0.1, idle=0.1, total=5)
+        return await client.open(upstream.Call("POST", f"app://sandbox{path}", body=orjson.dumps(body), timeouts=short, stream=bool(more.get("stream"))))
+
+    yield opening
+    await client.close()
+
+
+async def test_a_whole_answer(opened, sandbox):
+    async with await opened("hi") as answer:
+        assert orjson.loads(await answer.read())["choices"][0]["message"]["content"] == "You said: hi"
+    assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 0)
+
+
+async def test_a_cut_stream_is_unreachable_after_its_events(opened):
+    seen = b""
+    async with await opened("hi [[cut=2]]", stream=True) as answer:
+        with pytest.raises(UpstreamUnreachable):
+            async for chunk in answer.chunks():
+                seen += chunk
+    assert seen.count(b"\n\n") == 2
+
+
+async def test_a_delay_is_a_first_byte_timeout(opened, sandbox):
+    with pytest.raises(UpstreamTimeout, match="first-byte"):
+        await opened("hi [[delay=2s]]")
+    await asyncio.sleep(0.01)
+    assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
+
+
+async def test_a_stall_is_an_idle_timeout(opened, sandbox):
+    async with await opened("hi [[stall=2]]", stream=True) as answer:
+        with pytest.raises(UpstreamTimeout, match="idle"):
+            async for _ in answer.chunks():
+                pass
+    await asyncio.sleep(0.01)
+    assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
+
+
+async def test_closing_early_is_an_abort(opened, sandbox):
+    async with await opened("hi [[pace=5ms]]", stream=True) as answer:
+        async for _ in answer.chunks():
+            break
+    await asyncio.sleep(0.01)
+    assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
