@@ -5,7 +5,18 @@ This module is the engine's public face; everything else in the package is an in
 
 from tollgate.mapping.compiler import Mapping, compile_mapping
 from tollgate.mapping.context import Context
-from tollgate.mapping.convert import Converted, convert_error, convert_request, convert_response, error_from_hub, error_to_hub
+from tollgate.mapping.convert import (
+    Converted,
+    convert_error,
+    convert_request,
+    convert_response,
+    error_from_hub,
+    error_to_hub,
+    request_from_hub,
+    request_to_hub,
+    response_from_hub,
+    response_to_hub,
+)
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
@@ -32,6 +43,10 @@ __all__ = [
     "convert_response",
     "error_from_hub",
     "error_to_hub",
+    "request_from_hub",
+    "request_to_hub",
+    "response_from_hub",
+    "response_to_hub",
     "run_examples",
     "tap_response",
 ]

@@ -30,39 +30,65 @@ class Converted:
 
 def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
     """A client's request -> the upstream's. `Refused` (400) when the mapping says no or strict mode would lose something."""
+    hub = request_to_hub(source, body, context)
+    made = request_from_hub(target, hub, context)
+    return Converted(made, hub, list(context.lost))
+
+
+def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
+    """A client's request as a hub request; what nobody reads of it goes to `context.lost`."""
     if type(body) is not dict:
         raise BadRequest("the request body is not an object")
     context.lenient = False
     context.calls = 0
-    with clean((source.file, target.file), request=True):
+    with clean((source.file,), request=True):
         hub = _run(source, "request.to_hub", body, context)
+        _lose(context, source.walkers["request.to_hub"].lost(body))
+    return hub
+
+
+def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
+    """A hub request as the upstream's; what the target has no place for goes to `context.lost`, or is refused when strict."""
+    context.lenient = False
+    context.calls = 0
+    with clean((target.file,), request=True):
         made = _run(target, "request.from_hub", hub, context)
-        for words in source.walkers["request.to_hub"].lost(body):
-            context.lose(words)
-        for words in target.walkers["request.from_hub"].lost(hub):
-            context.lose(words)
+        _lose(context, target.walkers["request.from_hub"].lost(hub))
     if context.strict and context.lost:
         raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
-    return Converted(made, hub, list(context.lost))
+    return made
 
 
 def convert_response(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
     """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
-    context.lenient = True
-    context.calls = 0
-    with clean((source.file, target.file), request=False):
-        hub = response_to_hub(source, body, context)
-        made = _run(target, "response.from_hub", hub, context)
-        for words in target.walkers["response.from_hub"].lost(hub):
-            context.lose(words)
+    hub = response_to_hub(source, body, context)
+    made = response_from_hub(target, hub, context)
     return Converted(made, hub, list(context.lost))
 
 
 def response_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
     """An upstream's answer as a tidy hub response."""
-    if type(body) is not dict:
-        raise Fault("the answer is not an object")
-    return tidy(_run(source, "response.to_hub", body, context), context)
+    context.lenient = True
+    context.calls = 0
+    with clean((source.file,), request=False):
+        if type(body) is not dict:
+            raise Fault("the answer is not an object")
+        return tidy(_run(source, "response.to_hub", body, context), context)
+
+
+def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
+    """A hub response as the client's answer."""
+    context.lenient = True
+    context.calls = 0
+    with clean((target.file,), request=False):
+        made = _run(target, "response.from_hub", hub, context)
+        _lose(context, target.walkers["response.from_hub"].lost(hub))
+    return made
+
+
+def _lose(context: Context, found: list[str]) -> None:
+    for words in found:
+        context.lose(words)
 
 
 def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -19,7 +19,7 @@ REQUEST_FIELDS = frozenset({
 })
 RESPONSE_FIELDS = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage"})
 USAGE_FIELDS = frozenset({
-    "input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning", "searches", "images", "audio_input", "audio_output", "cost",
+    "input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning", "searches", "images", "audio_input", "audio_output", "cost", "total",
 })
 ERROR_FIELDS = frozenset({"message", "type", "code", "param"})
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")

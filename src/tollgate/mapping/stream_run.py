@@ -297,6 +297,11 @@ class Run:
             made["usage"] = dict(self.usage)
         return {key: value for key, value in made.items() if value is not None}
 
+    def received(self) -> list[dict[str, Any]]:
+        """All parts so far, whether they were said or not."""
+        waiting = [part for part in (self._current, *self._held) if part is not None]
+        return [*self._done, *(part.hub() for part in waiting)]
+
     # -- the ends
 
     def settle(self) -> None:

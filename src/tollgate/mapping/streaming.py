@@ -91,13 +91,17 @@ class StreamConverter:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Token counts so far, as a hub usage."""
+        """Token counts so far, as a hub usage. Settable: an estimate may take the place of counts that never came."""
         return self._run.usage
+
+    @usage.setter
+    def usage(self, counts: dict[str, Any]) -> None:
+        self._run.usage = dict(counts)
 
     @property
     def stop(self) -> str | None:
-        """Why the upstream stopped, once it did."""
-        return self._run.stop
+        """Why the upstream stopped, once it did; `end` when it only said that the stream is over."""
+        return self._run.stop or ("end" if self._marked and self._run.begun else None)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -128,6 +132,10 @@ class StreamConverter:
     def hub(self) -> dict[str, Any]:
         """The answer so far, as a hub response."""
         return self._run.whole()
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Everything received so far, as hub parts; also what is held back, and kinds the client has no words for."""
+        return self._run.received()
 
 
 class Tap:
@@ -170,6 +178,10 @@ class Tap:
         """What the upstream said went wrong."""
         return self._run.error
 
+    def parts(self) -> list[dict[str, Any]]:
+        """Everything received so far, as hub parts."""
+        return self._run.received()
+
     @property
     def received_chars(self) -> int:
         """Characters of text, reasoning and arguments received."""
@@ -182,5 +194,5 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
     context.lenient = True
     try:
         return response_to_hub(source, body, context)
-    except (Fault, RecursionError, MappingFailure):
+    except MappingFailure:
         return {}
