@@ -160,7 +160,8 @@ class Responder:
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": [*SSE_HEADERS, *headers, *self._extra]})
+        lead = [] if any(name == b"content-type" for name, _ in headers) else SSE_HEADERS  # a large answer may be streamed that is no event stream
+        await self._send({"type": "http.response.start", "status": status, "headers": [*lead, *headers, *self._extra]})
 
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
