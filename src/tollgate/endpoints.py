@@ -59,7 +59,7 @@ async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
     key = authenticate(services.ledger, request.headers)
     if not services.ledger.ready:
         raise Unavailable(services.ledger.not_ready_reason)
-    services.ledger.require_credits(key.account_id)
+    services.ledger.require_credits(key)
     require_json(request.headers)
     body = await read_body(request.receive, request.headers, limit)
     request.responder.watch_client()
@@ -116,13 +116,13 @@ async def _images(request: Request) -> Reply:
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
         return await images.create_generation(services, inbound)
     key = authenticate(services.ledger, request.headers)
-    services.ledger.require_credits(key.account_id)
+    services.ledger.require_credits(key)
     return await images.list_generations(services, key)
 
 
 async def _image(request: Request) -> Reply:
     key = authenticate(request.services.ledger, request.headers)
-    request.services.ledger.require_credits(key.account_id)
+    request.services.ledger.require_credits(key)
     return await images.get_generation(request.services, key, request.argument)
 
 

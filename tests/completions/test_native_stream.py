@@ -12,6 +12,10 @@ def judge(chunk):
     return UpstreamFailed("boom") if chunk.get("error") else None
 
 
+def suspect(data):
+    return b'"error"' in data
+
+
 def sse(*events) -> bytes:
     return b"".join(b"data: " + (e if isinstance(e, bytes) else orjson.dumps(e)) + b"\n\n" for e in events)
 
@@ -26,7 +30,7 @@ USAGE_CHUNK = {**chunk(), "choices": [], "usage": USAGE}
 
 
 def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
-    stream = ChatStream(judge)
+    stream = ChatStream(judge, suspect)
     out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
     return stream, out + stream.close()
 
@@ -100,7 +104,7 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     stop = b'event: message_stop\ndata: {"type":"message_stop"   }\n\n'
-    stream = PlainStream(judge, watch)
+    stream = PlainStream(judge, suspect, watch)
     assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + stop) == start + ping
     assert stream.ended and stream.close() == b"" and stream.error is None
     assert stream.tail(None) == stop

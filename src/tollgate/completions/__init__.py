@@ -56,18 +56,23 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
     if not offers:
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    services.ledger.admit(inbound.key, needs.prompt_tokens)
     exchange.hold = services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens))
     if stream:
         streaming()
     try:
+        exchange.admitted_tokens = needs.prompt_tokens
+        exchange.limits = services.ledger.admit(inbound.key, needs.prompt_tokens)
         reply = await _attempts(exchange, offers)
     except asyncio.CancelledError:
-        if exchange.attempts and not exchange.settled:
+        if not exchange.attempts:
+            exchange.release()
+        elif not exchange.settled:
             services.settlements.spawn(exchange.settle("client_gone", status=499))
         raise
     except TollgateError as error:
-        if exchange.attempts and not exchange.settled:
+        if not exchange.attempts:
+            exchange.release()
+        elif not exchange.settled:
             await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
         raise
     except BaseException:

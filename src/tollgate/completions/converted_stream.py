@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def converts_frames(offer: Offer) -> bool:
-    """True when even a native stream must be taken apart: another framing, edits on events, or rules on every event."""
-    return offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None or offer.errors.reads_events
+    """True when even a native stream must be taken apart: another framing, or edits on events."""
+    return offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None
 
 
 class _Events:
@@ -141,7 +141,7 @@ class ConvertedStream:
                 if self.error is not None:
                     break
             if self._offer.usage_read is not None:
-                self._rule_usage = self._offer.read_usage(event) or self._rule_usage
+                self._rule_usage = self._offer.usage_read(event) or self._rule_usage
             out.extend(self._converter.feed(event, name))
             if self._converter.error is not None:
                 self.error = UpstreamFailed(str(self._converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import TollgateError, UpstreamError
 from tollgate.ledger import Hold, UsageRow
+from tollgate.ledger.limits import UNLIMITED
+from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services
 from tollgate.usage import Charge, Usage, from_hub, price_usage
 from tollgate.wire import CLIENT_FORMATS
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known."""
 
-    __slots__ = ("attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "model", "offer", "provider_status", "rates",
+    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "provider_status", "rates",
                  "services", "settled", "stream", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
@@ -37,6 +39,8 @@ class Exchange:
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
+        self.admitted_tokens = 0
+        self.limits = UNLIMITED
         self.first_byte_ms: float | None = None
         self.upstream_ms = 0.0
         self.hub_usage: dict[str, Any] | None = None
@@ -68,6 +72,8 @@ class Exchange:
         ]
         if self.context is not None and self.context.lost:
             headers.append((b"x-tollgate-dropped", _header_text(self.context.lost)))
+        if self.limits is not UNLIMITED:
+            headers += limit_headers(self.inbound.dialect, self.limits)
         if self.charge is not None:
             headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
         return headers
@@ -155,8 +161,8 @@ class Exchange:
             metrics.tokens[provider, "prompt"] += usage.prompt_tokens
             metrics.tokens[provider, "completion"] += usage.completion_tokens
             metrics.cost[provider] += charge.cost
-        if usage.prompt_tokens or usage.completion_tokens:
-            self.services.ledger.used_tokens(self.inbound.key, usage.prompt_tokens + usage.completion_tokens)
+        if self.limits is not UNLIMITED:
+            self.services.ledger.used_tokens(self.inbound.key, usage.total_tokens, self.admitted_tokens)
 
 
 def _header_text(lost: list[str]) -> bytes:

@@ -16,6 +16,8 @@ from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.sse import Decoder, Event
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
+Suspect = Callable[[bytes], bool]
+"""Whether some bytes could hold an error at all (`ErrorRules.may_match`)."""
 
 _KEEP_BYTES = 64 * 1024
 """How much of an answer is kept for counting its tokens when the upstream reports none; beyond it the ratio seen in
@@ -81,13 +83,14 @@ class ChatStream:
     `error` is set when the upstream reported one, or ended without a finish.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, suspect: Suspect) -> None:
         self.kept = Kept()
         self.usage: dict[str, Any] | None = None
         self.error: UpstreamError | None = None
         self.ended = False
         self._decoder = Decoder()
         self._judge = judge
+        self._suspect = suspect
         self._finish: dict[str, Any] | None = None
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
@@ -96,7 +99,7 @@ class ChatStream:
     def feed(self, block: bytes) -> bytes:
         """The bytes that may leave after this block of the upstream's."""
         self.kept.add(block)
-        if _quiet(block) and not self._decoder.pending and block.endswith(b"\n\n") and block.isascii():
+        if _quiet(block) and not self._suspect(block) and not self._decoder.pending and block.endswith(b"\n\n") and block.isascii():
             return block
         return self._take(self._decoder.feed(block))
 
@@ -137,7 +140,7 @@ class ChatStream:
         raw = event.raw
         if not data.isascii():
             raw = _valid_utf8(raw)
-        if event.name is None and _quiet(data):
+        if event.name is None and _quiet(data) and not self._suspect(data):
             out.append(raw)
             return
         try:
@@ -173,20 +176,21 @@ class PlainStream:
     `watch` is called with each parsed event that may matter and says True when it ends the answer.
     """
 
-    def __init__(self, judge: Judge, watch: Callable[[str | None, dict[str, Any]], bool]) -> None:
+    def __init__(self, judge: Judge, suspect: Suspect, watch: Callable[[str | None, dict[str, Any]], bool]) -> None:
         self.kept = Kept()
         self.usage: dict[str, Any] | None = None
         self.error: UpstreamError | None = None
         self.ended = False
         self._decoder = Decoder()
         self._judge = judge
+        self._suspect = suspect
         self._watch = watch
         self._held: list[bytes] = []
 
     def feed(self, block: bytes) -> bytes:
         """The bytes that may leave after this block of the upstream's."""
         self.kept.add(block)
-        if not self.ended and not self._decoder.pending and _quiet(block) and block.endswith(b"\n\n"):
+        if not self.ended and not self._decoder.pending and _quiet(block) and not self._suspect(block) and block.endswith(b"\n\n"):
             return block
         return self._take(self._decoder.feed(block))
 
@@ -209,7 +213,7 @@ class PlainStream:
             data = event.data
             if self.ended:
                 self._held.append(event.raw)
-            elif not data or _quiet(data):
+            elif not data or (_quiet(data) and not self._suspect(data)):
                 out.append(event.raw)
             else:
                 self._event(event, data, out)
@@ -232,8 +236,8 @@ class PlainStream:
 
 
 def _quiet(data: bytes) -> bool:
-    """True when no event in `data` can hold usage, a finish, an error or an end; a few substring searches."""
-    if b'rror"' in data or b"[DONE]" in data or b"response." in data and b'"status"' in data or b"message_" in data:
+    """True when no event in `data` can hold usage, a finish or an end; a few substring searches."""
+    if b"[DONE]" in data or b"response." in data and b'"status"' in data or b"message_" in data:
         return False
     usages = data.count(b'usage"')
     if usages and usages != data.count(b'"usage":null'):

@@ -147,7 +147,8 @@ class _Native:
         self._minted: list[str] = []
         self._failed = b""
         judge = self._judge
-        self._inner: NativeStream = ChatStream(judge) if self._dialect == "chat" else PlainStream(judge, self._watch)
+        suspect = offer.errors.may_match
+        self._inner: NativeStream = ChatStream(judge, suspect) if self._dialect == "chat" else PlainStream(judge, suspect, self._watch)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
     @property
@@ -173,7 +174,7 @@ class _Native:
         if self._inner.usage is not None:
             self._tap.feed({"choices": [], "usage": self._inner.usage})
         if self._offer.usage_read is not None and self._inner.usage is not None:
-            return self._offer.read_usage({"usage": self._inner.usage})
+            return self._offer.usage_read({"usage": self._inner.usage})
         return self._tap.usage or None
 
     def minted(self) -> list[str]:

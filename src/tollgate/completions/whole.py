@@ -28,7 +28,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         if not hub.get("parts") and not hub.get("stop"):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     if offer.usage_read is not None:
-        hub["usage"] = offer.read_usage(body)
+        hub["usage"] = offer.usage_read(body)
     estimated = not hub.get("usage")
     if estimated:
         hub["usage"] = await estimate_usage(exchange, texts_of_parts(hub.get("parts", [])))

@@ -1,0 +1,46 @@
+"""One real gateway for the end-to-end tests: its own process, the sandbox in-process and once more over HTTP."""
+
+import pytest
+
+from support.running import gateway, start_sandbox
+
+OVER_HTTP = """
+provider: remote
+about: The sandbox over real HTTP
+url: {base}/v1
+speaks:
+  chat: /chat/completions
+  responses: /responses
+  messages: {{path: /messages, count_tokens: /messages/count_tokens}}
+  embeddings: /embeddings
+models:
+  remote/echo:
+    upstream: echo
+    context: 131072
+    max_output: 4096
+    encoding: o200k_base
+    modalities: {{input: [text, image, file], output: [text]}}
+    price: {{prompt: "0.10", completion: "0.40", unit: 1000000, currency: USD}}
+  remote/embed:
+    upstream: embed
+    type: embedding
+    dimensions: [256, 512, 1536]
+    price: {{prompt: "0.02", unit: 1000000, currency: USD}}
+"""
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory):
+    """A gateway in its own process; models sandbox/* (in-process) and remote/* (over HTTP)."""
+    from support.inprocess import write_config
+
+    folder = tmp_path_factory.mktemp("gateway")
+    base, sandbox = start_sandbox(folder)
+    write_config(folder, providers={"remote": OVER_HTTP.format(base=base)})
+    try:
+        with gateway(folder) as started:
+            started.sandbox = base
+            yield started
+    finally:
+        sandbox.terminate()
+        sandbox.wait(10)

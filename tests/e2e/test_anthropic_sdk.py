@@ -1,0 +1,48 @@
+"""The official anthropic client against a real gateway."""
+
+import anthropic
+import pytest
+
+HELLO = [{"role": "user", "content": "hello there"}]
+
+
+@pytest.fixture(scope="module", params=["/v1", ""], ids=["base with /v1", "base without"])
+def client(running, request):
+    return anthropic.Anthropic(base_url=running.base + request.param, api_key=running.key, max_retries=0)
+
+
+def test_a_whole_answer(client):
+    answer = client.messages.create(model="sandbox/echo", max_tokens=100, messages=HELLO)
+    assert answer.content[0].text == "You said: hello there" and answer.stop_reason == "end_turn"
+    assert answer.usage.input_tokens > 0 and answer.usage.output_tokens > 0
+
+
+def test_the_stream_helper(client):
+    with client.messages.stream(model="sandbox/echo", max_tokens=100, messages=HELLO) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == "You said: hello there" == final.content[0].text and final.usage.output_tokens > 0
+
+
+def test_an_unknown_model_is_not_found(client):
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        client.messages.create(model="nobody/nothing", max_tokens=10, messages=HELLO)
+    assert caught.value.body["error"] == {"type": "not_found_error", "message": "model: nobody/nothing"}
+    assert caught.value.request_id.startswith("req_")
+
+
+def test_a_bad_key(running):
+    client = anthropic.Anthropic(base_url=running.base, api_key="sk-tg-nope", max_retries=0)
+    with pytest.raises(anthropic.AuthenticationError) as caught:
+        client.messages.create(model="sandbox/echo", max_tokens=10, messages=HELLO)
+    assert caught.value.body["error"] == {"type": "authentication_error", "message": "invalid x-api-key"}
+
+
+def test_an_overloaded_provider(client):
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        client.messages.create(model="sandbox/echo", max_tokens=10, messages=[{"role": "user", "content": "[[error=529]] x"}])
+    assert (caught.value.status_code, caught.value.body["error"]["type"]) == (529, "overloaded_error")
+
+
+def test_tokens_are_counted(client):
+    assert client.messages.count_tokens(model="sandbox/echo", messages=HELLO).input_tokens > 0
