@@ -26,6 +26,8 @@ from tollgate.mapping.values import RUNTIME
 
 SECTIONS = ("request", "response", "error")
 DIRECTIONS = ("to_hub", "from_hub")
+HUBS = ("embeddings",)
+"""Hubs beside the one of conversations; they have requests and answers only."""
 KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "examples")
 
 Section = Callable[..., Any]
@@ -39,6 +41,8 @@ class Mapping:
         self.file = document.file
         self.name = built.name
         self.about = built.about
+        self.hub = built.hub
+        """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = tuple(problem for problem in unit.problems if problem.level != "error")
         self.sections: dict[str, Section] = {name: namespace[py] for name, py in built.sections.items()}  # type: ignore[misc]
         self.walkers: dict[str, Walker] = {name: Walker(reads) for name, reads in built.reads.items()}
@@ -61,6 +65,7 @@ class _Built:
     def __init__(self) -> None:
         self.name = ""
         self.about = ""
+        self.hub = ""
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
         self.stream_in: StreamIn | None = None
@@ -123,6 +128,11 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         built.about = about.value
     elif about is not None:
         unit.mistake(about, "`about` is one line of text")
+    kind = root.get("hub")
+    if isinstance(kind, Scalar) and kind.value in HUBS:
+        built.hub = str(kind.value)
+    elif kind is not None:
+        unit.mistake(kind, "`hub` is left out for conversations", f"or one of {', '.join(HUBS)}")
     for section in (*SECTIONS, "stream"):
         node = root.get(section)
         if node is None:

@@ -139,10 +139,11 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
                 compiled = mapping.section(entry.of)
                 if compiled is None:
                     raise Difference(f"is of `{entry.of}`, which this file does not have")
-                _check_hub(section, entry.given if direction == "from_hub" else None)
+                kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
+                _check_hub(kind, entry.given if direction == "from_hub" else None)
                 result = compiled(entry.given, context)
                 if direction == "to_hub":
-                    _check_hub(section, result, "gives")
+                    _check_hub(kind, result, "gives")
     except Refused as refused:
         if entry.refused is None:
             raise Difference(f"is refused: {refused.message}") from None
@@ -163,7 +164,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
 
 def _check_hub(section: str, value: object, verb: str = "is given") -> None:
     if value is not None and (wrong := hub.faults(section, value)):
-        raise Difference(f"{verb} what is no hub {section}: {wrong[0]}")
+        raise Difference(f"{verb} what is no hub {section.replace('_', ' ')}: {wrong[0]}")
 
 
 def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direction: str) -> Any:

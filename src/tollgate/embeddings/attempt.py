@@ -1,0 +1,228 @@
+"""One attempt at one provider: the request in as many calls as its limit wants, their answers joined in order.
+
+A native answer with float arrays is kept as the bytes that came; every other one becomes vectors as JSON text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from tollgate import tokens
+from tollgate.completions.attempt import AttemptFailed, failure_of
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.native import native_body
+from tollgate.embeddings.request import EmbeddingRequest, Item
+from tollgate.embeddings.vectors import Scanned, scan, vector_text
+from tollgate.errors import UpstreamError, UpstreamFailed
+from tollgate.mapping import Context, MappingFailure
+from tollgate.mapping.failures import Refused, clean
+from tollgate.routing import Offer
+from tollgate.upstream import Call
+
+AT_ONCE = 8
+"""Parts of one request that run at the same time: enough to hide a provider's latency, too few to trip its rate limit."""
+_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_YIELD_EVERY = 32
+"""Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
+
+
+@dataclass(slots=True)
+class Embedded:
+    """What a provider answered: the native bytes and what was scanned in them, or the vectors as JSON text."""
+
+    tokens: int
+    estimated: bool
+    model: str
+    native: bytes | None = None
+    scanned: Scanned | None = None
+    vectors: list[bytes] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Fields of a native answer beside object, data, model and usage; they pass."""
+
+
+@dataclass(slots=True)
+class _Part:
+    items: list[Item]
+    raw: bytes
+    scanned: Scanned | None = None
+    vectors: list[bytes] = field(default_factory=list)
+    tokens: int | None = None
+    model: str = ""
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
+    """Embed everything through one offer. Raises `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
+    exchange.offer = offer
+    exchange.context = Context(model=offer.model_facts, can=offer.can,
+                               strict=exchange.inbound.headers.get("x-tollgate-strict") == "true" or exchange.inbound.key.strict)
+    most = offer.batch or len(request.items)
+    if len(request.items) <= most:
+        parts = [await _part(exchange, request, offer, request.items, whole=True)]
+    else:
+        parts = await _parts(exchange, request, offer, [request.items[at : at + most] for at in range(0, len(request.items), most)])
+    counted, estimated = await _tokens(parts, offer)
+    first = parts[0]
+    if first.scanned is not None:
+        return Embedded(counted, estimated, first.model, first.raw, first.scanned)
+    vectors = [vector for part in parts for vector in part.vectors]
+    return Embedded(counted, estimated, first.model or offer.model.upstream, vectors=vectors, rest=first.rest)
+
+
+async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, slices: list[list[Item]]) -> list[_Part]:
+    """All parts, a few at a time; the first failure ends the others."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(items: list[Item]) -> _Part:
+        async with gate:
+            return await _part(exchange, request, offer, items, whole=False)
+
+    tasks = [asyncio.ensure_future(one(items)) for items in slices]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> _Part:
+    body = _body(exchange, request, offer, items, whole=whole)
+    native = offer.protocol == "embeddings"
+    call = Call("POST", offer.url(False, exchange.inbound.query if native else "", exchange.inbound.headers), offer.headers(exchange.inbound.headers), body,
+                offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    began = time.perf_counter()
+    try:
+        answer = await exchange.services.client.open(call)
+        async with answer:
+            exchange.first_byte(began)
+            read = time.perf_counter()
+            raw = await answer.read(_MAX_ANSWER_BYTES)
+            exchange.upstream_ms += (time.perf_counter() - read) * 1000
+    except UpstreamError as error:
+        raise AttemptFailed(error) from None
+    exchange.provider_status = answer.status
+    if whole and native and answer.status == 200 and offer.response_edits is None and offer.usage_read is None:
+        scanned = scan(raw)
+        if scanned is not None:
+            return _native(offer, _Part(items, raw, scanned))
+    return await _parsed(exchange, offer, _Part(items, raw), answer.status, answer.headers)
+
+
+def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
+    """The bytes to send: the client's own where formats match and nothing is edited or split, else converted."""
+    context = exchange.context
+    assert context is not None
+    if offer.protocol == "embeddings":
+        if whole and offer.request_edits is None:
+            return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False)
+        document = {**request.native(items), "model": offer.model.upstream}
+    else:
+        document = _converted(exchange, request, offer, items)
+    if offer.request_edits is not None:
+        document = offer.request_edits(document, context)
+    return orjson.dumps(document)
+
+
+def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
+    context = exchange.context
+    assert context is not None
+    source = exchange.services.runtime.current.mappings["embeddings"]
+    given = {**request.body, "input": items}
+    with clean((source.file, offer.mapping.file), request=True):
+        hub = source.sections["request.to_hub"](given, context) or {}
+        hub.update(request.hub(items))
+        document = offer.mapping.sections["request.from_hub"](hub, context) or {}
+    for words in (*source.walkers["request.to_hub"].lost(given), *offer.mapping.walkers["request.from_hub"].lost(hub)):
+        if words not in _REPLACED:
+            context.lose(words)
+    if context.strict and context.lost:
+        raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
+    return document
+
+
+_REPLACED = frozenset({"model", "encoding_format"})
+"""Not lost: the model is named in the provider's way, and the client gets floats whatever it asked for."""
+
+
+def _native(offer: Offer, part: _Part) -> _Part:
+    """Usage of a native answer that was only scanned, in the hub's words."""
+    assert part.scanned is not None
+    hub = _read(offer, {"usage": part.scanned.usage}) if part.scanned.usage else {}
+    part.tokens = _input_tokens(hub.get("usage"))
+    return part
+
+
+async def _parsed(exchange: Exchange, offer: Offer, part: _Part, status: int, headers: Mapping[str, str]) -> _Part:
+    """An answer that has to be looked into: judged, edited, converted; its vectors as text, the numbers let go."""
+    body: Any
+    try:
+        body = orjson.loads(part.raw)
+    except orjson.JSONDecodeError:
+        body = part.raw.decode("utf-8", "replace")
+    part.raw = b""
+    verdict = offer.errors.judge(status, headers, body)
+    if verdict is not None:
+        raise AttemptFailed(failure_of(verdict, offer))
+    if not isinstance(body, dict):
+        raise _broken(offer, "the answer is not a JSON object")
+    told = offer.usage_read(body) if offer.usage_read is not None else None
+    if offer.response_edits is not None:
+        body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
+    data = body.get("data")
+    if isinstance(data, list) and all(isinstance(item, dict) and isinstance(item.get("index"), int) for item in data):
+        data.sort(key=lambda item: item["index"])
+    hub = _read(offer, body)
+    vectors = hub.get("vectors")
+    if not isinstance(vectors, list) or len(vectors) != len(part.items):
+        raise _broken(offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs")
+    vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
+    while vectors:
+        try:
+            part.vectors.append(vector_text(vectors.pop()))
+        except ValueError as error:
+            raise _broken(offer, str(error)) from None
+        if len(part.vectors) % _YIELD_EVERY == 0:
+            if isinstance(data, list):
+                data[: len(part.vectors)] = [None] * len(part.vectors)
+            await asyncio.sleep(0)
+    part.tokens = _input_tokens(told if isinstance(told, Mapping) else hub.get("usage"))
+    part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
+    if offer.protocol == "embeddings":
+        part.rest = {name: value for name, value in body.items() if name not in ("object", "data", "model", "usage")}
+    return part
+
+
+def _read(offer: Offer, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        with clean((offer.mapping.file,), request=False):
+            return offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
+    except MappingFailure as failure:
+        raise _broken(offer, f"the answer does not fit its mapping: {failure}") from None
+
+
+def _broken(offer: Offer, message: str) -> AttemptFailed:
+    return AttemptFailed(UpstreamFailed(message, upstream_status=200, provider=offer.provider))
+
+
+def _input_tokens(usage: object) -> int | None:
+    """The tokens a provider reports; zero for an input that has text is as good as no report."""
+    found = usage.get("input") if isinstance(usage, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:
+    """All tokens of the request, and whether some were counted here because the provider did not say (SPEC embeddings)."""
+    total, estimated = 0, False
+    for part in parts:
+        if part.tokens is None:
+            part.tokens = tokens.count_ids([item for item in part.items if not isinstance(item, str)])
+            part.tokens += await tokens.count([item for item in part.items if isinstance(item, str)], offer.model.encoding)
+            estimated = True
+        total += part.tokens
+    return total, estimated

@@ -1,0 +1,54 @@
+"""An embeddings answer on its way to the client: native bytes as they came, or written from vectors.
+
+A large one leaves in blocks: a second copy of it in memory would be as large as the answer itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from tollgate.embeddings.vectors import with_usage, write_answer
+from tollgate.services import Headers, Reply
+
+if TYPE_CHECKING:
+    from tollgate.embeddings.attempt import Embedded
+
+_LARGE = 1024 * 1024
+_BLOCK = 256 * 1024
+
+
+def reply_of(found: Embedded, headers: Headers) -> Reply:
+    """The reply for an embedded input; `usage` always has both counts (SPEC embeddings)."""
+    usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+    if found.native is not None and found.scanned is not None:
+        told = found.scanned.usage or {}
+        complete = not found.estimated and isinstance(told.get("prompt_tokens"), int) and isinstance(told.get("total_tokens"), int)
+        body = found.native if complete else with_usage(found.native, found.scanned, {**told, **usage})
+        found.native = None
+        if len(body) < _LARGE:
+            return Reply(200, headers, body)
+        return Reply(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers], stream=_slices(body))
+    rest = {**found.rest, "model": found.model, "usage": usage}
+    if sum(map(len, found.vectors)) < _LARGE:
+        return Reply(200, headers, b"".join(write_answer(found.vectors, rest)))
+    return Reply(200, [(b"content-type", b"application/json"), *headers], stream=_written(found, rest))
+
+
+async def _slices(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), _BLOCK):
+        yield bytes(view[start : start + _BLOCK])
+
+
+async def _written(found: Embedded, rest: dict[str, object]) -> AsyncIterator[bytes]:
+    """The pieces gathered to blocks; vectors already sent are let go."""
+    vectors = found.vectors
+    vectors.reverse()
+    block = bytearray()
+    for piece in write_answer((vectors.pop() for _ in range(len(vectors))), rest):
+        block += piece
+        if len(block) >= _BLOCK:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)
