@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from tollgate.config.load import Map, Node, Problem, nearest, plain
@@ -94,7 +94,7 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         models, problems = compiled.discovery.read(given)
         if problems:
             raise ConfigErrors(problems)
-        return [asdict(model) for model in models]
+        return [_model_facts(model) for model in models]
     model = _model(compiled, more.get("model", example.get("model")), given, of)
     facts = facts_of(model, compiled.name, spoken.endpoint.mapping if spoken else "") if model is not None else more.get("model") or {}
     context.model, context.can, context.request = facts, {**compiled.config.can, **(more.get("can") or {})}, more.get("request")
@@ -115,8 +115,8 @@ def _model(compiled: CompiledProvider, named: Any, given: Any, of: str) -> Model
 
 
 def _judged(rules: Any, given: Any) -> dict[str, Any] | None:
-    if not isinstance(given, dict):
-        given = {"body": given}
+    if not isinstance(given, dict) or not {"status", "headers", "body"} & given.keys():
+        given = {"body": given}  # a 200, or an event of a stream
     headers = {str(name).lower(): str(value) for name, value in (given.get("headers") or {}).items()}
     verdict = rules.judge(given.get("status", 200), headers, given.get("body"), chunk=bool(given.get("chunk")))
     return asdict(verdict) if verdict is not None else None
@@ -129,6 +129,15 @@ def _comparable(of: Any, got: Any, wanted: Any) -> Any:
     if of == "discover" and isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
         return [{name: _plainly(model.get(name)) for name in want} if isinstance(want, dict) else model for model, want in zip(got, wanted, strict=True)]
     return got
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    price = model.price
+    return {
+        **{field.name: getattr(model, field.name) for field in fields(model)},
+        "price": {**price.written, "unit": price.unit, "currency": price.currency} if price is not None else None,
+        "modalities": {"input": list(model.input_modalities), "output": list(model.output_modalities)},
+    }
 
 
 def _plainly(value: Any) -> Any:

@@ -1,0 +1,92 @@
+"""`tollgate models`: what is on offer, at which price, over which routes; from the configuration alone, without a gateway."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli.books import config_option, fail, json_option, print_json, print_table
+from tollgate.errors import ConfigErrors
+
+if TYPE_CHECKING:
+    from tollgate.catalog import CatalogModel
+    from tollgate.config.model import Model
+    from tollgate.runtime import Runtime
+
+
+@click.command(help="""List the models on offer, their routes and prices.
+
+PATTERN (a glob over ids and aliases) narrows the list. Prices are per million tokens (images: per picture) in their own
+currency.""")
+@click.argument("pattern", required=False)
+@click.option("--routes", is_flag=True, help="Every route of each model, in the order they are tried.")
+@config_option
+@json_option
+def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool) -> None:
+    runtime = _runtime(path)
+    models = [model for model in runtime.catalog.models.values() if pattern is None or _named(model, pattern)]
+    if pattern is not None and not models:
+        fail(f"no model matches {pattern}")
+    if as_json:
+        print_json([{**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})} for model in models])
+    elif routes:
+        rows = [(model.id if not place else "", route["provider"], route["upstream"], ", ".join(route["protocols"]), route["priority"], route["weight"])
+                for model in models for place, route in enumerate(_routes(model))]
+        print_table(("model", "provider", "upstream", "protocols", "priority", "weight"), rows)
+    else:
+        rows = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
+                 len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
+        print_table(("model", "type", "context", "prompt", "completion", "currency", "provider", "routes", "aliases"), rows)
+    off = [provider.name for provider in runtime.gateway.providers.values() if provider.off]
+    if off and not as_json:
+        click.echo(f"off, because a secret is not set: {', '.join(off)} (`tollgate check` says which)", err=True)
+
+
+def _runtime(path: Path | None) -> Runtime:
+    from tollgate.config.build import load_gateway
+    from tollgate.runtime import build_runtime
+
+    try:
+        return build_runtime(load_gateway(path, environ=os.environ))
+    except ConfigErrors as errors:
+        return fail(str(errors))  # type: ignore[no-any-return]
+
+
+def _named(model: CatalogModel, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (model.id, *model.aliases))
+
+
+def _aliases(runtime: Runtime, model: CatalogModel) -> list[str]:
+    return sorted(alias for alias, target in runtime.catalog.aliases.items() if target == model.id)
+
+
+def _routes(model: CatalogModel) -> list[dict[str, Any]]:
+    return [
+        {"provider": route.provider, "upstream": route.model.upstream, "protocols": [offer.protocol for offer in route.offers] or ["images"],
+         "priority": route.priority, "weight": route.weight, "context": route.model.context, "price": _own_price(route.model)}
+        for route in model.routes
+    ]
+
+
+def _own_price(model: Model) -> dict[str, Any] | None:
+    return {**model.price.written, "unit": model.price.unit, "currency": model.price.currency} if model.price is not None else None
+
+
+def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]:
+    """Prompt and completion price per million tokens; of an image model the price of a picture."""
+    from tollgate.money import show
+
+    if model.type == "image":
+        offer = runtime.images.offer(model.id, model.facts.provider)
+        return ("", show(offer.price.price), offer.price.currency) if offer is not None else ("", "", "")
+    price = model.facts.price
+    if price is None:
+        return "?", "?", ""
+    scale = Decimal(1_000_000) / price.unit
+    prompt, completion = (show(price.prices[name] * scale) if name in price.prices else "" for name in ("prompt", "completion"))
+    return prompt, completion, price.currency

@@ -1,0 +1,275 @@
+"""Provider files compiled: addresses, headers, layers of edits and abilities, what they offer, and what is wrong with them."""
+
+from dataclasses import replace
+
+import pytest
+from mapping.provider_files import SMALL, compiled, config, offer
+
+from tollgate.config.model import Timeouts
+from tollgate.config.secrets import Secrets
+from tollgate.errors import ConfigErrors
+from tollgate.mapping import Context
+from tollgate.mapping.provider import compile_provider, run_provider_examples
+
+RICH = """
+provider: acme
+vars: {region: eu-1, project: $secret.ACME_PROJECT, port: 443}
+url: "https://{{ $vars.region }}.acme.example/v1"
+speaks:
+  chat: /chat/completions
+  messages:
+    url: "https://{{ $vars.region }}.acme.example:{{ $vars.port }}/p/{{ $vars.project }}/models/{{ $model.upstream }}:call"
+    stream_url: "https://{{ $vars.region }}.acme.example/models/{{ $model.upstream }}:stream?alt=sse"
+    headers: {x-version: "2026", Authorization: "Key {{ $secret.ACME_KEY }}", x-beta: "$headers['client-beta']"}
+    query: {api-version: "1 a"}
+    count_tokens: /messages/count_tokens
+    can: {cache: true, low: endpoint}
+    usage: {excludes: [cache_read]}
+    request: [{set: {trace: "{{ $.trace }}e"}}]
+    framing: ndjson
+  embeddings: {path: /embeddings, batch: 96}
+headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}", x-model: $model.id, x-count: 3, x-none: $secret.UNSET?}
+query: {tenant: $vars.project, none: $secret.UNSET?}
+can: {low: provider, other: 1}
+usage: {excludes: [reasoning]}
+timeouts: {first_byte: 60}
+request: [{set: {trace: "p"}}]
+policies:
+  - match: ["acme/l*"]
+    request: [{set: {trace: "{{ $.trace }}1"}}]
+    can: {low: policy}
+  - match: ["large-*"]
+    protocols: [chat]
+    request: [{set: {trace: "{{ $.trace }}2"}}]
+  - match: ["acme/other"]
+    request: [{set: {trace: "never"}}]
+models:
+  acme/large:
+    upstream: large/2026:1
+    context: 1000
+    max_output: 100
+    timeouts: {total: 5}
+    can: {low: model}
+    priority: 2
+    weight: 3
+    price: {prompt: "1.50", completion: "2", unit: 1000000}
+    request: [{set: {trace: "{{ $.trace }}m"}}]
+  acme/large-2: {upstream: large-2026, protocols: [chat], price: {prompt: "1"}}
+  acme/embed: {type: embedding, price: {prompt: "1"}}
+"""
+SECRETS = {"ACME_KEY": "sk-canary", "ACME_PROJECT": "p 1/x"}
+
+
+def rich(model="acme/large", endpoint="chat"):
+    return offer(RICH, model, endpoint, secrets=SECRETS)
+
+
+def test_addresses_are_finished_at_start_and_values_in_them_are_escaped():
+    messages = rich(endpoint="messages")
+    assert messages.url(False) == "https://eu-1.acme.example:443/p/p%201%2Fx/models/large%2F2026%3A1:call?tenant=p%201%2Fx&api-version=1%20a"
+    assert messages.url(True) == "https://eu-1.acme.example/models/large%2F2026%3A1:stream?alt=sse&tenant=p%201%2Fx&api-version=1%20a"
+    assert messages.count_tokens_url() == "https://eu-1.acme.example/v1/messages/count_tokens?tenant=p%201%2Fx&api-version=1%20a"
+    chat = rich()
+    assert chat.url(True) == chat.url(False) == "https://eu-1.acme.example/v1/chat/completions?tenant=p%201%2Fx"
+    assert chat.count_tokens_url() is None
+
+
+def test_the_clients_query_is_carried_along():
+    assert rich().url(False, "beta=true").endswith("?tenant=p%201%2Fx&beta=true")
+    assert offer(SMALL).url(False, "beta=true") == "https://api.acme.example/v1/chat/completions?beta=true"
+    assert offer(SMALL).url(False) == "https://api.acme.example/v1/chat/completions"
+
+
+def test_headers_are_made_once_and_an_absent_one_is_left_out():
+    chat = rich()
+    assert chat.headers() == {"content-type": "application/json", "authorization": "Bearer sk-canary", "x-model": "acme/large", "x-count": "3"}
+    assert chat.headers() is not chat.headers()
+
+
+def test_an_endpoints_header_wins_and_may_read_the_callers():
+    messages = rich(endpoint="messages")
+    assert messages.headers({"client-beta": "b1"})["x-beta"] == "b1"
+    assert "x-beta" not in messages.headers({})
+    assert messages.headers({})["authorization"] == "Key sk-canary"
+    assert messages.headers({})["x-version"] == "2026"
+
+
+def test_edits_run_in_scope_order():
+    assert rich(endpoint="messages").request_edits({}, Context())["trace"] == "pe1m"
+    assert rich("acme/large-2").request_edits({}, Context())["trace"] == "p12"
+    assert rich("acme/embed", "embeddings").request_edits({}, Context())["trace"] == "p"
+
+
+def test_without_edits_there_is_nothing_to_run():
+    plain = offer(SMALL)
+    assert (plain.request_edits, plain.response_edits, plain.stream_edits) == (None, None, None)
+
+
+def test_models_with_the_same_edits_share_them():
+    text = SMALL + "  acme/small: {}\nrequest: [{drop: [user]}]\n"
+    made = compiled(text).offers
+    assert made["acme/large"][0].request_edits is made["acme/small"][0].request_edits
+
+
+def test_abilities_and_budgets_are_layered():
+    messages = rich(endpoint="messages")
+    assert messages.can == {"low": "model", "other": 1, "cache": True}
+    assert rich("acme/large-2").can == {"low": "policy", "other": 1}
+    assert (messages.timeouts.total, messages.timeouts.first_byte) == (5, 60)
+    assert compiled(SMALL, timeouts=Timeouts(idle=7)).offers["acme/large"][0].timeouts.idle == 7
+
+
+def test_the_endpoints_word_on_usage_wins():
+    assert rich(endpoint="messages").usage_excludes == {"cache_read"}
+    assert rich().usage_excludes == {"reasoning"}
+
+
+def test_a_model_is_served_through_the_protocols_of_its_type():
+    made = compiled(RICH, secrets=SECRETS).offers
+    assert {name: [offer.endpoint for offer in offers] for name, offers in made.items()} == {
+        "acme/large": ["chat", "messages"], "acme/large-2": ["chat"], "acme/embed": ["embeddings"]}
+    assert made["acme/embed"][0].batch == 96
+    assert made["acme/large"][1].framing == "ndjson"
+
+
+def test_an_offer_knows_its_model_and_its_price():
+    chat = rich()
+    assert chat.model_facts == {
+        "id": "acme/large", "upstream": "large/2026:1", "provider": "acme", "name": "large", "type": "chat", "context": 1000, "max_output": 100,
+        "tokenizer": "Other", "input_modalities": ["text"], "output_modalities": ["text"], "protocol": "chat"}
+    assert (chat.route, chat.priority, chat.weight) == ("acme/large/2026:1", 2, 3)
+    assert chat.prices_text == '{"prompt":"1.50","completion":"2","unit":1000000}'
+    assert str(chat.tariff.pricing.prices["prompt"]) == "1.50"
+
+
+def test_the_dialect_is_the_protocol_of_the_offer():
+    text = SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, mapping: acme-chat}}")
+    assert (offer(text).protocol, offer(text).endpoint) == ("acme-chat", "chat")
+
+
+def test_edits_read_the_providers_variables():
+    text = SMALL + "vars: {region: eu}\nrequest: [{set: {where: $vars.region}}]\n"
+    assert offer(text).request_edits({}, Context())["where"] == "eu"
+
+
+def test_edits_call_the_functions_of_the_file():
+    text = SMALL + "define:\n  twice($x): \"{{ $x ~ $x }}\"\nrequest: [{set: {a: \"{{ twice($.b) }}\"}}]\n"
+    assert offer(text).request_edits({"b": "z"}, Context()) == {"b": "z", "a": "zz"}
+
+
+def test_authorisation_options_are_computed():
+    text = SMALL + "vars: {region: us-east-1}\nauth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, session_token: $secret.NO?}\n"
+    auth = offer(text).auth
+    assert (auth.kind, auth.options) == ("sigv4", {"service": "bedrock", "region": "us-east-1", "access_key": "sk-canary", "secret_key": "x"})
+    assert "sk-canary" not in repr(auth)
+    assert offer(SMALL).auth is None
+
+
+def test_a_provider_that_is_off_offers_nothing_but_is_still_checked():
+    off = replace(config(SMALL), off="secret ACME_KEY is not set")
+    assert compile_provider(off, {}, Secrets()).offers == {}
+    broken = replace(config(SMALL + "request: [{dorp: [x]}]\n"), off="secret ACME_KEY is not set")
+    with pytest.raises(ConfigErrors, match="did you mean `drop`"):
+        compile_provider(broken, {}, Secrets())
+
+
+MISTAKES = {
+    "an unknown edit": ("request: [{renmae: {a: b}}]", "8:12: unknown edit `renmae` (did you mean `rename`?)"),
+    "a model edit": ("policies: [{match: [x], request: [{clamp: {a: 1}}]}]", "`clamp` takes [lowest, highest]"),
+    "an unknown variable": ("vars: {region: eu}\nquery: {a: $vars.regoin}", "`$vars` has no field `regoin` (did you mean `region`?)"),
+    "a variable without a value": ("vars: {zone: $secret.UNSET?}\nheaders: {}", None),
+    "an unknown field of the model": ("query: {a: $model.upstrem}", "`$model` has no field `upstrem` (did you mean `upstream`?)"),
+    "an error template": ("errors: {message: \"{{ $.a | stripp }}\"}", "unknown filter `stripp` (did you mean `strip`?)"),
+    "an error rule that matches all": ("errors: {rules: [{verdict: next}]}", "a rule needs `when` or `status`"),
+    "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
+    "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
+    "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),
+    "an unwrap expression": ("", None),
+}
+
+
+@pytest.mark.parametrize("case", [name for name, (_, said) in MISTAKES.items() if said])
+def test_a_mistake_is_told_with_its_place(case):
+    text, said = MISTAKES[case]
+    with pytest.raises(ConfigErrors) as errors:
+        compiled(SMALL.replace("headers:", "about: x\nheaders:") + text + "\n")
+    assert said.partition(": ")[2] in str(errors.value) if said[0].isdigit() else said in str(errors.value)
+    assert str(errors.value).startswith("providers/acme.yaml:")
+
+
+def test_all_mistakes_of_a_file_are_told_at_once():
+    with pytest.raises(ConfigErrors) as errors:
+        compiled(SMALL + "request: [{dorp: [x]}]\nresponse: [{set: [x]}]\nerrors: {message: $y}\nquery: {a: $vars.b}\n")
+    assert len(errors.value.problems) == 4
+
+
+def test_an_address_that_misses_a_value_names_it():
+    text = SMALL.replace("https://api.acme.example/v1", '"https://{{ $vars.host }}/v1"') + "vars: {host: $secret.HOST?}\n"
+    with pytest.raises(ConfigErrors, match=r"the address is incomplete for acme/large: `\$vars.host` has no value"):
+        compiled(text)
+
+
+def test_no_secret_is_part_of_a_message_about_a_mistake():
+    with pytest.raises(ConfigErrors) as errors:
+        compiled(SMALL + "request: [{dorp: [x]}]\n", secrets={"ACME_KEY": "sk-canary"})
+    assert "sk-canary" not in str(errors.value)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+EXAMPLES = SMALL + """
+request: [{rename: {a: b}}, {default: {max_tokens: $model.max_output}}, {refuse: no audio, when: $.audio}, {drop: [user]}]
+response: [{rename: {x: y}}]
+stream: [{drop: [noise]}]
+errors: {message: $.oops, credit: [402], rules: [{when: $.code == 7, verdict: later, as: 429}]}
+usage: {read: {input: $.tokens.in}}
+discover: {url: "https://api.acme.example/models", list: $.data, model: {id: "acme/{{ $.id }}", upstream: $.id, context: $.len, price: {prompt: $.cost, unit: 1}}}
+examples:
+"""
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "{of: request, given: {a: 1}, expect: {b: 1}}",
+        "{of: request, given: {a: 1}, expect: {b: 1, max_tokens: 9}, with: {model: {max_output: 9}}}",
+        "{of: request, given: {audio: 1}, refused: no audio}",
+        "{of: request, given: {user: u}, expect: {}, lost: [user]}",
+        "{of: response, given: {x: 1}, expect: {y: 1}}",
+        "{of: stream, given: {noise: 1, k: 2}, expect: {k: 2}}",
+        "{of: errors, given: {status: 402, body: {oops: broke}}, expect: {verdict: next, alarm: balance, message: broke}}",
+        "{of: errors, given: {code: 7}, expect: {verdict: later, as: 429}}",
+        "{of: errors, given: {fine: true}, expect: null}",
+        "{of: usage, given: {tokens: {in: 3}}, expect: {input: 3}}",
+        "{of: discover, given: {data: [{id: m1, len: 10, cost: 0.5}]}, expect: [{id: acme/m1, upstream: m1, context: 10}]}",
+    ],
+)
+def test_an_example_that_holds_is_silent(example):
+    assert run_provider_examples(compiled(EXAMPLES + f"  - {example}\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("{of: request, given: {a: 1}, expect: {a: 1}}", 'differs\n      - "a": 1\n      + "b": 1'),
+        ("{name: renames, of: request, given: {a: 1}, expect: {a: 1}}", "example `renames` differs"),
+        ("{of: request, given: {audio: 1}, expect: {}}", "was refused: no audio"),
+        ("{of: request, given: {a: 1}, refused: no audio}", "was not refused"),
+        ("{of: request, given: {user: u}, expect: {}, lost: []}", "lost ['user']"),
+        ("{of: reqest, given: {}, expect: {}}", "did you mean `request`"),
+        ("{of: request, expect: {}}", "an example has `given`"),
+        ("{of: request, given: {}, expect: {}, wiht: {}}", "unknown key `wiht`"),
+        ("{of: request, given: {}, expect: {}, with: {model: acme/lrage}}", "no model `acme/lrage`"),
+        ("{of: request, given: {}, expect: {}, with: {protocol: messages}}", "does not speak `messages`"),
+        ("{of: errors, given: {status: 500, body: {}}, expect: {verdict: stop}}", '- "verdict": "stop"'),
+    ],
+)
+def test_an_example_that_does_not_hold_shows_what_came_out(example, said):
+    problems = run_provider_examples(compiled(EXAMPLES + f"  - {example}\n"))
+    assert problems
+    assert said in "\n".join(problem.render() for problem in problems)
+
+
+def test_an_example_is_run_as_the_model_it_names():
+    text = EXAMPLES.replace("upstream: large-2026,", "upstream: large-2026, max_output: 77,") + "  - {of: request, given: {model: large-2026}, expect: {model: large-2026, max_tokens: 77}}\n"
+    assert run_provider_examples(compiled(text)) == []

@@ -1,0 +1,282 @@
+"""What an upstream's answer means, in every shape errors were met in, and which stream events need not be looked at."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mapping.provider_files import SMALL, compiled, offer
+
+from tollgate.mapping.provider.errors import ErrorRules, marks_of
+from tollgate.mapping.provider.said import read_error, retry_after, seconds_of
+
+TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
+PLAIN = ErrorRules()
+
+
+def rules(text):
+    return offer(SMALL + text).errors
+
+
+def judged(text, status, body, headers=None, **more):
+    return (rules(text) if text else PLAIN).judge(status, headers or {}, body, **more)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "alarm"),
+    [(400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None), (408, "later", None),
+     (409, "later", None), (413, "stop", None), (418, "stop", None), (422, "stop", None), (425, "later", None), (429, "later", None), (500, "later", None),
+     (501, "later", None), (502, "later", None), (503, "later", None), (504, "later", None), (524, "later", None), (529, "later", None),
+     (302, "next", None), (304, "next", None)],
+)
+def test_a_status_has_a_meaning_where_the_file_says_nothing(status, kind, alarm):
+    verdict = PLAIN.judge(status, {}, {"error": {"message": "m"}})
+    assert (verdict.kind, verdict.alarm, verdict.message, verdict.status) == (kind, alarm, "m", status)
+
+
+LISTS = "errors: {retry: [404], next: [422], stop: [500], credit: [418], key: [400]}\n"
+
+
+@pytest.mark.parametrize(("status", "kind", "alarm"), [(404, "later", None), (422, "next", None), (500, "stop", None), (418, "next", "balance"), (400, "next", "key")])
+def test_the_files_lists_come_before_the_defaults(status, kind, alarm):
+    verdict = judged(LISTS, status, {})
+    assert (verdict.kind, verdict.alarm) == (kind, alarm)
+
+
+RULES = """errors:
+  message: $.error.text
+  retry_after: $.error.details[0].retryDelay
+  retry: [400]
+  rules:
+    - {status: [400], when: $.error.code == 'bad_key', verdict: next, alarm: key}
+    - {status: 400, when: "'too long' in $.error.text", verdict: stop, as: 413, message: "shorten it: {{ $.error.text }}"}
+    - {when: $.base_resp.status_code > 0, verdict: next, message: $.base_resp.status_msg, code: $.base_resp.status_code, as: 502}
+    - {status: 200, when: $.error.type == 'slow_down', verdict: later, as: 429}
+"""
+
+
+def test_rules_come_first_and_in_order():
+    assert judged(RULES, 400, {"error": {"code": "bad_key", "text": "too long"}}).alarm == "key"
+    long = judged(RULES, 400, {"error": {"text": "too long"}})
+    assert (long.kind, long.status, long.message) == ("stop", 413, "shorten it: too long")
+    assert judged(RULES, 400, {"error": {"text": "odd"}}).kind == "later"
+
+
+def test_a_rule_sees_a_200_and_a_chunk():
+    for chunk in (False, True):
+        verdict = judged(RULES, 200, {"base_resp": {"status_code": 1008, "status_msg": "broke"}}, chunk=chunk)
+        assert (verdict.kind, verdict.status, verdict.message, verdict.code) == ("next", 502, "broke", "1008")
+    assert judged(RULES, 200, {"base_resp": {"status_code": 0}, "choices": []}) is None
+    assert judged(RULES, 200, {"choices": []}) is None
+    assert judged(RULES, 200, {"error": {"type": "slow_down"}}).status == 429
+    assert judged(RULES, 500, {"error": {"type": "slow_down"}}).status == 500
+
+
+def test_an_endpoints_rules_come_before_its_providers():
+    text = SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}") + "errors: {next: [429, 409], message: $.wide, type: $.t}\n"
+    errors = compiled(text).offers["acme/large"][0].errors
+    verdict = errors.judge(429, {}, {"own": "o", "wide": "w", "t": "tt"})
+    assert (verdict.kind, verdict.message, verdict.type) == ("stop", "o", "tt")
+    assert errors.judge(409, {}, {}).kind == "next"
+
+
+INSIDE = [
+    pytest.param({"error": {"message": "m", "code": 502}, "choices": []}, ("later", None, 502), id="a status as its code, beside choices"),
+    pytest.param({"error": {"message": "m", "code": "429"}}, ("later", None, 429), id="a status as text"),
+    pytest.param({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, ("later", None, 529), id="overloaded"),
+    pytest.param({"error": {"type": "rate_limit_error", "message": "m"}}, ("later", None, 429), id="a rate limit"),
+    pytest.param({"error": {"code": "content_filter", "message": "m"}}, ("stop", None, 400), id="a filter"),
+    pytest.param({"error": {"type": "invalid_request_error", "message": "m"}}, ("stop", None, 400), id="the caller's fault"),
+    pytest.param({"error": {"code": "insufficient_quota", "message": "m"}}, ("next", "balance", 402), id="our balance"),
+    pytest.param({"error": {"type": "authentication_error", "message": "m"}}, ("next", "key", 401), id="our key"),
+    pytest.param({"error": {"message": "m"}}, ("later", None, 500), id="an error that says no more"),
+    pytest.param({"error": "m"}, ("later", None, 500), id="an error that is text"),
+    pytest.param({"type": "error", "code": "server_error", "message": "m"}, ("later", None, 500), id="a flat error event"),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), INSIDE)
+@pytest.mark.parametrize("chunk", [False, True])
+def test_a_200_can_hold_an_error(body, expected, chunk):
+    verdict = PLAIN.judge(200, {}, body, chunk=chunk)
+    assert (verdict.kind, verdict.alarm, verdict.status) == expected
+    assert verdict.message == "m"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"choices": []}, {"error": None}, {"error": {}}, {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}},
+     {"type": "ping"}, [], "text", None, 5],
+    ids=str,
+)
+def test_an_answer_is_no_error(body):
+    assert PLAIN.judge(200, {}, body) is None
+    assert PLAIN.judge(201, {}, body) is None
+
+
+def test_a_rate_limit_for_lack_of_money_is_no_rate_limit():
+    verdict = PLAIN.judge(429, {}, {"error": {"code": "insufficient_quota", "message": "m"}})
+    assert (verdict.kind, verdict.alarm) == ("next", "balance")
+
+
+def test_a_model_this_upstream_lacks_may_be_at_another():
+    assert PLAIN.judge(404, {}, {"error": {"code": "model_not_found", "message": "m"}}).kind == "next"
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "kind"),
+    [(500, "false", "next"), (429, "false", "next"), (529, "true", "later"), (413, "true", "later"), (400, "true", "stop"), (400, "false", "stop"), (401, "true", "next")],
+)
+def test_a_hint_about_retries_is_taken(status, told, kind):
+    assert PLAIN.judge(status, {"x-should-retry": told}, {}).kind == kind
+
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7), ({"retry-after": "1.5"}, 1.5), ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Sat, 21 Nov 2026 12:00:37 GMT"}, 37), ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None), ({"retry-after": ""}, None), ({"retry-after": "-5"}, None), ({"retry-after-ms": "x", "retry-after": "3"}, 3), ({}, None),
+    ],
+    ids=str,
+)
+def test_a_wait_is_read_from_headers(headers, seconds):
+    assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(37, 37), (1.5, 1.5), ("37", 37), ("37s", 37), ("320ms", 0.32), ("1m20s", 80), ("1h", 3600), ("1h2m3s", 3723), ("6m0s", 360), ("0.66s", 0.66),
+     ("", None), ("s", None), ("soon", None), (True, None), (None, None), (-1, None), ({}, None), ("1s later", None)],
+    ids=repr,
+)
+def test_a_wait_is_read_in_any_notation(value, seconds):
+    assert seconds_of(value) == seconds
+
+
+def test_the_files_own_wait_is_read_where_no_header_says_it():
+    body = {"error": {"text": "m", "details": [{"retryDelay": "37s"}]}}
+    assert judged(RULES, 429, body).retry_after == 37
+    assert judged(RULES, 429, body, {"retry-after": "2"}).retry_after == 2
+    assert judged(RULES, 418, body).retry_after is None
+
+
+@pytest.mark.parametrize(("status", "body", "overloaded"), [(529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False), (429, {}, False)])
+def test_overload_is_told(status, body, overloaded):
+    assert PLAIN.judge(status, {}, body).overloaded is overloaded
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": {"message": "m", "type": "t", "code": "c", "param": "p"}}, ("m", "t", "c", "p")),
+        ({"error": {"message": "m", "status": "NOT_FOUND", "code": 404}}, ("m", "NOT_FOUND", "404", "")),
+        ([{"error": {"message": "m", "code": 400}}], ("m", "", "400", "")),
+        ({"error": "m"}, ("m", "", "", "")),
+        ({"error": "m", "error_type": "x"}, ("m", "", "", "")),
+        ({"message": "m"}, ("m", "", "", "")),
+        ({"Message": "m"}, ("m", "", "", "")),
+        ({"message": "m", "type": "t", "param": "p", "code": "c"}, ("m", "t", "c", "p")),
+        ({"object": "error", "message": "m", "code": 40301}, ("m", "", "40301", "")),
+        ({"detail": "m"}, ("m", "", "", "")),
+        ({"detail": [{"loc": ["body", "model"], "msg": "field required"}]}, ("body.model: field required", "", "", "")),
+        ({"detail": {"message": "m"}}, ("m", "", "", "")),
+        ({"errors": [{"message": "m", "code": "c"}]}, ("m", "", "c", "")),
+        ({"errors": ["m", "n"]}, ("m; n", "", "", "")),
+        ({"errors": {"prompt": ["m"]}}, ("", "", "", "")),
+        ({"error": {"error": {"message": "m"}}}, ("m", "", "", "")),
+        ({"error": {"message": {"detail": [{"msg": "m"}]}}}, ("m", "", "", "")),
+        ({"message": "wrapped", "error": {"message": "m"}}, ("m", "", "", "")),
+        ({"type": "error", "error": {"type": "t", "message": "m"}}, ("m", "t", "", "")),
+        ({"title": "m", "status": 400}, ("m", "", "", "")),
+        ({"error": "invalid", "error_description": "m"}, ("m", "", "", "")),
+        ({"msg": "m", "code": 1305}, ("m", "", "1305", "")),
+        ("m", ("m", "", "", "")),
+        ("<html><head><title>502 Bad Gateway</title></head></html>", ("an HTML page (502 Bad Gateway)", "", "", "")),
+        ("<!DOCTYPE html><body>x", ("an HTML page", "", "", "")),
+        ({}, ("", "", "", "")), (None, ("", "", "", "")), (7, ("", "", "", "")), ([], ("", "", "", "")),
+    ],
+    ids=lambda value: json.dumps(value)[:50] if not isinstance(value, tuple) else "",
+)
+def test_an_error_is_read_in_any_shape(body, said):
+    found = read_error(body)
+    assert (found.message, found.type, found.code, found.param) == said
+
+
+def test_an_error_that_says_nothing_is_told_by_its_status():
+    assert PLAIN.judge(503, {}, {}).message == "HTTP 503 (Service Unavailable)"
+    assert PLAIN.judge(599, {}, "").message == "HTTP 599"
+
+
+def test_a_long_text_is_clipped():
+    assert len(PLAIN.judge(500, {}, "x" * 9999).message) == 300
+    assert len(PLAIN.judge(500, {}, {"error": {"message": "x" * 9999}}).message) == 1000
+
+
+def test_our_secrets_are_taken_out_of_messages():
+    verdict = offer(SMALL).errors.judge(401, {}, {"error": {"message": "Incorrect API key provided: sk-canary."}})
+    assert verdict.message == "Incorrect API key provided: [secret]."
+
+
+json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+    st.sampled_from(["error", "message", "type", "code", "detail", "errors", "base_resp", "status_code", "text", "loc"]), inner, max_size=4), max_leaves=10)
+CUSTOM = rules(RULES)
+
+
+@given(st.sampled_from([200, 204, 302, 400, 401, 429, 500, 529]), json_values)
+def test_any_answer_is_judged(status, body):
+    for errors in (PLAIN, CUSTOM):
+        verdict = errors.judge(status, {}, body)
+        assert verdict is None if status < 300 and verdict is None else verdict.message
+        if status >= 400:
+            assert verdict is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "marks"),
+    [
+        ("$.base_resp.status_code", (b'"base_resp"',)),
+        ("$.a.b == 'x' or $.c", (b'"a"', b'"c"')),
+        ("$.a != 'x'", None), ("not $.a", None), ("$.a is absent", None), ("$['a b']", None), ("$", None), ("$..a", None), ("true", None),
+        ("$.a if $.b else $.c", None), ("$.a | default(1)", None),
+    ],
+)
+def test_what_must_stand_in_the_bytes_of_an_error_is_known(expression, marks):
+    assert marks_of(expression) == marks
+
+
+def test_events_that_cannot_be_errors_need_no_parsing():
+    assert PLAIN.event_marks == (b'"error"',)
+    assert not PLAIN.may_match(b'{"choices":[{"delta":{"content":"x"}}]}')
+    assert PLAIN.may_match(b'{"error":{"message":"m"}}')
+    assert CUSTOM.may_match(b'{"base_resp":{"status_code":1}}')
+    assert not CUSTOM.may_match(b'{"choices":[]}')
+    asks_always = rules("errors: {rules: [{when: $.choices is absent, verdict: next}]}\n")
+    assert asks_always.event_marks is None
+    assert asks_always.may_match(b"{}")
+
+
+def test_a_rule_for_failed_statuses_costs_events_nothing():
+    assert rules("errors: {rules: [{status: 429, when: not $.x, verdict: next}]}\n").event_marks == (b'"error"',)
+
+
+def test_every_recorded_error_has_words_and_a_verdict():
+    if not TRAFFIC.exists():
+        pytest.skip("shared/traffic is not beside this repository")
+    seen = 0
+    for line in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]:
+        if (line.get("status") or 200) < 400:
+            continue
+        answer = json.loads((TRAFFIC / line["file"]).read_text())["response"]
+        body = answer.get("body") if answer.get("body") is not None else answer.get("sse") or answer.get("events")
+        verdict = PLAIN.judge(answer["status"], {name.lower(): str(value) for name, value in answer["headers"].items()}, body)
+        assert verdict.message and not verdict.message.startswith(("{", "HTTP ", "[")), line["id"]
+        assert (verdict.kind == "stop") == (400 <= answer["status"] < 500 and answer["status"] not in (401, 402, 403, 408, 409, 425, 429)
+                                            and verdict.code != "model_not_found"), line["id"]
+        seen += 1
+    assert seen > 80
