@@ -5,6 +5,7 @@ Independent of the product: no mapping, no hub. A field that a format has no pla
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class Asked:
     results: list[tuple[str, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     media: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """File names and titles; a format may keep them beside the content or say them in it."""
     opaque: list[str] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
     tools: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -86,6 +89,13 @@ def fingerprint(data: str) -> str:
     if data.startswith(("http:", "https:", "gs:")):
         return data
     return hashlib.sha256(data.encode()).hexdigest()[:12]
+
+
+def plain_file(data: str | None) -> str | None:
+    """The text of a data address that holds plain text, None for any other."""
+    if not data or not data.startswith("data:text/") or ";base64," not in data:
+        return None
+    return base64.b64decode(data.split(";base64,", 1)[1]).decode()
 
 
 def schema_text(schema: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call, fingerprint, parsed, schema_text
+from tests.replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -31,7 +31,7 @@ def content_texts(content: Any) -> tuple[str, str]:
     if isinstance(content, str):
         return content, ""
     if isinstance(content, dict):
-        return json.dumps(content), ""
+        return json.dumps(content, separators=(",", ":")), ""
     text, thought = "", ""
     for part in content:
         if part.get("type") == "thinking":
@@ -224,6 +224,9 @@ def texts(a: Asked, content: Any) -> list[str]:
             a.media.append(fingerprint(url if isinstance(url, str) else url["url"]))
         elif kind == "input_audio":
             a.media.append(fingerprint(p["input_audio"]["data"]))
+        elif kind == "file" and plain_file(p["file"].get("file_data")) is not None:
+            found.append(plain_file(p["file"]["file_data"]) or "")
+            a.names.append(p["file"].get("filename") or "")
         elif kind == "file":
             a.media.append(fingerprint(p["file"].get("file_data") or p["file"].get("file_id")))
         elif kind == "video_url":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from tests.replay.facts import Answer, Asked, Call, effort_of, fingerprint, schema_text
@@ -89,6 +90,8 @@ def asked(body: dict[str, Any]) -> Asked:
                 a.results.append((result.get("id") or "", text if isinstance(text, str) else str(text)))
                 if "error" in value:
                     a.failed.append(result.get("id") or "")
+            elif inline and (inline.get("mimeType") or "").startswith("text/"):
+                a.user.append(base64.b64decode(inline["data"]).decode())
             elif inline:
                 a.media.append(fingerprint(inline["data"]))
             elif address:

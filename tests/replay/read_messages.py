@@ -119,6 +119,7 @@ def block(a: Asked, role: str, b: dict[str, Any]) -> None:
         media(a, b, a.user)
     elif kind == "search_result":
         a.user.append("".join(c["text"] for c in b["content"]))
+        a.names.append(b["title"])
     elif kind == "thinking":
         if b["thinking"]:
             a.reasoning.append(b["thinking"])
@@ -137,8 +138,10 @@ def media(a: Asked, b: dict[str, Any], into: list[str]) -> None:
     source = b["source"]
     if source["type"] == "text":
         into.append(source["data"])
+        a.names.append(b.get("title") or "")
     elif source["type"] == "content":
         into += texts(a, source["content"])
+        a.names.append(b.get("title") or "")
     else:
         a.media.append(fingerprint(source.get("data") or source.get("url") or source.get("file_id")))
 
@@ -156,6 +159,7 @@ def texts(a: Asked, content: Any) -> list[str]:
             found.append(b["tool_name"])
         elif b["type"] == "search_result":
             found.append("".join(c["text"] for c in b["content"]))
+            a.names.append(b["title"])
         else:
             a.opaque.append(b["type"])
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call, fingerprint, parsed, schema_text
+from tests.replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -158,6 +158,9 @@ def texts(a: Asked, content: Any) -> list[str]:
             found.append(p["refusal"])
         elif kind == "input_image":
             a.media.append(fingerprint(p.get("image_url") or p.get("file_id")))
+        elif kind == "input_file" and plain_file(p.get("file_data")) is not None:
+            found.append(plain_file(p["file_data"]) or "")
+            a.names.append(p.get("filename") or "")
         elif kind == "input_file":
             a.media.append(fingerprint(p.get("file_data") or p.get("file_url") or p.get("file_id")))
         else:

@@ -1,0 +1,62 @@
+"""The same conversation recorded natively in two formats: our conversion of one must have the structure of the other.
+
+The two requests were written by different clients for different models, so texts and settings may differ; what is
+compared is which members there are: turns, calls, results, media, tools, the choice, the answer's schema.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.replay.cells import CLIENTS, READERS, context, mapping
+from tests.replay.facts import Asked
+from tests.replay.traffic import PROTOCOLS, exchange, pairs
+from tollgate.mapping import Refused, convert_request
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One direction of one case, and what differs in structure."""
+
+    case: str
+    source: str
+    target: str
+    differences: tuple[str, ...]
+
+
+def structure(a: Asked) -> dict[str, Any]:
+    """The shape of a request: what is there, not what it says."""
+    turns = [role for role, _ in itertools.groupby(a.turns)]
+    choice = a.choice[0] if isinstance(a.choice, tuple) else a.choice
+    return {
+        "system": bool(a.system), "turns": turns, "user text": bool(a.user), "answers": bool(a.said),
+        "calls": [(c.name, c.args) for c in a.calls], "results": len(a.results), "media": len(a.media),
+        "tools": sorted(a.tools), "choice": None if choice == "auto" else choice,
+        "schema": "schema" if a.format not in (None, "json") else a.format,
+    }
+
+
+def directions() -> Iterator[tuple[str, str, str, str, str]]:
+    """(case, source protocol, source id, target protocol, target id), streams and whole answers alike."""
+    for case, members in pairs().items():
+        found = [(PROTOCOLS[name.removesuffix(".stream")], i) for name, i in members.items()
+                 if name.removesuffix(".stream") in PROTOCOLS]
+        for (source, i), (target, j) in itertools.permutations(found, 2):
+            if source in CLIENTS and source != target:
+                yield case, source, i, target, j
+
+
+def compared(case: str, source: str, i: str, target: str, j: str) -> Pair | None:
+    ours, theirs = exchange(i), exchange(j)
+    if not isinstance(ours.request, dict) or not isinstance(theirs.request, dict):
+        return None
+    try:
+        body = convert_request(mapping(source), mapping(target), ours.request, context()).body
+    except Refused:
+        return None
+    got, wanted = structure(READERS[target].asked(body)), structure(READERS[target].asked(theirs.request))
+    differences = [f"{k}: ours {got[k]!r}, theirs {wanted[k]!r}" for k in wanted if got[k] != wanted[k]]
+    return Pair(case, source, target, tuple(differences))
