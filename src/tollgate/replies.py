@@ -63,7 +63,7 @@ def _status(error: TollgateError) -> int:
     return error.status
 
 
-def _openai_error(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict:
+def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -71,13 +71,13 @@ def _account_error(error: TollgateError) -> tuple[int, dict] | None:
     """401, 403 and 429 read the same on chat and responses."""
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
-            return 401, _openai_error(_NO_KEY, "invalid_request_error")
-        return 401, _openai_error(f"Incorrect API key provided: {error.shown}", "invalid_request_error", "invalid_api_key")
+            return 401, _error_object(_NO_KEY, "invalid_request_error")
+        return 401, _error_object(f"Incorrect API key provided: {error.shown}", "invalid_request_error", "invalid_api_key")
     if isinstance(error, QuotaExhausted):
-        body = _openai_error(error.message, "insufficient_quota", "insufficient_quota")
+        body = _error_object(error.message, "insufficient_quota", "insufficient_quota")
         return 403, {"message": error.message, **body}
     if isinstance(error, RateLimited):
-        return 429, _openai_error(error.message, "rate_limit_error", "rate_limit_exceeded")
+        return 429, _error_object(error.message, "rate_limit_error", "rate_limit_exceeded")
     return None
 
 
@@ -97,16 +97,16 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     if known:
         return known
     if isinstance(error, BodyTooLarge):
-        return 413, _openai_error(error.message, "invalid_request_error", "request_too_large")
+        return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
-        return 400, _openai_error(f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model")
+        return 400, _error_object(f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model")
     if isinstance(error, UpstreamRejected):
-        return error.status, _openai_error(error.message, error.kind or "invalid_request_error", None, error.param)
+        return error.status, _error_object(error.message, error.kind or "invalid_request_error", None, error.param)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code != BadRequest.code else None
-        return error.status, _openai_error(error.message, "invalid_request_error", code, getattr(error, "param", None))
+        return error.status, _error_object(error.message, "invalid_request_error", code, getattr(error, "param", None))
     message = public_message(error) if isinstance(error, UpstreamError) else "internal server error"
-    return (504 if isinstance(error, UpstreamTimeout) else 500), _openai_error(message, "server_error", "server_error")
+    return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
 
 
 _MESSAGES_TYPES = {401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error",
@@ -182,9 +182,9 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     if known:
         return known
     if isinstance(error, ModelNotFound):
-        return 404, _openai_error(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
+        return 404, _error_object(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return _status(error), _openai_error(error.message if error.status < 500 else "internal server error", kind, error.code)
+    return _status(error), _error_object(error.message if error.status < 500 else "internal server error", kind, error.code)
 
 
 _BODIES = {

@@ -18,6 +18,7 @@ from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
+from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.mapping.plugins import load_plugins
@@ -62,7 +63,11 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
     """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once."""
     gateway = loaded.gateway
     problems: list[Problem] = []
-    plugins = load_plugins(gateway.plugins)
+    plugins: dict[str, Filter] = {}
+    try:
+        plugins = load_plugins(gateway.plugins)
+    except ConfigErrors as errors:
+        problems.extend(errors.problems)
     same_plugins = previous is not None and previous.gateway.plugins == gateway.plugins
     mappings: dict[str, ProtocolMapping] = {}
     for name, document in gateway.mappings.items():
@@ -78,7 +83,7 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
     fingerprints: dict[str, Any] = {}
     for name, written in gateway.providers.items():
         provider = _with_discovered(written, (discovered or {}).get(name, ()))
-        made_from = _fingerprint(provider, loaded, mappings)
+        made_from = _fingerprint(provider, len(written.models), loaded, mappings)
         fingerprints[name] = made_from
         if previous is not None and same_plugins and previous.fingerprints.get(name) == made_from and name in previous.providers:
             providers[name] = previous.providers[name]
@@ -132,9 +137,10 @@ def _same_text(one: Any, other: Any) -> bool:
     return one is not None and one.text == other.text and one.file == other.file
 
 
-def _fingerprint(provider: Provider, loaded: Loaded, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
+def _fingerprint(provider: Provider, written: int, loaded: Loaded, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
     """What a compiled provider depends on; equal means it can be taken over."""
     secrets = loaded.secrets
     used = tuple(sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values()))
-    return (provider.document.file, provider.document.text, provider.off, loaded.gateway.timeouts, used,
-            hash(frozenset((name, secrets.get(name)) for name in secrets.names())), tuple(model.id for model in provider.models))
+    texts = tuple((document.file, document.text) for document in (provider.document, *provider.document.included))
+    return (texts, provider.off, loaded.gateway.timeouts, used,
+            hash(frozenset((name, secrets.get(name)) for name in secrets.names())), provider.models[written:])

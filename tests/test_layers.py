@@ -1,0 +1,107 @@
+"""Imports go down only, every module has a floor, and vendors live in YAML."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tollgate"
+
+FLOORS = {
+    0: "errors wire sse money",
+    1: "config",
+    2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
+    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics",
+    4: "services completions embeddings images accounts reload discovery limit_headers",
+    5: "auth replies endpoints tools dashboard app server cli http __main__",
+}
+"""Docs: `docs/building.md`. A package counts as one module."""
+
+FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def module_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST):
+    """The tollgate modules a file imports when it runs: (line, first part of the name). Imports for type checkers do not count."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("tollgate."):
+                    yield node.lineno, alias.name.split(".")[1]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            if node.module == "tollgate":
+                yield from ((node.lineno, alias.name) for alias in node.names if alias.name in FLOOR_OF)
+            elif node.module.startswith("tollgate."):
+                yield node.lineno, node.module.split(".")[1]
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+@pytest.mark.parametrize("path", FILES, ids=shown)
+def test_imports_go_down_only(path):
+    module = module_of(path)
+    if module == "__init__":
+        return
+    assert module in FLOOR_OF, f"{module} has no floor: give it one in the table of this file and in docs/building.md"
+    for line, imported in imports(ast.parse(path.read_text("utf-8"))):
+        assert imported in FLOOR_OF, f"{shown(path)}:{line} imports {imported}, which has no floor"
+        assert FLOOR_OF[imported] <= FLOOR_OF[module], f"{shown(path)}:{line} imports {imported}, which stands above {module}"
+
+
+def test_config_and_core_are_free_of_each_other():
+    """What the lowest floors may import is little, and it is listed."""
+    for path in FILES:
+        if module_of(path) in ("errors", "wire", "sse", "money"):
+            assert {name for _, name in imports(ast.parse(path.read_text("utf-8")))} <= {"errors", "money", "wire"}, path
+
+
+# -- vendors ----------------------------------------------------------------------------------------------------------
+
+GENERIC = {"images", "sandbox", "labs", "black", "forest", "together", "ideogram"}
+"""Parts of provider names that are ordinary words, and our own sandbox."""
+FORMAT_NAMES = re.compile(r"openai-(processing-ms|organization|project|version)|anthropic-(ratelimit|version|beta|organization-id)|gemini\b", re.IGNORECASE)
+"""Header names of the client formats (CLIENTS 3c) and the name of a wire format's mapping: properties of published formats."""
+
+
+def vendors() -> list[str]:
+    parts = {part for path in (ROOT / "providers").glob("*.yaml") for part in path.stem.split("-")}
+    return sorted(part for part in parts - GENERIC if len(part) > 2)
+
+
+def words_of(path: Path):
+    """(line, text) of everything that is code: names and strings, without comments and docstrings."""
+    text = path.read_text("utf-8")
+    docs = set()
+    for node in ast.walk(ast.parse(text)):
+        for inner in getattr(node, "body", ()) if isinstance(getattr(node, "body", None), list) else ():
+            if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant) and isinstance(inner.value.value, str):
+                docs.update(range(inner.lineno, inner.end_lineno + 1))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NAME, tokenize.STRING) and token.start[0] not in docs:
+            yield token.start[0], token.string
+
+
+def test_no_vendor_is_named_in_the_code():
+    known = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, vendors()))})(?![a-z])", re.IGNORECASE)
+    found = [f"{shown(path)}:{line}: {text[:80]}" for path in FILES for line, text in words_of(path) if known.search(FORMAT_NAMES.sub("", text))]
+    assert not found, "vendors belong into providers/ and mappings/:\n" + "\n".join(found)
+
+
+def test_the_word_list_knows_the_big_ones():
+    assert {"openai", "anthropic", "azure", "openrouter"} <= set(vendors())
