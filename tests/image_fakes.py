@@ -34,11 +34,13 @@ class Provider:
 
     answer: Callable[..., Any]
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
 
     async def __call__(self, method, path, headers, body):
         given = json.loads(body) if body[:1] in (b"{", b"[") else body
         self.calls.append((method, path, given))
+        self.bodies.append(body)
         self.headers.append(headers)
         found = self.answer(method, path, given)
         if asyncio.iscoroutine(found):

@@ -94,7 +94,7 @@ async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sl
 async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> _Part:
     body = _body(exchange, request, offer, items, whole=whole)
     native = offer.protocol == "embeddings"
-    call = Call("POST", offer.url(False, exchange.inbound.query if native else "", exchange.inbound.headers), offer.headers(exchange.inbound.headers), body,
+    call = Call("POST", offer.url(False, exchange.inbound.query if native else ""), offer.headers(exchange.inbound.headers), body,
                 offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
     try:
@@ -136,7 +136,7 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
     given = {**request.body, "input": items}
     with clean((source.file, offer.mapping.file), request=True):
         hub = source.sections["request.to_hub"](given, context) or {}
-        hub.update(request.hub(items))
+        hub["inputs"] = items
         document = offer.mapping.sections["request.from_hub"](hub, context) or {}
     for words in (*source.walkers["request.to_hub"].lost(given), *offer.mapping.walkers["request.from_hub"].lost(hub)):
         if words not in _REPLACED:

@@ -1,4 +1,4 @@
-"""An embeddings request, read and checked: what a client may ask for, and the hub form that foreign providers get.
+"""An embeddings request, read and checked: what a client may ask for.
 
 Owns the four shapes of `input` and the fields with a fixed meaning; every other field passes to providers that speak
 the client's own format. Messages here are the detail after `failed to bind request: ` (SPEC, errors of embeddings).
@@ -15,14 +15,6 @@ Item = str | list[int]
 """One thing to embed: text, or the token ids of a text."""
 
 _FORMATS = ("float", "base64")
-_PURPOSES = {
-    "query": "query", "search_query": "query", "RETRIEVAL_QUERY": "query",
-    "document": "document", "passage": "document", "search_document": "document", "RETRIEVAL_DOCUMENT": "document", "db": "document",
-    "classification": "classification", "CLASSIFICATION": "classification",
-    "clustering": "clustering", "CLUSTERING": "clustering",
-    "similarity": "similarity", "SEMANTIC_SIMILARITY": "similarity",
-}
-"""What a vector is for, in the spellings clients use as an extra field; providers' own words are made by mappings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +24,11 @@ class EmbeddingRequest:
     model: str
     items: list[Item]
     body: dict[str, Any]
-    base64: bool
-    """The client asked for base64; it gets floats all the same (SPEC), but the upstream is asked as the client asked."""
-    dimensions: int | None
-    user: str | None
-    purpose: str | None
 
     @property
     def tokens_given(self) -> bool:
         """Whether any input is token ids instead of text."""
         return any(not isinstance(item, str) for item in self.items)
-
-    def hub(self, items: list[Item]) -> dict[str, Any]:
-        """The hub form of a part of the request: {model, inputs, dimensions, user, kind}; nothing in it is null."""
-        fields = {"model": self.model, "inputs": items, "dimensions": self.dimensions, "user": self.user, "kind": self.purpose}
-        return {name: value for name, value in fields.items() if value is not None}
 
     def native(self, items: list[Item]) -> dict[str, Any]:
         """The client's body with these inputs, the rest as it came."""
@@ -73,8 +55,7 @@ def read_request(body: dict[str, Any], *, most_inputs: int | None = None) -> Emb
         raise BadRequest(f"user is {_shown(user)}, wanted text", "user")
     items = _items(body["input"])
     check_count(items, most_inputs)
-    purpose = body.get("input_type") or body.get("task_type")
-    return EmbeddingRequest(model, items, body, wanted == "base64", dimensions, user, _PURPOSES.get(purpose) if isinstance(purpose, str) else None)
+    return EmbeddingRequest(model, items, body)
 
 
 def check_count(items: list[Item], most: int | None) -> None:

@@ -1,0 +1,239 @@
+"""POST /v1/embeddings through a whole gateway; providers are in-process apps."""
+
+import array
+import base64
+import contextlib
+import json
+from decimal import Decimal
+
+import pytest
+from image_fakes import Provider
+from support.inprocess import inprocess
+
+ACME = """
+provider: acme
+url: app://acme/v1
+speaks: {embeddings: {path: /embeddings, batch: 4}}
+models:
+  acme/embed: {upstream: embed-1, type: embedding, encoding: cl100k_base, max_inputs: 100, price: {prompt: "1", unit: 1000000}}
+"""
+BEMO = """
+provider: bemo
+url: app://bemo/v2
+speaks: {embeddings: {path: /embed, mapping: cohere-embeddings, batch: 3}}
+priority: 5
+models:
+  acme/embed: {upstream: embed-b, type: embedding, price: {prompt: "1", unit: 1000000}}
+"""
+ONE = {"model": "acme/embed", "input": "Hello"}
+
+
+def vector(text, size=4):
+    return [float(len(text)), *[0.25] * (size - 1)]
+
+
+def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
+    """An OpenAI-like embeddings server; `fail(body)` may give (status, body)."""
+
+    def answer(method, path, body):
+        if fail and (found := fail(body)):
+            return found
+        inputs = body["input"] if isinstance(body["input"], list) and not isinstance(body["input"][0], int) else [body["input"]]
+        packed = body.get("encoding_format") == "base64" if base64_wanted is None else base64_wanted
+        data = []
+        for index, text in enumerate(inputs):
+            numbers = vector(text)
+            data.append({"object": "embedding", "index": index, "embedding": base64.b64encode(array.array("f", numbers).tobytes()).decode() if packed else numbers})
+        if shuffle:
+            data.reverse()
+        said = {"object": "list", "data": data, "model": "embed-1", "id": "emb_1"}
+        if usage:
+            said["usage"] = {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
+        return 200, said
+
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def gateway(folder, *, acme=None, bemo=None, **options):
+    for name in ("chat", "responses", "messages", "gemini"):  # not needed here, and half a second to compile
+        (folder / "mappings").mkdir(exist_ok=True)
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+    providers = {"acme": ACME, **({"bemo": BEMO} if bemo else {}), **options.pop("providers", {})}
+    apps = {"acme": Provider(acme or answering()), **({"bemo": Provider(bemo)} if bemo else {}), **options.pop("apps", {})}
+    async with inprocess(folder, providers=providers, apps=apps, **options) as here:
+        here.apps = apps
+        yield here
+
+
+async def test_a_native_float_answer_passes_as_it_came(tmp_path):
+    answer = b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }'
+    async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
+        body = b'{"model": "acme/embed","input":"Hello", "own_field": 1.50}'
+        reply = await here.post("/v1/embeddings", body)
+        assert (reply.status_code, reply.content) == (200, answer)
+        assert here.apps["acme"].bodies == [b'{"model": "embed-1","input":"Hello", "own_field": 1.50}']
+        assert here.balance() == Decimal("99.999998")
+        assert reply.headers["x-tollgate-provider"] == "acme"
+
+
+async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
+    async with gateway(tmp_path) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "encoding_format": "base64"})
+        assert here.apps["acme"].calls[0][2]["encoding_format"] == "base64"
+        assert reply.json() == {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [5.0, 0.25, 0.25, 0.25]}], "id": "emb_1",
+                                "model": "embed-1", "usage": {"prompt_tokens": 2, "total_tokens": 2}}
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], [[1, 2], [3]]], ids=["one", "many"])
+async def test_token_arrays_go_to_providers_that_take_them(tmp_path, given):
+    async with gateway(tmp_path, bemo=lambda *_: (200, {})) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": given})
+        assert reply.status_code == 200
+        assert here.apps["acme"].calls[0][2]["input"] == given
+
+
+async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):
+    async with gateway(tmp_path, providers={"acme": ACME.replace("models:", "can: {token_ids: false}\nmodels:")}) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": [1, 2]})
+        assert reply.json() == {"success": False, "code": 400,
+                                "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send text"}
+
+
+@pytest.mark.parametrize("shuffle", [False, True], ids=["in order", "shuffled"])
+async def test_a_large_batch_is_split_and_joined_in_order(tmp_path, shuffle):
+    texts = ["x" * n for n in range(1, 11)]
+    async with gateway(tmp_path, acme=answering(shuffle=shuffle)) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": texts, "user": "u"})
+        found = reply.json()
+        assert [item["embedding"][0] for item in found["data"]] == [float(n) for n in range(1, 11)]
+        assert [item["index"] for item in found["data"]] == list(range(10))
+        assert found["usage"] == {"prompt_tokens": 20, "total_tokens": 20}
+        assert sorted(len(call[2]["input"]) for call in here.apps["acme"].calls) == [2, 4, 4]
+        assert all(call[2]["user"] == "u" for call in here.apps["acme"].calls)
+        assert here.balance() == Decimal("99.99998")
+
+
+async def test_one_failing_part_fails_the_whole_and_costs_nothing(tmp_path):
+    def fail(body):
+        return (500, {"error": {"message": "boom"}}) if "bad" in body["input"] else None
+
+    async with gateway(tmp_path, acme=answering(fail=fail)) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 8 + ["bad"]})
+        assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
+        assert here.balance() == Decimal(100)
+
+
+async def test_the_next_route_answers_in_its_own_format(tmp_path):
+    def cohere(method, path, body):
+        return 200, {"embeddings": {"float": [vector(text) for text in body["texts"]]}, "meta": {"billed_units": {"input_tokens": 3 * len(body["texts"])}}}
+
+    async with gateway(tmp_path, acme=lambda *_: (503, {"error": {"message": "busy"}}), bemo=cohere) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"], "dimensions": 4, "user": "u", "input_type": "search_query"})
+        assert [item["embedding"][0] for item in reply.json()["data"]] == [1.0, 2.0, 3.0, 4.0]
+        assert reply.json()["usage"] == {"prompt_tokens": 12, "total_tokens": 12}
+        assert reply.json()["model"] == "embed-b"
+        assert here.apps["bemo"].calls[0] == ("POST", "/v2/embed", {"model": "embed-b", "input_type": "search_query", "embedding_types": ["float"],
+                                                                   "texts": ["a", "bb", "ccc"], "output_dimension": 4})
+        assert (reply.headers["x-tollgate-attempts"], reply.headers["x-tollgate-provider"]) == ("2", "bemo")
+        assert "user" in reply.headers["x-tollgate-dropped"]
+        assert "input_type" not in reply.headers["x-tollgate-dropped"]
+
+
+async def test_missing_usage_is_counted_here(tmp_path):
+    async with gateway(tmp_path, acme=answering(usage=False)) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})
+        assert reply.json()["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
+        assert reply.json()["id"] == "emb_1"
+        tokens = await here.post("/v1/embeddings", {**ONE, "input": [[1, 2], [3]]})
+        assert tokens.json()["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+
+
+async def test_a_total_alone_becomes_both_counts(tmp_path):
+    answer = {"data": [{"index": 0, "embedding": [1.0]}], "model": "m", "usage": {"total_tokens": 7}}
+    async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
+        assert (await here.post("/v1/embeddings", ONE)).json()["usage"] == {"total_tokens": 7, "prompt_tokens": 7}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "failed to bind request: the request body is not valid JSON"),
+        ({"input": "a"}, "failed to bind request: model is required and must be text"),
+        ({**ONE, "input": []}, "failed to bind request: input is an empty list"),
+        ({**ONE, "encoding_format": "int8"}, "failed to bind request: encoding_format is 'int8', wanted float or base64"),
+        ({**ONE, "model": "acme/none"}, "failed to bind request: model not found: acme/none"),
+        ({**ONE, "input": ["a"] * 101}, "failed to bind request: input has 101 entries, the most for this model is 100"),
+    ],
+)
+async def test_wrong_requests(tmp_path, body, message):
+    async with gateway(tmp_path) as here:
+        reply = await here.post("/v1/embeddings", body)
+        assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
+        assert reply.json()["message"].startswith(message)
+        assert here.apps["acme"].calls == []
+        assert here.balance() == Decimal(100)
+
+
+async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
+    fail = lambda body: (400, {"error": {"message": "-1 is less than the minimum of 1 - 'dimensions'"}})  # noqa: E731
+    async with gateway(tmp_path, acme=answering(fail=fail), bemo=lambda *_: (200, {})) as here:
+        reply = await here.post("/v1/embeddings", ONE)
+        assert reply.json() == {"success": False, "code": 400, "message": "failed to bind request: -1 is less than the minimum of 1 - 'dimensions'"}
+        assert here.apps["bemo"].calls == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"data": [{"embedding": "###"}], "usage": {"total_tokens": 1}},
+        {"data": []},
+        {"object": "list"},
+        {"data": [{"embedding": None}]},
+        [1],
+        b"<html>",
+    ],
+    ids=["no base64", "too few", "no data", "no vector", "no object", "html"],
+)
+async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
+    async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
+        reply = await here.post("/v1/embeddings", ONE)
+        assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
+        assert here.balance() == Decimal(100)
+
+
+async def test_no_credits(tmp_path):
+    async with gateway(tmp_path) as here:
+        await here.services.ledger.grant("default", Decimal("-99.995"))
+        reply = await here.post("/v1/embeddings", ONE)
+        assert reply.json() == {"success": False, "code": 403, "message": "user quota exceeded"}
+
+
+async def test_usage_that_cannot_be_saved_is_not_to_be_repeated(tmp_path):
+    from tollgate.errors import Unavailable
+
+    async with gateway(tmp_path) as here:
+        async def refuse(row, hold=None):
+            raise Unavailable("disk full")
+
+        here.services.ledger.record = refuse
+        reply = await here.post("/v1/embeddings", ONE)
+        assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
+        assert reply.headers["x-should-retry"] == "false"
+
+
+async def test_a_large_answer_leaves_in_blocks(tmp_path):
+    numbers = json.dumps([0.123456789] * 1536)
+    answer = ('{"object":"list","data":[' + ",".join(f'{{"object":"embedding","index":{n},"embedding":{numbers}}}' for n in range(90))
+              + '],"model":"m","usage":{"prompt_tokens":90,"total_tokens":90}}').encode()
+    wide = ACME.replace("batch: 4", "batch: 100")
+    async with gateway(tmp_path, acme=lambda *_: (200, answer), providers={"acme": wide}) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 90})
+        assert reply.content == answer
+        assert reply.headers["content-type"] == "application/json"
+
+
+async def test_the_sandbox_embeds(tmp_path):
+    async with gateway(tmp_path) as here:
+        reply = await here.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"], "dimensions": 256})
+        assert [len(item["embedding"]) for item in reply.json()["data"]] == [256, 256]
