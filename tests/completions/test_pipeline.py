@@ -1,0 +1,241 @@
+"""Routes, retries, errors and rows of one completion, with upstreams that misbehave."""
+
+import asyncio
+import json
+from decimal import Decimal
+
+import pytest
+
+from support.inprocess import inprocess, replying
+
+ANSWER = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
+          "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}],
+          "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}, "vendor_extra": {"kept": True}}
+ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
+GOOD = json.dumps(ANSWER).encode()
+
+
+def provider(name: str, *, priority: int = 0, more: str = "") -> str:
+    return f"""
+provider: {name}
+speaks: chat
+url: app://{name}/chat
+priority: {priority}
+headers: {{Authorization: "Bearer {{{{ $secret.CANARY }}}}"}}
+{more}
+models:
+  acme/one:
+    upstream: up-1
+    aliases: [one]
+    context: 1000
+    max_output: 100
+    encoding: o200k_base
+    price: {{prompt: "0.001", completion: "0.002", unit: 1, currency: USD}}
+"""
+
+
+SECRET = {"CANARY": "canary-secret-value"}
+
+
+def streamed(*events) -> list[bytes]:
+    return [b"data: " + (e if isinstance(e, bytes) else json.dumps(e).encode()) + b"\n\n" for e in events]
+
+
+def delta(text=None, finish=None, **more):
+    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "up-1",
+            "choices": [{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}], **more}
+
+
+SSE = {"content-type": "text/event-stream"}
+STREAM = streamed(delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]")
+
+
+async def rows(here, folder):
+    await here.services.settlements.drain(5)
+    await here.services.ledger.settle()
+    import duckdb
+
+    with duckdb.connect() as reader:
+        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_path):
+    raw = GOOD.replace(b'"created": 1', b'"created":   1')
+    seen = []
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=raw, seen=seen)}, environ=SECRET) as here:
+        before = here.balance()
+        reply = await here.post("/v1/chat/completions", {**ASK, "model": "one", "brand_new": [1.50], "user": "u-7"})
+        assert reply.content == raw
+        sent = json.loads(seen[0][3])
+        assert sent == {**ASK, "model": "up-1", "brand_new": [1.5], "user": "u-7"}
+        assert seen[0][2]["authorization"] == "Bearer canary-secret-value"
+        assert reply.headers["x-tollgate-cost"] == "0.020000000000"
+        assert before - here.balance() == Decimal("0.02")
+        (row,) = await rows(here, tmp_path)
+    assert row["request_id"] == reply.headers["x-request-id"]
+    wanted = {"asked_model": "one", "model": "acme/one", "provider": "acme", "upstream_model": "up-1", "endpoint": "chat", "status": 200, "outcome": "ok",
+              "input_tokens": 10, "output_tokens": 5, "cost": Decimal("0.02"), "currency": "USD", "stream": False, "estimated": False,
+              "end_user": "u-7", "attempts": 1}
+    assert {name: row[name] for name in wanted} == wanted
+
+
+BAD = {
+    "a 500": replying(500, b'{"error":{"message":"inner trouble"}}'),
+    "a 429": replying(429, b'{"error":{"message":"slow down"}}', headers={"content-type": "application/json", "retry-after": "7"}),
+    "our key is bad": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
+    "our balance is empty": replying(402, b'{"error":{"message":"no money"}}'),
+    "an HTML page": replying(200, b"<html>", headers={"content-type": "text/html"}),
+    "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
+    "not JSON": replying(200, b'{"id": '),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
+    good = replying(blocks=STREAM, headers=SSE) if stream else replying(body=GOOD)
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": bad, "second": good}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert reply.status_code == 200
+        assert (reply.headers["x-tollgate-provider"], reply.headers["x-tollgate-attempts"]) == ("second", "2")
+        assert "canary" not in reply.text
+        (row,) = await rows(here, tmp_path)
+        assert (row["provider"], row["attempts"], row["cost"]) == ("second", 2, Decimal("0.02"))
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": bad}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert reply.status_code == 500 and reply.headers["content-type"].startswith("text/plain")
+        assert all(word not in reply.text for word in ("canary", "inner trouble", "no money", "acme"))
+        assert here.balance() == Decimal(100)
+        (row,) = await rows(here, tmp_path)
+        assert (row["status"], row["outcome"], row["cost"]) == (500, "upstream_error", 0)
+
+
+async def test_a_stream_is_retried_until_its_first_event(tmp_path):
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": replying(blocks=streamed({"error": {"message": "busy"}}), headers=SSE),
+                               "second": replying(blocks=STREAM, headers=SSE)}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.headers["x-tollgate-attempts"] == "2" and reply.text.endswith("data: [DONE]\n\n")
+
+
+async def test_at_most_three_routes_are_tried(tmp_path):
+    names = ["a", "b", "c", "d"]
+    tried = []
+
+    def failing(name):
+        async def app(method, path, headers, body):
+            tried.append(name)
+            return await replying(500, b"{}")(method, path, headers, body)
+
+        return app
+
+    async with inprocess(tmp_path, providers={name: provider(name, priority=place) for place, name in enumerate(names)},
+                         apps={name: failing(name) for name in names}, environ=SECRET) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
+    assert tried == ["a", "b", "c"]
+
+
+async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
+    reject = replying(422, b'{"error":{"message":"messages: too odd","type":"invalid_request_error"}}')
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": reject, "second": replying(body=GOOD)}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert (reply.status_code, reply.text) == (400, "messages: too odd")
+
+
+async def test_nobody_can_be_reached(tmp_path):
+    text = provider("acme").replace("app://acme/chat", "http://127.0.0.1:1/chat")
+    async with inprocess(tmp_path, providers={"acme": text}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert (reply.status_code, reply.json()) == (502, {"message": "Service temporarily unavailable"})
+
+
+async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_as_estimated(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(blocks=STREAM[:2], headers=SSE)}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.content.startswith(b"".join(STREAM[:2]))
+        events = reply.text.removeprefix(b"".join(STREAM[:2]).decode()).strip()
+        assert set(json.loads(events.removeprefix("data: "))) == {"error"} and "[DONE]" not in events
+        (row,) = await rows(here, tmp_path)
+        assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("upstream_error", True, 1)
+        assert row["input_tokens"] > 0 and row["cost"] == Decimal(100) - here.balance()
+
+
+async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
+    silent = {name: value for name, value in ANSWER.items() if name != "usage"}
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=json.dumps(silent).encode())}, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        usage = reply.json()["usage"]
+        assert usage["completion_tokens"] == 1 and usage["total_tokens"] == usage["prompt_tokens"] + 1
+        (row,) = await rows(here, tmp_path)
+        assert row["estimated"] and row["cost"] > 0
+
+
+async def test_a_route_that_keeps_failing_cools_down_and_retry_after_is_told(tmp_path):
+    calls = []
+    limited = replying(429, b"{}", headers={"retry-after": "30"}, seen=calls)
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": limited, "second": replying(body=GOOD)}, environ=SECRET) as here:
+        for _ in range(3):
+            assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        assert len(calls) == 1, "a route that asked for 30 seconds was asked again"
+
+
+class Leaving:
+    """An ASGI client that sends a body and leaves after `seconds`, or after `blocks` body messages."""
+
+    def __init__(self, body: dict, key: str, *, seconds: float | None = None, blocks: int | None = None) -> None:
+        self.raw = json.dumps(body).encode()
+        self.scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
+                      "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]}
+        self.seconds, self.blocks = seconds, blocks
+        self.gone = asyncio.Event()
+        self.sent = []
+        self.asked = False
+
+    async def receive(self):
+        if not self.asked:
+            self.asked = True
+            return {"type": "http.request", "body": self.raw, "more_body": False}
+        if self.seconds is not None:
+            await asyncio.sleep(self.seconds)
+            self.gone.set()
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+        if self.blocks is not None and len(self.sent) > self.blocks:
+            self.gone.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "stream", "leave"),
+    [("[[delay=30s]] x", False, {"seconds": 0.1}), ("[[delay=30s]] x", True, {"seconds": 0.1}), ("[[pace=50ms]] a b c d e f g h", True, {"blocks": 3})],
+    ids=["waiting for a whole answer", "waiting for the first byte", "in mid-stream"],
+)
+async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_path, text, stream, leave):
+    async with inprocess(tmp_path) as here:
+        client = Leaving({"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]}, here.key, **leave)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        (row,) = await rows(here, tmp_path)
+        assert row["outcome"] == "client_gone"
+        assert here.services.ledger.available("default") == here.balance()
+        if "pace" in text:
+            assert row["estimated"] and row["output_tokens"] > 0
+
+
+async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
+    async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}") as here:
+        reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]})
+        assert reply.text.startswith(": keep-alive\n\n") and reply.text.endswith("data: [DONE]\n\n")
+        failed = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True,
+                                                          "messages": [{"role": "user", "content": "[[delay=350ms]] [[error=500]] hi"}]})
+        assert failed.status_code == 200 and '"error"' in failed.text.rsplit("\n\n", 2)[-2]
