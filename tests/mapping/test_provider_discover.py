@@ -1,0 +1,124 @@
+"""A provider's own list of models becomes models by the same rules as written ones."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mapping.provider_files import SMALL, compiled
+
+from tollgate.errors import ConfigErrors
+
+TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
+
+LIST = SMALL + """
+vars: {zone: eu}
+discover:
+  url: "https://{{ $vars.zone }}.acme.example/models"
+  headers: {x-list: "{{ $secret.ACME_KEY }}!"}
+  every: 600
+  list: $.data
+  when: $.kind != 'moderation'
+  model:
+    id: "acme/{{ $.id }}"
+    upstream: $.id
+    name: $.label
+    context: $.max_model_len
+    created: $.created
+    modalities: {input: $.inputs}
+    price:
+      $when: $.cost
+      prompt: $.cost.in
+      completion: $.cost.out
+      unit: 1000000
+"""
+
+
+def read(entries, text=LIST):
+    return compiled(text).discovery.read({"data": entries})
+
+
+def test_an_entry_becomes_a_model():
+    (found,), problems = read([{"id": "m1", "label": "M One", "max_model_len": 8192, "created": 1.7e9, "inputs": ["text", "image"], "cost": {"in": 0.15, "out": "0.60"}}])
+    assert problems == ()
+    assert (found.id, found.provider, found.upstream, found.name, found.context, found.created) == ("acme/m1", "acme", "m1", "M One", 8192, 1700000000)
+    assert found.input_modalities == ("text", "image")
+    assert found.price.prices == {"prompt": Decimal("0.15"), "completion": Decimal("0.60")}
+    assert found.price.written["completion"] == "0.60"
+
+
+def test_what_an_entry_does_not_say_has_the_usual_default():
+    (found,), _ = read([{"id": "m1"}])
+    assert (found.context, found.price, found.type, found.name) == (0, None, "chat", "m1")
+
+
+def test_a_price_with_an_exponent_keeps_its_value():
+    (found,), problems = read([{"id": "m1", "cost": {"in": 1.5e-07, "out": 3e-6}}])
+    assert problems == ()
+    assert found.price.prices == {"prompt": Decimal("0.00000015"), "completion": Decimal("0.000003")}
+
+
+def test_entries_that_do_not_count_are_left_out():
+    found, problems = read([{"id": "m1", "kind": "moderation"}, {"id": "m2"}, {"no": "id"}, "text", None, {"id": "m2", "label": "again"}])
+    assert [model.id for model in found] == ["acme/m2"]
+    assert problems == ()
+
+
+def test_an_entry_that_does_not_fit_is_left_out_and_told():
+    found, problems = read([{"id": "m1", "max_model_len": "huge"}, {"id": "bad name"}, {"id": "m3", "cost": {"in": "free"}}, {"id": "m4"}])
+    assert "acme/m4" in [model.id for model in found]
+    said = "\n".join(problem.render() for problem in problems)
+    assert "huge" in said
+    assert "bad name" in said
+    assert "free" in said
+
+
+def test_the_list_is_asked_for_with_the_providers_headers():
+    discovery = compiled(LIST).discovery
+    assert (discovery.url, discovery.every) == ("https://eu.acme.example/models", 600)
+    assert discovery.headers == {"authorization": "Bearer sk-canary", "x-list": "sk-canary!"}
+
+
+@pytest.mark.parametrize("body", [{}, {"data": None}, {"data": "x"}, [], None, "<html>"], ids=repr)
+def test_an_answer_without_a_list_is_told(body):
+    found, problems = compiled(LIST).discovery.read(body)
+    assert found == ()
+    assert "the list of models was not found" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("$.max_model_len", "$mdl.x", "unknown name `$mdl`"), ("$.kind != 'moderation'", "kind", "unknown word `kind`"), ("$vars.zone", "$vars.zoen", "did you mean `zone`")],
+)
+def test_a_mistake_in_it_is_told_at_start(old, new, said):
+    with pytest.raises(ConfigErrors, match=said.replace("$", r"\$")):
+        compiled(LIST.replace(old, new))
+
+
+entries = st.lists(st.one_of(st.none(), st.text(max_size=3), st.dictionaries(
+    st.sampled_from(["id", "label", "max_model_len", "created", "inputs", "cost", "kind"]),
+    st.one_of(st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2), st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2)), max_size=5)), max_size=4)
+DISCOVERY = compiled(LIST).discovery
+
+
+@given(entries)
+def test_any_list_is_read(found):
+    models, _ = DISCOVERY.read({"data": found})
+    assert len({model.id for model in models}) == len(models)
+
+
+def test_recorded_lists_are_read():
+    if not TRAFFIC.exists():
+        pytest.skip("shared/traffic is not beside this repository")
+    discovery = compiled(SMALL + "discover: {url: 'https://x.example/m', list: {$first: [$.data, $.models]}, model: {id: \"acme/{{ $.id | default($.name) | replace('/', '-') }}\", upstream: {$first: [$.id, $.name]}}}\n").discovery
+    seen = 0
+    for line in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]:
+        if line["protocol"] == "models-list":
+            body = json.loads((TRAFFIC / line["file"]).read_text())["response"]["body"]
+            if "data" in body or "models" in body:
+                models, problems = discovery.read(body)
+                assert models and not problems, line["id"]
+                seen += 1
+    assert seen >= 4
