@@ -11,7 +11,7 @@ from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import templates
+from tollgate.mapping import hub, templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.functions import Filter
@@ -65,6 +65,7 @@ class _Built:
     def __init__(self) -> None:
         self.name = ""
         self.about = ""
+        self.family = "completions"
         self.hub = ""
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
@@ -133,6 +134,12 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         built.hub = str(kind.value)
     elif kind is not None:
         unit.mistake(kind, "`hub` is left out for conversations", f"or one of {', '.join(HUBS)}")
+    family = root.get("hub")
+    if family is not None:
+        if isinstance(family, Scalar) and family.value in hub.FAMILIES:
+            built.family = str(family.value)
+        else:
+            unit.mistake(family, "`hub` is the family of documents", f"one of {', '.join(hub.FAMILIES)}")
     for section in (*SECTIONS, "stream"):
         node = root.get(section)
         if node is None:
@@ -171,6 +178,8 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
     if name.startswith("request"):
+        del names["request"], names["asked"]
+    elif built.family == "embeddings":
         del names["request"]
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
 

@@ -21,7 +21,7 @@ class Context:
     `now` stand in for an id and a time that an upstream does not give.
     """
 
-    __slots__ = ("calls", "can", "lenient", "lost", "model", "now", "request", "run_id", "strict")
+    __slots__ = ("asked", "calls", "can", "estimate", "inlined", "lenient", "lost", "model", "now", "request", "run_id", "strict", "wanted")
 
     def __init__(
         self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
@@ -31,6 +31,14 @@ class Context:
         self.can: dict[str, object] = can if type(can) is dict else dict(can or {})
         self.request = request
         self.strict = strict
+        self.asked: dict[str, object] | None = None
+        """The client's request as it came; set when it is converted."""
+        self.estimate: dict[str, object] | None = None
+        """Token counts for the start of a stream, while the upstream has told none."""
+        self.inlined: dict[str, dict[str, str]] = {}
+        """What was fetched: URL -> {mime, data}."""
+        self.wanted: list[str] = []
+        """URLs a mapping asked for with `inline` that were not fetched yet."""
         self.run_id = run_id
         self.now = int(time.time()) if now is None else now
         self.lost: list[str] = []
@@ -47,6 +55,15 @@ class Context:
         """Note that something is not carried over; each thing once."""
         if words not in self.lost and len(self.lost) < _MAX_LOST:
             self.lost.append(words)
+
+    def inline(self, url: object) -> dict[str, str] | None:
+        """The bytes behind a URL, when they were fetched; else the wish is noted, and it is absent for now."""
+        if type(url) is not str or not url:
+            return None
+        found = self.inlined.get(url)
+        if found is None and url not in self.wanted:
+            self.wanted.append(url)
+        return found
 
     def refuse(self, words: str, param: str | None = None) -> None:
         """A mapping's own no. While an answer is converted there is nobody to say no to, so it is a loss."""

@@ -41,16 +41,22 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
         raise BadRequest("the request body is not an object")
     context.lenient = False
     context.calls = 0
+    context.asked = body
     with clean((source.file,), request=True):
         hub = _run(source, "request.to_hub", body, context)
         _lose(context, source.walkers["request.to_hub"].lost(body))
+    context.request = hub
     return hub
 
 
 def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """A hub request as the upstream's; what the target has no place for goes to `context.lost`, or is refused when strict."""
+    """A hub request as the upstream's; what the target has no place for goes to `context.lost`, or is refused when strict.
+
+    Afterwards `context.wanted` names URLs whose bytes the target needs: put them into `context.inlined` and call again.
+    """
     context.lenient = False
     context.calls = 0
+    context.wanted.clear()
     with clean((target.file,), request=True):
         made = _run(target, "request.from_hub", hub, context)
         _lose(context, target.walkers["request.from_hub"].lost(hub))
@@ -104,7 +110,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
             continue
         calls += 1
         arguments = part.get("args")
-        if type(arguments) is not str or not arguments.strip():
+        if part.get("custom") is not True and (type(arguments) is not str or not arguments.strip()):
             part = {**part, "args": "{}" if arguments is None or type(arguments) is str else text_of(arguments)}
         if not part.get("id"):
             part = {**part, "id": f"call_{name}_{number}"}

@@ -21,10 +21,10 @@ from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.streaming import StreamConverter
 from tollgate.mapping.stream_in import OPERATIONS
-from tollgate.mapping.stream_run import Run
+from tollgate.mapping.stream_run import AnyKind, Run, Speaker
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
-WITH = ("model", "can", "request", "strict")
+WITH = ("model", "can", "request", "asked", "inlined", "estimate", "strict")
 SECTIONS = tuple(f"{section}.{direction}" for section in ("request", "response", "error", "stream") for direction in ("to_hub", "from_hub"))
 MODEL = {"upstream": "up"}
 NOW = 1_700_000_000
@@ -83,6 +83,9 @@ class Example:
         self.context = Context(
             {**MODEL, **(with_.get("model") or {})}, with_.get("can"), with_.get("request"), bool(with_.get("strict")), run_id=RUN_ID, now=NOW,
         )
+        self.context.asked = with_.get("asked")
+        self.context.inlined = with_.get("inlined") or {}
+        self.context.estimate = with_.get("estimate")
 
 
 def _text(node: Map, key: str) -> str | None:
@@ -188,10 +191,7 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
 
 
 def _whole(mapping: Mapping, entry: Example) -> Any:
-    from tollgate.mapping.stream_run import Handlers, Speaker
-
-    silent = Speaker(None, None, None, None, None, {kind: Handlers() for kind in hub.KINDS}, None)
-    run = Run(silent, entry.context, closes=mapping.stream_closes)
+    run = Run(Speaker(None, None, None, None, None, AnyKind(), None), entry.context, closes=mapping.stream_closes)
     for event in entry.given:
         mapping.stream_in(event, run, entry.context)  # type: ignore[misc]
         run.settle()

@@ -146,6 +146,16 @@ def _data_url(value: Any) -> dict[str, str] | None:
     return {"mime": found[1] or "text/plain", "data": value[found.end():]}
 
 
+def _inline(value: Any, context: Context) -> dict[str, str] | None:
+    return context.inline(value)
+
+
+def _char_offset(value: Any, place: Any) -> int | None:
+    if type(value) is not str or type(place) is not int or place < 0:
+        return None
+    return len(value.encode("utf-8", "replace")[:place].decode("utf-8", "ignore"))
+
+
 def _default(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
@@ -176,6 +186,8 @@ FILTERS: dict[str, Filter] = {
         Filter("clip", _clip, "lowest, highest", 2, 2, "a number moved into the range", "3 → 2 in 0 to 2", "number"),
         Filter("lookup", _lookup, "key, value", 2, 2, "a list of objects as a table from one field to another", "[{id: a, n: 1}] → {a: 1}", "object"),
         Filter("data_url", _data_url, about="`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text", example="data:image/png;base64,AA → {mime: image/png, data: AA}", kind="object"),
+        Filter("inline", _inline, takes_context=True, about="what is behind a URL, as {mime, data}; the gateway fetches it, guarded, before the request is sent", example="'https://…' → {mime: image/png, data: …}", kind="object"),
+        Filter("char_offset", _char_offset, "bytes", 1, 1, "a place counted in UTF-8 bytes as one counted in characters of the text", "'né' → 2 at 3", "number"),
         Filter("seal", seal, about="a part's token, origin and id as one opaque text for another protocol's slot; absent when it has no token", example="→ 'tg1.…'", kind="text"),
         Filter("unseal", unseal, about="a sealed token as {token, origin, id}; absent for any other text", example="'tg1.…' → {token, origin, id}", kind="object"),
         Filter("default", _default, "value", 1, 1, "the value, or the given one when it is absent", "absent → 5", takes_absent=True),

@@ -13,17 +13,7 @@ import orjson
 
 VERSION = 1
 
-REQUEST_FIELDS = frozenset({
-    "model", "stream", "system", "turns", "tools", "tool_choice", "parallel", "max_tokens", "temperature", "top_p", "top_k", "stop", "seed",
-    "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "format", "reasoning", "user", "metadata",
-})
-RESPONSE_FIELDS = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage"})
-USAGE_FIELDS = frozenset({
-    "input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning", "searches", "images", "audio_input", "audio_output", "cost", "total",
-})
-ERROR_FIELDS = frozenset({"message", "type", "code", "param"})
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
-KINDS = ("text", "reasoning", "tool_call", "image", "file", "audio", "tool_result", "opaque")
 MODEL_FIELDS = frozenset({
     "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created", "tokenizer", "parameters",
     "input_modalities", "output_modalities", "protocol",
@@ -37,6 +27,29 @@ def schema() -> dict[str, Any]:
     return orjson.loads(text)  # type: ignore[no-any-return]
 
 
+def _fields(kind: str) -> frozenset[str]:
+    return frozenset(schema()["$defs"][kind]["properties"])
+
+
+REQUEST_FIELDS = _fields("request")
+RESPONSE_FIELDS = _fields("response")
+USAGE_FIELDS = _fields("usage")
+ERROR_FIELDS = _fields("error")
+KINDS: tuple[str, ...] = tuple(schema()["$defs"]["part"]["properties"]["kind"]["enum"])
+PART_FIELDS: dict[str, str] = {
+    name: found.get("description", "")
+    for branch in schema()["$defs"]["part"]["allOf"]
+    for name, found in schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"].items()
+    if name not in ("kind", "parts")
+}
+"""Every field a part can have, of whatever kind."""
+FAMILIES: dict[str, dict[str, str]] = {
+    "completions": {"request": "request", "response": "response", "error": "error"},
+    "embeddings": {"request": "embeddings_request", "response": "embeddings_response", "error": "error"},
+}
+"""`hub:` of a mapping file -> what its sections' hub documents are."""
+
+
 @cache
 def _validator(kind: str) -> Any:
     from jsonschema import Draft202012Validator
@@ -46,7 +59,7 @@ def _validator(kind: str) -> Any:
 
 
 def faults(kind: str, value: object) -> list[str]:
-    """What is wrong with a hub value, as `path: what`; `kind` is request, response, usage, error or part."""
+    """What is wrong with a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage, error, part, ..."""
     found = []
     for error in sorted(_validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]):
         error = _nearest(error)

@@ -6,6 +6,7 @@ beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case coun
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from tollgate.mapping.reads import Reads, Switch
@@ -29,11 +30,17 @@ class Walker:
         self._ignored = ignored
         self._states: dict[tuple[frozenset[Reads], frozenset[int]], _State] = {}
         self._start: _State | None = None
+        self._building = threading.RLock()
+        """States are made on first use, by any thread; a half-made one must not be seen by another."""
 
     def lost(self, document: object) -> list[str]:
         """The paths of `document` that nothing reads, in document order, each once."""
         if self._start is None:
             self._start = self.state((self._root,))
+        if type(document) is dict:
+            start = self._start.resolved(document)
+            if not start.whole and _all_read({key: value for key, value in document.items() if key not in self._ignored}, start, 0):
+                return []
         found: dict[str, None] = {}
         self._walk(document, self._start, "", found, 0)
         return list(found)
@@ -42,9 +49,10 @@ class Walker:
         """The state for a set of places, shared."""
         closed = _closure(places)
         key = (closed, done)
-        state = self._states.get(key)
-        if state is None:
-            state = self._states[key] = _State(self, closed, done)
+        with self._building:
+            state = self._states.get(key)
+            if state is None:
+                state = self._states[key] = _State(self, closed, done)
         return state
 
     def _walk(self, value: Any, state: _State, path: str, found: dict[str, None], depth: int) -> None:
@@ -87,10 +95,53 @@ class Walker:
                 self._walk(below, child, f"{path}.{key}" if path else str(key), found, depth + 1)
 
 
+def _all_read(value: Any, state: _State, depth: int) -> bool:
+    """The quick look that most documents need only: True when nothing is left unread."""
+    if state.whole:
+        return True
+    if type(value) is list:
+        items = state.items
+        if items is None:
+            return not value
+        if depth > _DEPTH:
+            return True
+        for item in value:
+            if type(item) in _CONTAINERS and not _all_read(item, items, depth + 1):
+                return False
+        return True
+    if state.items is not None and not state.fields:
+        state = state.items
+        if state.whole:
+            return True
+    if state._pending:
+        state = state.resolved(value)
+        if state.whole:
+            return True
+    if not value.keys() <= state.known:
+        if not state.fields:
+            return not value
+        for key in value.keys() - state.known:
+            below = value[key]
+            if not (below is None or below == [] or below == {} or key in MARKERS and type(below) is str):
+                return False
+    elif not state.fields:
+        return not value
+    if depth > _DEPTH:
+        return True
+    for key, child in state.deep:
+        below = value.get(key)
+        if type(below) in _CONTAINERS and not _all_read(below, child, depth + 1):
+            return False
+    return True
+
+
+_CONTAINERS = (dict, list)
+
+
 class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
-    __slots__ = ("_done", "_next", "_pending", "_places", "_walker", "fields", "items", "whole")
+    __slots__ = ("_done", "_next", "_pending", "_places", "_quick", "_walker", "deep", "fields", "items", "known", "whole")
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
         self._walker = walker
@@ -101,6 +152,11 @@ class _State:
             switch for place in places for switch in place.switches if id(switch) not in done
         ]
         self._next: dict[tuple[str, ...], _State] = {}
+        self._quick: dict[str | None, _State] | None = {} if len(self._pending) == 1 and len(self._pending[0].path) == 1 else None
+        """The usual case, one label in a field of the object itself: label -> the state for it."""
+        self.known: frozenset[str] = frozenset()
+        self.deep: tuple[tuple[str, _State], ...] = ()
+        """Fields whose value is not taken whole, so that it must be looked into."""
         self.fields: dict[str, _State | None] = {}
         self.items: _State | None = None
         if self.whole:
@@ -118,9 +174,26 @@ class _State:
             self.fields[key] = None if child.whole else child
         if items:
             self.items = walker.state(items)
+        self.known = frozenset(self.fields)
+        self.deep = tuple((key, child) for key, child in self.fields.items() if child is not None)
 
     def resolved(self, value: dict[str, Any]) -> _State:
         """This state for a document whose labels are known."""
+        quick = self._quick
+        if quick is not None:
+            switch = self._pending[0]
+            label = value.get(switch.path[0])
+            if type(label) is str:
+                found = quick.get(label)
+                if found is not None:
+                    return found
+                found = self._resolved(value)
+                if label in switch.labels:
+                    quick[label] = found
+                return found
+        return self._resolved(value)
+
+    def _resolved(self, value: dict[str, Any]) -> _State:
         state = self
         while state._pending:
             labels = tuple(_label(switch, value) for switch in state._pending)

@@ -9,8 +9,14 @@ ENGINE: dict[str, Var] = {
     "model": Var("model", "C.model", is_dict=True, present=True, known=hub.MODEL_FIELDS),
     "can": Var("can", "C.can", is_dict=True, present=True),
     "request": Var("request", "C.request", known=hub.REQUEST_FIELDS),
+    "asked": Var("asked", "C.asked"),
+    "now": Var("now", "C.now", present=True),
 }
 """Readable everywhere, functions included."""
+
+OWN_RESPONSE = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage", "error"})
+"""Fields of a hub response that a stream keeps itself; `start` may bring the others."""
+OWN_PART = frozenset({"id", "name", "text", "args", "token", "origin"})
 
 RUN = Var("run", "R", present=True, whole=None, fields={
     "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
@@ -19,6 +25,8 @@ RUN = Var("run", "R", present=True, whole=None, fields={
     "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
     "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
     "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
+    "estimate": Field("C.estimate", False, "any", "token counts guessed before the upstream tells any", hub.USAGE_FIELDS),
+    **{key: Field(f"R.more.get({key!r})", False, "any", "as the upstream said it with its start") for key in sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)},
 })
 PART = Var("part", "P", present=True, whole="P.whole()", fields={
     "index": Field("P.index", True, "number", "place among all parts, from 0"),
@@ -31,13 +39,11 @@ PART = Var("part", "P", present=True, whole="P.whole()", fields={
     "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
     "token": Field("P.token", False, "text", "opaque state that must travel back"),
     "origin": Field("P.origin", False, "text", "who minted the token"),
-    **{key: Field(f"P.more.get({key!r})", False, "any", about) for key, about in {
-        "url": "where an image or file is", "data": "base64 bytes", "mime": "their type", "detail": "how closely to look at an image", "format": "audio format",
-        "of": "the protocol of an opaque part", "raw": "an opaque part as it came", "cache": "cache marker",
-    }.items()},
+    **{key: Field(f"P.more.get({key!r})", False, "any", about) for key, about in hub.PART_FIELDS.items() if key not in OWN_PART},
 })
 EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
+FIELDS = Var("fields", "P.fresh", present=True, is_dict=True, known=frozenset(hub.PART_FIELDS) - OWN_PART)
 SEQ = Var("seq", "R.seq", present=True)
 WHOLE = Var("whole", "R.whole()", present=True, is_dict=False, known=hub.RESPONSE_FIELDS)
 SEEN = Var("seen", "R.seen", present=True, is_dict=True)
@@ -47,10 +53,13 @@ ABOUT: dict[str, str] = {
     "model": "the model asked for: upstream, id, max_output, context, ...",
     "can": "what the target declares it accepts (`can:` of its provider file)",
     "request": "the hub request, while its answer is converted",
+    "asked": "the client's own request, in its own protocol, while its answer is made",
+    "now": "the current time in Unix seconds",
     "run": "the stream: id, model, created, stop, stop_text, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, token, origin",
     "event": "the SSE event name, for formats that say it only there (stream.to_hub)",
     "delta": "the piece of text that just arrived",
+    "fields": "what came with that piece beside its text: logprobs, annotations, ...",
     "seq": "how many events were said before this one",
     "whole": "the answer so far, as a hub response",
     "seen": "how many parts of each kind have begun: $seen.tool_call",

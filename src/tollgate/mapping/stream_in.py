@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.mapping import templates
+from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
-from tollgate.mapping.names import ENGINE, EVENT, RUN, SEEN
+from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
-from tollgate.mapping.text import NOTHING_WORD
+from tollgate.mapping.text import NOTHING_WORD, lower_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +23,22 @@ class Operation:
     about: str = ""
 
 
-_PART_FIELDS = ("kind", "key", "id", "name", "origin", "token", "text", "args", "url", "data", "mime", "detail", "format", "of", "raw", "cache")
+_PART_FIELDS = ("kind", "key", "text", "args", "token", "id", "name", "origin", *sorted(set(hub.PART_FIELDS) - OWN_PART))
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
     for entry in (
-        Operation("start", ("id", "model", "created"), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
+        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
         Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
         Operation("delta", _PART_FIELDS, ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it"),
-        Operation("close", ("key",), (), "a part is over"),
+        Operation("close", _PART_FIELDS, (), "a part is over; its fields, told again, count only where nothing was told before"),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
         Operation("error", ("message", "type", "code", "param"), (), "the upstream failed"),
+        Operation("lost", (), (), "says in the loss report what is not carried"),
         Operation("do", (), (), "several operations under one condition"),
     )
 }
-KINDS = ("text", "reasoning", "tool_call", "image", "audio", "file", "opaque")
-"""Kinds of part known by name; a mapping may use others, which a target must name in its from_hub."""
-
-
 @dataclass(frozen=True, slots=True)
 class StreamIn:
     """The compiled rules: a function of (event, run, context); `closes`: the upstream says where parts end."""
@@ -55,7 +52,7 @@ def compile_stream_in(unit: Unit, node: Node) -> StreamIn | None:
     """Compile; mistakes are noted in the unit."""
     reads = Reads()
     code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
-    scope = Scope({**ENGINE, "": Var("", "D", (reads,)), "event": EVENT, "run": RUN, "seen": SEEN})
+    scope = Scope({**ENGINE, "": Var("", "D", (reads,)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
     _rules(Site(unit, code, scope), node, "event")
     return StreamIn("stream_to_hub", _has_close(node), reads)
 
@@ -152,6 +149,12 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
         else:
             site.unit.mistake(node, "`do` takes a list of operations")
         return
+    if name == "lost":
+        if isinstance(node, Scalar):
+            site.code.add(f"C.lose({lower_words(site, node).py})", line)
+        else:
+            site.unit.mistake(node, "`lost` takes the words for the loss report")
+        return
     if name in ("usage", "error"):
         _checked_keys(site, name, node)
         value = templates.value_of(site.under(name), node)
@@ -168,35 +171,49 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
     if not _checked_keys(site, name, node):
         return
     given = {key: templates.value_of(site.under(f"{name}.{key}"), value).py for key, value in node.entries.items()}
+    if "args" in given:
+        given.setdefault("text", given.pop("args"))
     if name == "start":
         with site.code.block("if not R.known", line):
-            site.code.add(f"R.start({', '.join(given.get(key, 'None') for key in ('id', 'model', 'created'))})", line)
+            _call(site, "start", ("id", "model", "created"), given, line)
     elif name == "stop":
         site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
-    elif name == "close":
-        site.code.add(f"R.close({given.get('key', 'None')})", line)
     elif name == "part":
         site.code.add(f"R.part({given.pop('kind')}, {', '.join(f'{key}={value}' for key, value in given.items())})", line)
     elif name == "open":
         _call(site, "open", ("kind", "key", "id", "name", "origin", "token"), given, line)
+    elif name == "close":
+        _call(site, "close", ("key", "kind", "text", "token", "id", "name", "origin"), given, line)
     else:
-        if "args" in given:
-            given.setdefault("text", given.pop("args"))
-        text = given.get("text")
-        if text is not None and not set(given) - {"kind", "key", "text", "origin"} and not site.unit.trace:
-            held = site.temp()
-            given["text"] = held
-            with site.code.block(f"if ({held} := {text}) is not None", line):
-                _call(site, "delta", ("kind", "key", "text", "token", "id", "name", "origin"), given, line)
-        else:
-            _call(site, "delta", ("kind", "key", "text", "token", "id", "name", "origin"), given, line)
+        _delta(site, given, line)
+
+
+_DELTA = ("kind", "key", "text", "token", "id", "name", "origin")
+
+
+def _delta(site: Site, given: dict[str, str], line: int) -> None:
+    """A delta is called only when there is something in it; for text that is known before the call."""
+    if set(given) & {"token", "id", "name"} or "text" not in given:
+        _call(site, "delta", _DELTA, given, line)
+        return
+    tests = []
+    for key, value in given.items():
+        if key in ("kind", "key", "origin"):
+            continue
+        held = given[key] = site.temp()
+        site.code.add(f"{held} = {value}", line)
+        tests.append(f"{held} is not None")
+    with site.code.block(f"if {' or '.join(tests)}", line):
+        _call(site, "delta", _DELTA, given, line)
 
 
 def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str], line: int) -> None:
     more = {key: value for key, value in given.items() if key not in order}
     arguments = [given.get(key, "None") for key in order]
     if more:
-        arguments.append("{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}")
+        fields = "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
+        plain = all(value.isidentifier() for value in more.values())
+        arguments.append(f"{fields} if {' or '.join(f'{value} is not None' for value in more.values())} else None" if plain else fields)
     while arguments[-1] == "None":
         arguments.pop()
     site.code.add(f"R.{method}({', '.join(arguments)})", line)
@@ -218,8 +235,8 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
                 site.unit.mistake(node, f"`{name}` needs `{key}`")
                 good = False
     kind = node.get("kind") if isinstance(node, Map) else None
-    if isinstance(kind, Scalar) and isinstance(kind.value, str) and "$" not in kind.value and kind.value not in KINDS:
-        hint = suggest(kind.value, KINDS)
+    if isinstance(kind, Scalar) and isinstance(kind.value, str) and "$" not in kind.value and kind.value not in hub.KINDS:
+        hint = suggest(kind.value, hub.KINDS)
         if hint:
             site.unit.mistake(kind, f"unknown kind of part `{kind.value}`", hint)
             good = False

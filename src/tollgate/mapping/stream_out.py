@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tollgate.config.load import List, Map, Node, Scalar, walk
-from tollgate.mapping import templates
+from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
-from tollgate.mapping.names import DELTA, ENGINE, ERROR, PART, RUN, SEEN, SEQ, WHOLE
+from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
-from tollgate.mapping.stream_in import KINDS
 from tollgate.mapping.text import is_literal, literal
 
 MOMENTS = ("start", "finish", "error")
@@ -100,7 +99,7 @@ class _Builder:
 
     def _kind(self, kind: str, node: Node) -> None:
         unit = self.unit
-        hint = suggest(kind, (*_KEYS, *KINDS)) if kind not in KINDS else ""
+        hint = suggest(kind, (*_KEYS, *hub.KINDS)) if kind not in hub.KINDS else ""
         if hint or kind.startswith("$"):
             unit.mistake(self.node.keys[kind], f"unknown key `{kind}`", hint or "a kind of part, or one of " + ", ".join(_KEYS))
             return
@@ -117,7 +116,7 @@ class _Builder:
                 templates.emit(site, value, ToReturn())
                 steps[step] = f"say_{kind}_name"
             elif step == "delta":
-                steps[step] = self._function(f"say_{kind}_delta(R, P, V, C)", value, PART, DELTA)
+                steps[step] = self._function(f"say_{kind}_delta(R, P, V, C)", value, PART, DELTA, FIELDS)
             else:
                 steps[step] = self._function(f"say_{kind}_{step}(R, P, C)", value, PART)
         self.out.kinds[kind] = steps

@@ -46,10 +46,24 @@ class Speaker:
     """The field that is also the SSE event name."""
 
 
+class AnyKind(dict[str, Handlers]):
+    """Handlers of a listener that has no words but takes every kind."""
+
+    def get(self, kind: object, default: Any = None) -> Handlers:  # type: ignore[override]
+        """No words, whatever the kind."""
+        return _NO_WORDS
+
+    def __getitem__(self, kind: object) -> Handlers:
+        return _NO_WORDS
+
+
+_NO_WORDS = Handlers()
+
+
 class Part:
     """One part of the answer while it grows."""
 
-    __slots__ = ("_pieces", "closed", "ended", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "said", "token", "waiting")
+    __slots__ = ("_pieces", "closed", "ended", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "said", "token", "waiting")
 
     def __init__(self, kind: str, key: object) -> None:
         self.kind = kind
@@ -59,6 +73,8 @@ class Part:
         self.origin: str | None = None
         self.token: str | None = None
         self.more: dict[str, Any] = _NO_MORE
+        self.fresh: dict[str, Any] = _NO_MORE
+        """What came beside its text and was not said yet."""
         self._pieces: list[str] = []
         self.waiting: list[str] = []
         """Text that arrived and was not said yet."""
@@ -113,7 +129,7 @@ class Run:
 
     __slots__ = (
         "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_said_error", "_speaker", "_started_by_upstream", "begun", "context",
-        "count", "created", "error", "event", "id", "known", "model", "nth", "out", "received_chars", "seen", "seq", "stamp", "state",
+        "count", "created", "error", "event", "id", "known", "model", "more", "nth", "out", "received_chars", "seen", "seq", "stamp", "state",
         "stop", "stop_text", "unmatched", "usage",
     )
 
@@ -126,6 +142,7 @@ class Run:
         upstream = context.model.get("upstream")
         self.model = upstream if type(upstream) is str else None
         self.created = context.now
+        self.more: dict[str, Any] = {}
         self.known = False
         """id and model are settled; `start` has nothing to add."""
         self.begun = False
@@ -155,10 +172,12 @@ class Run:
 
     # -- what rules call
 
-    def start(self, id: object = None, model: object = None, created: object = None) -> None:
+    def start(self, id: object = None, model: object = None, created: object = None, more: dict[str, Any] | None = None) -> None:
         """The upstream names its answer. Empty values name nothing: a first event may be hollow."""
+        if more:
+            self.more.update({key: value for key, value in more.items() if value is not None})
         if self.begun:
-            self.known = True
+            self.known = not more
             return
         if type(id) is str and id:
             self.id = id
@@ -189,7 +208,7 @@ class Run:
         current = self._current
         if (
             current is not None and current.said and current.kind == kind and not self._held and (key is None or key == current.key)
-            and (id is None or id == current.id or not id) and not (current.ended or token)
+            and (id is None or id == current.id or not id) and not (current.ended or token or more)
             and (kind != "tool_call" or key is not None or current is self._last_call)
         ):
             if text:
@@ -197,7 +216,9 @@ class Run:
                 current.grow(text)  # type: ignore[arg-type]
                 self._grow(current, text)  # type: ignore[arg-type]
             return
-        if not (text or token or id or name) or self.state != "open":
+        if more:
+            more = {field: value for field, value in more.items() if value is not None}
+        if not (text or token or id or name or more) or self.state != "open":
             return
         part = self._find(kind, key, id)
         fresh = part is None
@@ -210,6 +231,8 @@ class Run:
                 self.context.lose("text after the end of a tool call")
             return
         _describe(part, id, name, origin, token, more)
+        if more:
+            part.fresh = _merged(part.fresh, more)
         if type(part.id) is str and kind == "tool_call":
             self._by_id.setdefault(part.id, part)
         if text:
@@ -224,15 +247,41 @@ class Run:
                 self._close(part)
                 self._advance()
 
-    def close(self, key: object = None) -> None:
-        """The upstream is done with a part."""
-        part = self._current if key is None else self._by_key.get(_hashable(key))
-        if part is None or part.closed or self.state != "open":
+    def close(
+        self, key: object = None, kind: str | None = None, text: object = None, token: object = None, id: object = None, name: object = None,
+        origin: object = None, more: dict[str, Any] | None = None,
+    ) -> None:
+        """The upstream is done with a part. What it says of it again counts only where nothing was said before."""
+        if self.state != "open":
             return
+        part = self._current if key is None else self._by_key.get(_hashable(key))
+        if part is None or kind is not None and part.kind != kind:
+            if kind is None or not (text or token or name):
+                return
+            part = self._new(kind, key, id)
+            part.ended = True
+            _describe(part, id, name, origin, token, more)
+            self._hear(part, text)
+            self._admit(part)
+            return
+        if part.closed:
+            return
+        if kind is not None:
+            _describe(part, id, name, origin, token, more)
+            if part.text is None:
+                self._hear(part, text)
         part.ended = True
         if part is self._current:
             self._close(part)
             self._advance()
+
+    def _hear(self, part: Part, text: object) -> None:
+        if text is not None and type(text) is not str:
+            text = text_of(text)
+        if text:
+            self.received_chars += len(text)  # type: ignore[arg-type]
+            part.grow(text)  # type: ignore[arg-type]
+            part.waiting.append(text)  # type: ignore[arg-type]
 
     def part(self, kind: str, **given: Any) -> None:
         """A part that arrives whole."""
@@ -240,16 +289,10 @@ class Run:
             return
         text = given.pop("text", None)
         arguments = given.pop("args", None)
-        text = arguments if text is None else text
-        if text is not None and type(text) is not str:
-            text = text_of(text)
         part = self._new(kind, given.pop("key", None), given.get("id"))
         more = {name: value for name, value in given.items() if name not in _OWN_FIELDS and value is not None}
         _describe(part, given.get("id"), given.get("name"), given.get("origin"), given.get("token"), more)
-        if text:
-            self.received_chars += len(text)
-            part.grow(text)
-            part.waiting.append(text)
+        self._hear(part, arguments if text is None else text)
         part.ended = True
         self._admit(part)
 
@@ -292,9 +335,12 @@ class Run:
         parts = list(self._done)
         if self._current is not None and self._current.said:
             parts.append(self._current.hub())
-        made: dict[str, Any] = {"id": self.id, "model": self.model, "created": self.created, "parts": parts, "stop": self.stop or "open", "stop_text": self.stop_text}
+        made: dict[str, Any] = {"id": self.id, "model": self.model, "created": self.created, "parts": parts, "stop": self.stop or "open", "stop_text": self.stop_text, **self.more}
         if self.usage:
             made["usage"] = dict(self.usage)
+        if self.error is not None:
+            made["error"] = self.error
+            made["stop"] = "error"
         return {key: value for key, value in made.items() if value is not None}
 
     def received(self) -> list[dict[str, Any]]:
@@ -404,7 +450,7 @@ class Run:
             if part.kind == "tool_call":
                 if not part.name:
                     return
-            elif not part.waiting and not part.more:
+            elif not part.waiting and (not part.more or part.kind in _GROWING):
                 return
             self._open(part)
         if part.waiting:
@@ -436,6 +482,7 @@ class Run:
             handlers = self._speaker.kinds[part.kind]
             if handlers.delta is not None:
                 handlers.delta(self, part, text, self.context)
+        part.fresh = _NO_MORE
 
     def _close(self, part: Part) -> None:
         part.closed = part.ended = True
@@ -445,10 +492,10 @@ class Run:
             if not part.name:
                 self.context.lose("a tool call without a name")
                 return
-            if not (text := part.text) or text.isspace():  # a call without arguments still has an empty object
+            if not (text := part.text) or text.isspace() and not part.more.get("custom"):  # a call without arguments still has an empty object
                 part.grow("{}")
                 part.waiting.append("{}")
-        elif not part.said and part.text is None and part.token is None and not part.more:
+        elif not part.said and part.text is None and part.token is None and (not part.more or part.kind in _GROWING):
             return  # an empty part says nothing
         if not part.said:
             self._open(part)
@@ -479,6 +526,8 @@ class Run:
             self._speaker.start(self, self.context)
 
 
+_GROWING = frozenset({"text", "reasoning", "refusal"})
+"""Kinds that are nothing without text (or a token)."""
 _OWN_FIELDS = frozenset({"id", "name", "origin", "token"})
 
 
@@ -493,7 +542,18 @@ def _describe(part: Part, id: object, name: object, origin: object, token: objec
     if type(token) is str and token:
         part.token = token  # of several only the last is valid for replay
     if more:
-        part.more = {**part.more, **{key: value for key, value in more.items() if value is not None}}
+        part.more = _merged(part.more, more)
+
+
+def _merged(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Further fields of a part: lists grow, everything else is what was said last."""
+    made = dict(before)
+    for key, value in more.items():
+        if type(value) is list and type(made.get(key)) is list:
+            made[key] = [*made[key], *value]
+        elif value is not None:
+            made[key] = value
+    return made
 
 
 def _hashable(key: object) -> object:

@@ -8,12 +8,12 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, failure
-from tollgate.mapping.stream_run import Run, Speaker, settled_stop
+from tollgate.mapping.stream_run import AnyKind, Run, Speaker, settled_stop
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, or text such as [DONE]."""
 
-_SILENT = Speaker(None, None, None, None, None, {}, None)
+_SILENT = Speaker(None, None, None, None, None, AnyKind(), None)
 DONE = "[DONE]"
 
 

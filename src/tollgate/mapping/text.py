@@ -105,6 +105,21 @@ def lower_words(site: Site, node: Scalar) -> Ex:
     return whole
 
 
+def paths_in(node: Scalar) -> list[str]:
+    """The `$paths` inside the holes of a text that is already known to be sound."""
+    found: list[str] = []
+    text = node.value
+    position = text.find("{{") if isinstance(text, str) else -1
+    while position >= 0 and isinstance(text, str):
+        start = text.find("$", position)
+        if start < 0:
+            break
+        end = extent(text, start)
+        found.append(text[start:end])
+        position = end
+    return found
+
+
 def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
     """`a {{ b }} c` -> [(True, 'a ', 0), (False, ' b ', 4), (True, ' c', 9)]; None (and a mistake) when it does not close."""
     pieces: list[tuple[bool, str, int]] = []

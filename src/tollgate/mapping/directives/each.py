@@ -66,5 +66,5 @@ def _items(site: Site, source: Ex) -> str:
     return f"items_of({source.py})"
 
 
-RESERVED = frozenset({"model", "event", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job", "vars", "old", "parent"})
+RESERVED = frozenset({"model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job", "vars", "old", "parent"})
 """Names the engine gives a meaning; no mapping may take them."""

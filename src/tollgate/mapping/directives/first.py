@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToLocal, store
+from tollgate.mapping.emit import Code
 from tollgate.mapping.scope import Ex, Site
-from tollgate.mapping.text import NOTHING_WORD
+from tollgate.mapping.text import NOTHING_WORD, lower_scalar, path_of
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:
@@ -72,6 +75,20 @@ def _check(site: Site, candidates: List) -> None:
 
 
 def _sure_when_chosen(site: Site, item: Map) -> bool:
+    """Whether a candidate is certainly there once its condition holds."""
+    scratch = replace(site, code=Code(site.unit.module, "", item.mark.line))  # lowered for its answer only
+    condition = item.entries["$when"]
+
+    def certain(node: Node) -> bool:
+        if templates.sure(scratch, node):
+            return True
+        if not isinstance(node, Scalar) or node.value == NOTHING_WORD:
+            return False
+        path = path_of(node)
+        if path is not None and isinstance(condition, Scalar) and path.text in str(condition.value):
+            return True  # the condition looks at this very value, or at something inside it
+        return lower_scalar(scratch, node).present
+
     if "$value" in item.entries:
-        return templates.sure(site, item.entries["$value"])
-    return any(not key.startswith("$") and templates.sure(site, value) for key, value in item.entries.items())
+        return certain(item.entries["$value"])
+    return any(not key.startswith("$") and certain(value) for key, value in item.entries.items())

@@ -1,0 +1,116 @@
+"""What a conversion loses is computed from what the mappings read, at every depth."""
+
+from __future__ import annotations
+
+import pytest
+
+from mapping.support import document
+from tollgate.mapping import Context, Mapping, Refused, compile_mapping, convert_request, convert_response
+from tollgate.mapping.context import Context as RawContext
+
+SOURCE = """
+mapping: source
+define:
+  part($p):
+    $match: $p.type
+    $absent: {kind: text, text: $p}
+    text: {kind: text, text: $p.text, cache: $p.cache_control}
+    image: {kind: image, url: $p.source.url}
+    tool: {kind: tool_result, id: $p.id, parts: [{$each: $c in $p.content, $value: "{{ part($c) }}"}]}
+    video: {$lost: "{{ $p.type }} of {{ $p.maker }}"}
+    $else: {kind: opaque, of: source, raw: $p}
+request:
+  to_hub:
+    $copy: [model, stream, max_tokens, stop, metadata]
+    turns: [{$each: $m in $.messages, role: $m.role, parts: [{$each: $p in $m.content, $value: "{{ part($p) }}"}]}]
+    tools:
+      - $each: $t in $.tools
+        $when: $t.type == 'function'
+        name: $t.function.name
+        $else: {of: source, raw: $t}
+    parallel: "{{ $.parallel if $.tools }}"
+response:
+  to_hub: {id: $.id, model: $.model, parts: [{$each: $p in $.parts, $value: "{{ part($p) }}"}], stop: $.stop}
+"""
+TARGET = """
+mapping: target
+request:
+  from_hub:
+    model: $model.upstream
+    max: $.max_tokens
+    messages:
+      - $each: $t in $.turns
+        who: $t.role
+        text: "{{ $t.parts[?(@.kind == 'text')].text | join }}"
+    tools: [{$each: $t in $.tools, $match: $t.of, $absent: {name: $t.name}, $else: {$lost: "hosted tool {{ $t.raw.type }}"}}]
+response:
+  from_hub: {id: $.id, text: "{{ $.parts[?(@.kind == 'text')].text | join }}", stop: $.stop, model: $.model, at: $.created}
+"""
+
+
+def compiled(text: str) -> Mapping:
+    return compile_mapping(document(text))
+
+
+ONE, TWO = compiled(SOURCE), compiled(TARGET)
+
+
+def lost(body: dict, **given: object) -> list[str]:
+    return convert_request(ONE, TWO, {"messages": [], **body}, Context({"upstream": "up"}, **given)).lost
+
+
+CASES = {
+    "nothing": ({"max_tokens": 3, "model": "m", "stream": True}, []),
+    "a field at the top": ({"logit_bias": {"1": 2}}, ["logit_bias"]),
+    "null and empty are nothing to lose": ({"logit_bias": {}, "seed": None, "extra": []}, []),
+    "a field of every message, once": ({"messages": [{"role": "user", "name": "n", "content": "x"}, {"role": "user", "name": "m", "content": "y"}]}, ["messages[].name"]),
+    "a field of one kind of part": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "url": "y"}]}]}, ["messages[].content[].url"],
+    ),
+    "a field read for one kind is not read for another": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "source": {"url": "y"}}]}]}, ["messages[].content[].source"],
+    ),
+    "below a field": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"url": "u", "crop": 1}}]}]},
+        ["messages[].content[].source.crop", "turns[].parts[].url"],
+    ),
+    "parts in parts": (
+        {"messages": [{"role": "user", "content": [{"type": "tool", "id": "1", "content": [{"type": "text", "text": "x", "odd": 1}]}]}]},
+        ["messages[].content[].content[].odd", "turns[].parts[].id", "turns[].parts[].parts"],
+    ),
+    "one part for a list of one": ({"messages": {"role": "user", "content": {"type": "text", "text": "x", "odd": 1}}}, ["messages.content.odd"]),
+    "a hub field the target never reads": ({"stop": ["a"]}, ["stop"]),
+    "a cache marker": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]}, ["turns[].parts[].cache"]),
+    "said by the mapping": ({"messages": [{"role": "user", "content": [{"type": "video", "maker": "m"}]}]}, ["video of m"]),
+    "said by the mapping without a name": ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, ["video of (unnamed)"]),
+    "a hosted tool": ({"tools": [{"type": "web_search", "depth": 3}]}, ["hosted tool web_search"]),
+    "a field beside a known tool": ({"tools": [{"type": "function", "function": {"name": "f", "odd": 1}}]}, ["tools[].function.odd"]),
+    "an opaque part": ({"messages": [{"role": "user", "content": [{"type": "novel", "x": 1}]}]}, ["turns[].parts[].of", "turns[].parts[].raw"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lost(name: str) -> None:
+    body, expected = CASES[name]
+    assert lost(body) == expected
+
+
+def test_strict_mode_refuses_a_loss_and_names_it() -> None:
+    with pytest.raises(Refused) as refused:
+        lost({"logit_bias": {"1": 2}}, strict=True)
+    assert refused.value.param == "logit_bias" and "logit_bias" in refused.value.message and refused.value.status == 400
+    assert lost({}, strict=True) == []
+
+
+def test_an_answer_loses_too() -> None:
+    context = Context()
+    answer = convert_response(ONE, TWO, {"id": "a", "model": "m", "parts": [{"type": "text", "text": "x"}, {"type": "image", "source": {"url": "u"}}], "stop": "end"}, context)
+    assert answer.lost == ["parts[].url"]
+    assert answer.body["text"] == "x"
+
+
+def test_a_loss_is_said_once() -> None:
+    context = RawContext()
+    context.lose("a")
+    context.lose("a")
+    assert context.lost == ["a"]
