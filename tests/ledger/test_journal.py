@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -164,40 +163,13 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
         assert ledger.spent("alice") == 2
 
 
-def test_a_real_file_size_limit_is_survived(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE makes the kernel refuse in the middle of a write; then the limit is lifted."""
-    script = textwrap.dedent("""
-        import asyncio, resource, sys
-        from decimal import Decimal
-        from pathlib import Path
-        from tollgate.config.model import Credits, Store
-        from tollgate.errors import Unavailable
-        from tollgate.ledger import Ledger, UsageRow
-
-        async def main(folder):
-            ledger = Ledger(Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=60), Credits())
-            await ledger.open()
-            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
-            refused = 0
-            for n in range(20):
-                try:
-                    await ledger.record(UsageRow(f"req_{n}", "alice", "key_1", "chat", cost=Decimal(1)))
-                except Unavailable:
-                    refused += 1
-            print("refused", refused > 0, "ready", ledger.ready)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            while not ledger.ready:
-                await asyncio.sleep(0.05)
-            await ledger.record(UsageRow("req_last", "alice", "key_1", "chat", cost=Decimal(1)))
-            print("spent", int(ledger.spent("alice")))
-            await ledger.close()
-
-        asyncio.run(main(Path(sys.argv[1])))
-    """)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
-    assert done.stdout.split("\n")[:2] == ["refused True ready False", "spent 21"], done.stderr
+@pytest.mark.parametrize(("limit", "apply_seconds"), [
+    pytest.param(2_500, 60, id="journal"), pytest.param(15_000, 0.02, id="journal-and-store"), pytest.param(60_000, 0.02, id="store")])
+def test_a_real_limit_of_the_kernel_is_survived(tmp_path: Path, limit: int, apply_seconds: float) -> None:
+    done = subprocess.run([sys.executable, "-m", "ledger.cramped", str(tmp_path), str(limit), str(apply_seconds)], capture_output=True,
+                          text=True, timeout=60, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, cwd=Path(__file__).parents[1],
+                          check=False)
+    assert done.stdout.split("\n")[:3] == ["ready under the limit: False", "spent: 501", "after a restart: 501, published 501"], done.stderr
 
 
 async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class EmbeddedBackend:
         self._stopping = False
         self._store_problem = ""
         self._next_publish = 0.0
+        self._recheck = True
 
     @property
     def problem(self) -> str:
@@ -99,7 +100,6 @@ class EmbeddedBackend:
             log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
         self.journal.remove_all()
         self.publisher.remove_leftovers()
-        self.publisher.publish(self._clock(), recheck=True)
         newest = max(self.store.progress("applied"), self.publisher.highest_seq())
         return self.store.snapshot(self._clock()), newest + 1
 
@@ -208,7 +208,13 @@ class EmbeddedBackend:
         if not entries:
             return
         try:
-            self.store.apply(entries)
+            if self._store_problem:
+                # A failed commit may have happened all the same, and DuckDB may refuse to go on with this connection.
+                self.store.reopen()
+                stored = self.store.progress("applied")
+                self.store.apply([entry for entry in entries if entry.seq > stored])
+            else:
+                self.store.apply(entries)
         except (duckdb.Error, TollgateError) as error:
             reason = f"the store cannot be written: {str(error).splitlines()[0]}"
             if reason != self._store_problem:
@@ -228,7 +234,8 @@ class EmbeddedBackend:
         if not now and started < self._next_publish:
             return
         try:
-            self.publisher.publish(self._clock())
+            self.publisher.publish(self._clock(), recheck=self._recheck)
+            self._recheck = False
         except (duckdb.Error, OSError) as error:
             log.error("usage files could not be published, tried again soon: %s", str(error).splitlines()[0])
         spent = time.monotonic() - started

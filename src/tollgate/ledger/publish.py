@@ -95,12 +95,12 @@ class Publisher:
         span = [hour, hour + timedelta(hours=1)]
         if path.exists():
             newest = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", span)[0][0]
-            shutil.copyfile(path, temporary)
             try:
+                found = self._highest_in(path)
+                if newest is None or found >= newest:
+                    return False
+                shutil.copyfile(path, temporary)
                 with _Attached(self._store, temporary) as attached:
-                    found = attached.rows("SELECT max(seq) FROM published.usage")[0][0] or 0
-                    if newest is None or found >= newest:
-                        return False
                     add_usage_columns(self._store.connection, "published.usage")
                     attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, found])
                     return True
@@ -111,7 +111,7 @@ class Publisher:
             attached.run(create_table("published.usage"))
             for statement in comments("published.usage"):
                 attached.run(statement)
-            attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows} ORDER BY time", [*span, 0])
+            attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, 0])
         return True
 
     def _rows(self, statement: str, values: list[object] | None = None) -> list[tuple]:
@@ -124,12 +124,14 @@ class Publisher:
         highest = 0
         for path in newest:
             try:
-                rows = self._rows("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+                highest = max(highest, self._highest_in(path))
             except duckdb.Error as error:
                 log.warning("%s cannot be read: %s", path, str(error).splitlines()[0])
-                continue
-            highest = max(highest, rows[0][0] or 0)
         return highest
+
+    def _highest_in(self, path: Path) -> int:
+        rows = self._rows("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+        return rows[0][0] or 0
 
     def remove_leftovers(self) -> None:
         """Delete temporary files of an earlier process that was killed."""
@@ -146,6 +148,7 @@ class _Attached:
 
     def __enter__(self) -> _Attached:
         name = str(self._path).replace("'", "''")
+        self.run("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
         self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}')")
         return self
 
@@ -154,6 +157,3 @@ class _Attached:
 
     def run(self, statement: str, values: list[object] | None = None) -> None:
         self._connection.execute(statement, values or [])
-
-    def rows(self, statement: str) -> list[tuple]:
-        return self._connection.execute(statement).fetchall()

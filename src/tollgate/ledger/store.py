@@ -7,6 +7,7 @@ however often it is replayed.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,8 +28,8 @@ from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
 FILE_NAME = "tollgate.duckdb"
 BATCH = 2000
 RECENT_IDS = 32_768
-MEMORY_LIMIT = "256MB"
-"""DuckDB would take most of the machine; this is enough to sum a hundred million rows."""
+MEMORY_LIMIT = "96MB"
+"""DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this much."""
 
 _KEY_COLUMNS = ("id", "account_id", "name", "last_four", "allowed_models", "expires_at", "revoked", "spend_cap",
                 "cap_window", "rpm", "tpm", "strict", "created_at")
@@ -53,6 +54,11 @@ class Store:
         except duckdb.IOException as error:
             raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
         migrate(self.connection)
+
+    def reopen(self) -> None:
+        """Begin anew after a failure; what was committed is still there."""
+        self.connection.close()
+        self.open()
 
     def progress(self, name: str) -> int:
         """How far `applied` or `published` has come, as an event number."""
@@ -79,7 +85,8 @@ class Store:
             self.set_progress("applied", entries[-1].seq)
             self.connection.execute("COMMIT")
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
+                self.connection.execute("ROLLBACK")
             raise
 
     def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[str]) -> None:
