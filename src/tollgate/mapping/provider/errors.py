@@ -86,8 +86,12 @@ class ErrorRules:
 
     def may_match(self, raw: bytes) -> bool:
         """Whether the bytes of a stream event could be an error at all; False means it need not be parsed for `judge`."""
-        marks = self.event_marks
-        return marks is None or any(mark in raw for mark in marks)
+        if self.event_marks is None:
+            return True
+        for mark in self.event_marks:  # a loop, not any(): asked of every event of every stream
+            if mark in raw:
+                return True
+        return False
 
     def judge(self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False) -> Verdict | None:
         """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one stream
