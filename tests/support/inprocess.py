@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -74,8 +73,7 @@ def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, se
     for name, text in (providers or {}).items():
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"
-    extra = os.environ.get("TOLLGATE_TEST_MAPPINGS", "")
-    path.write_text((f"mappings: [{extra}]\n" if extra else "") + f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}}}\n{settings}")
+    path.write_text(f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}}}\n{settings}")
     return path
 
 
