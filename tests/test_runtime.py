@@ -86,6 +86,14 @@ def test_a_provider_that_is_off_is_not_listed(files):
     assert runtime.loaded.notes == ("provider one is off: secret ONE_KEY is not set",)
 
 
+def test_a_provider_that_is_off_is_compiled_for_a_check_only(files):
+    del files.environ["ONE_KEY"]
+    files.provider("one", 0, "1", "request: [{dorp: [x]}]\n")
+    assert list(files.build().providers) == ["two"]
+    with pytest.raises(ConfigErrors, match="did you mean `drop`"):
+        files.build(everything=True)
+
+
 def test_a_reload_compiles_only_what_changed(files):
     old = files.build()
     same = files.build(old)

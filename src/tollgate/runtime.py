@@ -30,7 +30,8 @@ Discovered = Mapping[str, tuple[Model, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runtime:
-    """One version of the configuration, compiled. `fingerprints` say what each provider was compiled from."""
+    """One version of the configuration, compiled. `providers` lacks those that are off (`gateway.providers` has them);
+    `fingerprints` say what each one was compiled from."""
 
     gateway: Gateway
     mappings: Mapping[str, ProtocolMapping]
@@ -59,8 +60,13 @@ class RuntimeHolder:
         self.current = runtime
 
 
-def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None) -> Runtime:
-    """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once."""
+def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None,
+                  everything: bool = False) -> Runtime:
+    """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once.
+
+    A provider that is off is compiled only for `everything` (`tollgate check`): a start need not pay for the twenty it
+    will not use, and a slip in one of them is no reason not to serve.
+    """
     gateway = loaded.gateway
     problems: list[Problem] = []
     plugins: dict[str, Filter] = {}
@@ -82,6 +88,8 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
     providers: dict[str, CompiledProvider] = {}
     fingerprints: dict[str, Any] = {}
     for name, written in gateway.providers.items():
+        if written.off and not everything:
+            continue
         provider = _with_discovered(written, (discovered or {}).get(name, ()))
         made_from = _fingerprint(provider, len(written.models), loaded, mappings)
         fingerprints[name] = made_from
