@@ -58,7 +58,7 @@ class Provider:
 class Judge:
     """Error rules without a file: 429 and 5xx are the provider's fault, other 4xx the caller's."""
 
-    def judge(self, status, headers, body, *, chunk=False):
+    def judge(self, status, headers, body, *, chunk=False, inside=True):
         if status < 400:
             return None
         message = str(body.get("error", body)) if isinstance(body, dict) else str(body)[:100]
@@ -125,7 +125,7 @@ async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **
 async def close_services(services) -> None:
     services.draining = True
     services.tasks.cancel()
-    await services.settlements.drain(2)
+    await services.settlements.drain(0.05)
     await services.client.close()
     await services.ledger.close()
 

@@ -14,6 +14,7 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.images.multipart import encode_form
+from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted
 from tollgate.mapping.images.outcome import Outcome, read_outcome
 from tollgate.upstream import Call
@@ -65,17 +66,21 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     http = {"status": answer.status, "headers": dict(answer.headers)}
     if step.name != "submit" and answer.status in _GONE:
         raise JobGone
-    verdict = offer.errors.judge(answer.status, answer.headers, content)
+    verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
     if verdict is not None:
-        if verdict.alarm:
-            log.error("provider %s: our %s was refused (%s)", offer.provider, verdict.alarm, answer.status)
         if verdict.kind == "stop":
             raise UpstreamRejected(verdict.message, status=verdict.status, body=content, param=verdict.param, provider=offer.provider)
-        raise UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
-                             retry_after=verdict.retry_after)
+        error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
+                               retry_after=verdict.retry_after)
+        error.alarm = verdict.alarm
+        raise error
     if not isinstance(content, (dict, list)):
         raise UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
-    result = step.result(offer.values(answer=content, input=given, job=job, http=http))
+    try:
+        result = step.result(offer.values(answer=content, input=given, job=job, http=http))
+    except MappingFailure as failure:
+        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
+        raise UpstreamFailed("the answer does not fit its file", upstream_status=answer.status, provider=offer.provider) from None
     outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
     if outcome.unknown_word is not None:
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])

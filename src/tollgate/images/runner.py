@@ -361,7 +361,7 @@ class Jobs:
         if isinstance(error, UpstreamRejected):
             self.services.health.rejected(_route(offer), offer.provider)
         else:
-            self.services.health.failed(_route(offer), offer.provider, error.code, error.message, retry_after=error.retry_after)
+            self.services.health.failed(_route(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
 
 
 class _Watch:

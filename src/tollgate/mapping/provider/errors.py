@@ -93,13 +93,16 @@ class ErrorRules:
                 return True
         return False
 
-    def judge(self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False) -> Verdict | None:
+    def judge(self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False, inside: bool = True) -> Verdict | None:
         """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one stream
-        event. `body` is the parsed JSON, or the text where it is not JSON."""
+        event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error only by the
+        file's own rules (the answer about an image job has an `error` of its own)."""
         if status < 400:
             for rule in self._on_success:
                 if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
                     return self._by_rule(rule, status, headers, body)
+            if 200 <= status < 300 and not inside:
+                return None
             return self._error_inside(status, headers, body, chunk) if 200 <= status < 300 else self._by_default(status, headers, body)
         for rule in self._rules:
             if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):

@@ -1,0 +1,219 @@
+"""/v1/images/mcp with the official MCP client over a real loopback server: both protocol eras, all tools, all messages."""
+
+import asyncio
+import contextlib
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import httpx
+import pytest
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from image_fakes import Provider
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from support.inprocess import inprocess
+from support.running import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+SANDBOX = (ROOT / "providers" / "sandbox-images.yaml").read_text()
+SLOW = """
+provider: slow
+images:
+  submit: {call: POST app://slow/jobs, body: $.input, result: {id: $.id, status: $.status}}
+  poll: {call: "GET app://slow/jobs/{{ $job.id }}", every: [0.1], result: {status: $.status, error: $.error, images: [{$each: $i in $.images, url: $i}]}}
+models:
+  slow/draw: {upstream: draw, price: {price: "0.04"}, input_schema: {type: object, required: [prompt], properties: {prompt: {type: string}}}}
+"""
+MODES = ["legacy", "auto", "2026-07-28"]
+
+
+@contextlib.asynccontextmanager
+async def server(folder, *, slow=None, settings="", **options):
+    for name in ("chat", "responses", "messages", "gemini", "embeddings"):
+        (folder / "mappings").mkdir(exist_ok=True)
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+    providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
+    async with inprocess(folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options) as here:
+        port = free_port()
+        config = Config()
+        config.bind = [f"127.0.0.1:{port}"]
+        config.errorlog = None
+        config.graceful_timeout = 0.1
+        stop = asyncio.Event()
+        task = asyncio.create_task(serve(here.opened.app, config, shutdown_trigger=stop.wait))
+        here.base = f"http://127.0.0.1:{port}"
+        here.mcp = f"{here.base}/v1/images/mcp"
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                break
+            await asyncio.sleep(0.01)
+        try:
+            yield here
+        finally:
+            stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait_for(task, 5)
+
+
+@contextlib.asynccontextmanager
+async def assistant(here, mode="auto", **headers):
+    import httpx2
+
+    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {here.key}", **headers}, timeout=60) as http:
+        async with Client(streamable_http_client(here.mcp, http_client=http), mode=mode) as client:
+            yield client
+
+
+def said(result):
+    return json.loads(result.content[0].text)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_assistant_makes_an_image(tmp_path, mode):
+    async with server(tmp_path) as here, assistant(here, mode) as client:
+        if mode != "2026-07-28":  # a pinned client does not ask who is there
+            assert (client.server_info.name, client.server_info.version) == ("service-images", "1.0.0")
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["list_models", "get_model", "generate_image", "get_generation"]
+        assert [tool.input_schema.get("required", []) for tool in tools] == [[], ["model_id"], ["model_id", "input"], ["id"]]
+        listed = await client.call_tool("list_models", {})
+        assert len(listed.content) == 1
+        assert said(listed)[0] == {"id": "sandbox/draw", "name": "Sandbox Draw", "description": said(listed)[0]["description"],
+                                   "pricing": {"price": 0.01, "currency": "USD", "unit": 1}}
+        assert listed.structured_content == {"result": said(listed)}
+        model = said(await client.call_tool("get_model", {"model_id": "sandbox/draw"}))
+        assert model["input_schema"]["required"] == ["prompt"]
+        made = await client.call_tool("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat", "count": 2}})
+        assert not made.is_error
+        assert said(made)["status"] == "succeeded"
+        assert [image["context_type"] for image in said(made)["images"]] == ["image/png"] * 2
+        again = said(await client.call_tool("get_generation", {"id": said(made)["id"]}))
+        assert (again["model"], again["status"], again["cost"]) == ("sandbox/draw", "succeeded", 0.02)
+        assert here.balance() == Decimal("99.98")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        ("get_model", {}, "model_id is required"),
+        ("get_model", {"model_id": 5}, "model_id is required"),
+        ("get_model", {"model_id": "acme/none"}, "model not found: acme/none"),
+        ("generate_image", {"input": {}}, "model_id is required"),
+        ("generate_image", {"model_id": "acme/none", "input": {}}, "model not found: acme/none"),
+        ("generate_image", {"model_id": "sandbox/draw"}, "input is required and must be an object"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": "a cat"}, "input is required and must be an object"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": {}}, "input validation failed: input.prompt: is required"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a", "count": 9}}, "input validation failed: input.count: 9 is greater than the maximum of 4"),
+        ("get_generation", {}, "invalid id format"),
+        ("get_generation", {"id": "12"}, "invalid id format"),
+        ("get_generation", {"id": "00000000-0000-4000-8000-000000000000"}, "generation not found: 00000000-0000-4000-8000-000000000000"),
+        ("paint", {}, "unknown tool: paint"),
+    ],
+)
+async def test_failures_are_results_with_their_exact_words(tmp_path, mode, tool, arguments, message):
+    async with server(tmp_path) as here, assistant(here, mode) as client:
+        result = await client.call_tool(tool, arguments)
+        assert result.is_error
+        assert [block.text for block in result.content] == [message]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_failed_generation_is_flagged(tmp_path, mode):
+    answers = iter([(200, {"id": "j", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"})])
+    async with server(tmp_path, slow=lambda *_: next(answers)) as here, assistant(here, mode) as client:
+        result = await client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
+        assert result.is_error
+        assert result.content[0].text == "image generation failed: NSFW content"
+        assert result.structured_content["status"] == "failed"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, mode, monkeypatch):
+    monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
+    async with server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here, assistant(here, mode) as client:
+        waiting = asyncio.create_task(client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}))
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(0.5):
+            await here.get("/v1/images/models")
+        result = await waiting
+        assert not result.is_error
+        assert said(result) == {"id": said(result)["id"], "status": "processing"}
+        assert said(await client.call_tool("get_generation", {"id": said(result)["id"]}))["status"] == "processing"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_progress_is_told_to_who_asks(tmp_path, mode, monkeypatch):
+    monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
+    heard = []
+
+    async def hear(progress, total, message):
+        heard.append((progress, total))
+
+    async with server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here, assistant(here, mode) as client:
+        result = await client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=hear)
+        assert said(result)["status"] == "processing"
+    assert len(heard) >= 3
+    assert all(0 <= progress <= 1.01 for progress, _ in heard)
+
+
+REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+
+
+async def test_the_http_layer(tmp_path):
+    async with server(tmp_path, settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: ['https://old.example/api/v1']}\n") as here:
+        async with httpx.AsyncClient(timeout=10) as http:
+            async def post(body=REQUEST, **headers):
+                sent = {"authorization": f"Bearer {here.key}", "accept": "application/json, text/event-stream"} | {name.replace("_", "-"): value for name, value in headers.items()}
+                return await http.post(here.mcp, headers={name: value for name, value in sent.items() if value}, content=body if isinstance(body, bytes) else json.dumps(body))
+
+            plain = await post(content_type="application/json", accept="application/json")
+            assert plain.status_code == 200
+            assert plain.headers["content-type"] == "application/json"
+            assert len(plain.json()["result"]["tools"]) == 4
+            assert plain.headers["x-request-id"].startswith("req_")
+            curl = await post(content_type="application/json", accept="*/*")
+            assert curl.status_code == 200
+            missing = await post(content_type="application/json", authorization="")
+            assert (missing.status_code, missing.json()["success"]) == (401, False)
+            assert "www-authenticate" not in missing.headers
+            wrong = await post(content_type="application/json", authorization="Bearer sk-tg-nope")
+            assert wrong.status_code == 401
+            by_name = await post(content_type="application/json", authorization="", x_api_key=here.key)
+            assert by_name.status_code == 200
+            for host, status in (("gw.example", 200), ("old.example:8443", 200), ("localhost:9", 200), ("evil.example", 421)):
+                assert (await post(content_type="application/json", host=host)).status_code == status, host
+            for origin, status in (("https://gw.example", 200), ("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)):
+                assert (await post(content_type="application/json", origin=origin)).status_code == status, origin
+            assert (await post(b"{", content_type="application/json")).json()["error"]["code"] == -32700
+            assert (await post({**REQUEST, "method": "nope"}, content_type="application/json")).json()["error"]["code"] == -32601
+            assert (await post({"jsonrpc": "2.0", "method": "notifications/initialized"}, content_type="application/json")).status_code == 202
+            assert (await post(b" " * 100_001, content_type="application/json")).status_code == 413
+            deleted = await http.delete(here.mcp, headers={"authorization": f"Bearer {here.key}"})
+            assert deleted.status_code == 405
+            about = await http.get(here.mcp, headers={"authorization": f"Bearer {here.key}"})
+            assert about.json() == {"name": "service-images", "version": "1.0.0", "transport": "streamable-http", "stateless": True}
+            async with http.stream("GET", here.mcp, headers={"authorization": f"Bearer {here.key}", "accept": "text/event-stream"}) as listening:
+                assert (listening.status_code, listening.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+                assert await anext(listening.aiter_text()) == ": listening\n\n"
+            assert (await http.get(here.mcp)).status_code == 401
+
+
+async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
+    async with server(tmp_path) as here:
+        await here.services.ledger.grant("default", Decimal("-99.995"))
+        async with httpx.AsyncClient() as http:
+            reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=json.dumps(REQUEST))
+            assert (reply.status_code, reply.json()) == (403, {"success": False, "code": 403, "message": "insufficient quota"})
+
+
+async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(tmp_path):
+    async with server(tmp_path, settings="server: {legacy_base_urls: ['https://old.example/api/v1']}\n") as here:
+        async with httpx.AsyncClient() as http:
+            for path in ("/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"):
+                reply = await http.post(here.base + path, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=json.dumps(REQUEST))
+                assert reply.status_code == 200, path
