@@ -49,7 +49,7 @@ async def test_every_answer_seen_to_its_end_has_one_row_after_twenty_kills(tmp_p
     assert len(seen) > KILLS, "the load never got an answer"
 
     last = start_gateway(tmp_path, port=port)
-    shown = json.loads(last.cli("credits", "show", "--account", "default", "--json"))
+    shown = json.loads(last.cli("credits", "show", "default", "--json"))
     assert last.stop() == 0
     with duckdb.connect() as reader:
         rows = reader.execute(f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT request_id, cost").fetchall()
