@@ -11,7 +11,7 @@ from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import hub, templates
+from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.functions import Filter
@@ -65,7 +65,6 @@ class _Built:
     def __init__(self) -> None:
         self.name = ""
         self.about = ""
-        self.family = "completions"
         self.hub = ""
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
@@ -81,6 +80,8 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     unit.problems.extend(document.problems)
     built = _Built()
     built.plugins = dict(plugins or {})
+    if document.problems and not getattr(document.root, "entries", None):
+        _raise(unit)  # not readable as YAML: nothing more can be said
     root = document.root
     if not isinstance(root, Map):
         unit.mistake(root, "a mapping file has keys", f"mapping: name, and {', '.join(SECTIONS)}, stream")
@@ -134,12 +135,6 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         built.hub = str(kind.value)
     elif kind is not None:
         unit.mistake(kind, "`hub` is left out for conversations", f"or one of {', '.join(HUBS)}")
-    family = root.get("hub")
-    if family is not None:
-        if isinstance(family, Scalar) and family.value in hub.FAMILIES:
-            built.family = str(family.value)
-        else:
-            unit.mistake(family, "`hub` is the family of documents", f"one of {', '.join(hub.FAMILIES)}")
     for section in (*SECTIONS, "stream"):
         node = root.get(section)
         if node is None:
@@ -179,7 +174,7 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
     if name.startswith("request"):
         del names["request"], names["asked"]
-    elif built.family == "embeddings":
+    elif built.hub:
         del names["request"]
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
 

@@ -42,6 +42,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
         taken = next((parameter for parameter in parameters if parameter in RESERVED), None)
         if taken:
             unit.mistake(mark, f"`${taken}` is a name of the engine", "choose another name")
+            unit.functions.setdefault(name, Function(name, name, parameters, tuple(Reads() for _ in parameters), mark))
             continue
         if name in unit.functions:
             before = unit.functions[name].mark

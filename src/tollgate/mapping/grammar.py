@@ -6,6 +6,7 @@ and tokens carry their offset where jinja2 keeps a line number, so every node of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +64,15 @@ def parse_expression(text: str) -> Expression:
             raise ExpressionError("an expression is wanted here", 0)
         tree = parser.parse_expression()
         if not parser.stream.eos:
-            token = parser.stream.current
-            raise ExpressionError(f"the expression ends before `{_shown(text, token.lineno - 1)}`", token.lineno - 1)
+            offset = parser.stream.current.lineno - 1
+            raise ExpressionError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
     except TemplateSyntaxError as error:
         offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
         said = (error.message or "not an expression").replace("'end of print statement'", "the end").replace("end of print statement", "the end")
+        if at := re.search(r" at (\d+)$", said):  # the lexer counts characters itself
+            said, offset = said[:at.start()], int(at[1])
+        if "end of template" in said:
+            said, offset = "something is missing at its end", len(text.rstrip()) - 1
         for stand_in, path in paths.items():
             said = said.replace(stand_in, path)
         raise ExpressionError(f"the expression does not parse: {said}", offset, _hint(text)) from None
@@ -121,7 +126,7 @@ def _shown(text: str, offset: int) -> str:
 
 
 def _hint(text: str) -> str:
-    if "&&" in text or "||" in text:
+    if "&" in text or "||" in text:
         return "write `and` and `or`"
     if "?" in text and ":" in text:
         return "write `a if condition else b`"

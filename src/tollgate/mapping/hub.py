@@ -43,13 +43,6 @@ PART_FIELDS: dict[str, str] = {
     if name not in ("kind", "parts")
 }
 """Every field a part can have, of whatever kind."""
-FAMILIES: dict[str, dict[str, str]] = {
-    "completions": {"request": "request", "response": "response", "error": "error"},
-    "embeddings": {"request": "embeddings_request", "response": "embeddings_response", "error": "error"},
-}
-"""`hub:` of a mapping file -> what its sections' hub documents are."""
-
-
 @cache
 def _validator(kind: str) -> Any:
     from jsonschema import Draft202012Validator

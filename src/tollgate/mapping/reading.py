@@ -6,6 +6,7 @@ plain `.get`; the local is shared by all reads in the same block.
 
 from __future__ import annotations
 
+from tollgate.mapping.names import ABOUT
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
 from tollgate.mapping.reads import Places, look, take
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, Var, suggest
@@ -194,6 +195,9 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
         return
     if name == "nothing":
         spot.mistake("`$nothing` is a word of its own, not a value", offset, "write it alone, as the value of a case or a field")
+        return
+    if name in ABOUT and name not in site.scope.names:
+        spot.mistake(f"`${name}` cannot be read here", offset, f"it is {ABOUT[name]}")
         return
     if name.isdigit():
         hint = "a literal that starts with a dollar is written `$$`"

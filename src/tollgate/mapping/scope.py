@@ -204,7 +204,10 @@ def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
     """`did you mean ...` for the nearest known word, written as `shape`."""
     plain = {shape.format(name): name for name in known}
     found = nearest(word, plain.values())
-    if not found:
-        return ""
-    name = found.split("`")[1]
+    if found:
+        name = found.split("`")[1]
+    else:  # short names are far from everything: $msg for $m
+        name = next((name for name in plain.values() if name and word and (word.startswith(name) or name.startswith(word))), "")
+        if not name:
+            return ""
     return f"did you mean `{shape.format(name)}`?"

@@ -203,7 +203,8 @@ def check_keys(site: Site, node: Map) -> bool:
         if "{{" in key and not matching:
             unit.mistake(mark, "a field's name is literal", "write the name out")
         if not _is_field(key) and key not in directives.DIRECTIVES:
-            unit.mistake(mark, f"unknown directive `{key}`", suggest(key, directives.DIRECTIVES) or "a literal that starts with a dollar is written `$$`")
+            hint = suggest(key, directives.DIRECTIVES)
+            unit.mistake(mark, f"unknown directive `{key}`", f"{hint}{' ' if hint else ''}a field of that name is written `${key}`")
             good = False
     if "$else" in entries and not matching and "$when" not in entries:
         unit.mistake(node.keys["$else"], "`$else` stands beside `$when` or `$match`")

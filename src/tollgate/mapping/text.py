@@ -170,6 +170,9 @@ def _path(site: Site, text: str, spot: Spot) -> Ex:
         return NOTHING
     if end != len(text):
         hint = "a literal that starts with a dollar is written `$$`"
+        if text[end] == "[" and "]" not in text[end:]:
+            spot.mistake(f"`[` is not closed in `{text}`", end)
+            return NOTHING
         if text[end] == "[":
             hint = "a computed index needs braces: \"{{ " + text + " }}\""
         elif text[end] in "-" and "." in text[:end]:

@@ -27,6 +27,8 @@ def enter(site: Site, node: Map) -> Site:
     for name, value in names.entries.items():
         if not _NAME.match(name):
             site.unit.mistake(names.keys[name], f"`{name}` is no name", "letters, digits and _; without the $" if name.startswith("$") else "letters, digits and _")
+            if _NAME.match(name[1:]):
+                inner = inner.inside(inner.scope.with_names(_named(inner, name[1:], value)))
             continue
         if name in RESERVED:
             site.unit.mistake(names.keys[name], f"`${name}` is a name of the engine", "choose another name")
