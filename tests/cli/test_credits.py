@@ -21,7 +21,9 @@ def test_credits_are_granted_and_taken_back(tollgate: Tollgate) -> None:
 
 def test_mistakes_are_named_on_stderr(tollgate: Tollgate) -> None:
     tollgate("accounts", "create", "alice")
-    for words, reason in ((("bob", "1"), 'no account "bob"'), (("alice", "1.5.5"), "amount: "), (("alice", "0"), "non-zero"), (("alice", "1e20"), "non-zero amount of at most")):
+    for words, reason in (
+            (("bob", "1"), 'no account "bob"'), (("alice", "1.5.5"), "amount: "), (("alice", "0"), "non-zero"),
+            (("alice", "1e20"), "non-zero amount of at most")):
         done = tollgate("credits", "grant", *words)
         assert (done.code, done.out) == (1, "")
         assert reason in done.err

@@ -25,7 +25,7 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
     store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=apply_seconds, publish_seconds=0.1)
     ledger = Ledger(store, Credits())
     await ledger.open()
-    ledger._backend.journal._segment_bytes = 20_000  # noqa: SLF001
+    ledger._backend.journal._segment_bytes = 20_000
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     for turn in range(50):

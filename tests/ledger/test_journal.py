@@ -142,9 +142,9 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
     disk = Disk()
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice")
-        backend = ledger._backend  # noqa: SLF001: the fault is injected where the disk is
-        backend.journal._os_write = disk.write  # noqa: SLF001
-        backend.journal._retry_seconds = 0.01  # noqa: SLF001
+        backend = ledger._backend
+        backend.journal._os_write = disk.write
+        backend.journal._retry_seconds = 0.01
         await ledger.record(row("req_1", cost="1"))
         disk.full = True
         with pytest.raises(Unavailable):

@@ -239,5 +239,5 @@ async def test_mistakes_of_an_operator_are_named(alice: Alice) -> None:
 
 
 async def test_a_store_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TollgateError, match="store.url"):
+    with pytest.raises(TollgateError, match=r"store\.url"):
         Ledger(settings(tmp_path, url="postgresql://u:secret@host/db"), Credits())

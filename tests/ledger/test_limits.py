@@ -28,7 +28,7 @@ def key(rpm: int | None = None, tpm: int | None = None, id: str = "key_1") -> Ke
 def test_a_key_without_limits_is_not_tracked(clock: Clock) -> None:
     limits = RateLimits(clock)
     assert limits.admit(key()) is UNLIMITED
-    assert not limits._buckets  # noqa: SLF001
+    assert not limits._buckets
 
 
 def test_the_sixth_of_five_a_minute_is_refused_and_told_when(clock: Clock) -> None:
@@ -92,4 +92,4 @@ def test_full_buckets_are_forgotten(clock: Clock) -> None:
         limits.admit(key(rpm=10, id=f"key_{number}"))
     clock.now += 60
     limits.admit(key(rpm=10, id="key_new"))
-    assert len(limits._buckets) == 1  # noqa: SLF001
+    assert len(limits._buckets) == 1

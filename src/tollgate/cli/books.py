@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
-    from tollgate.ledger.admin import Books
+    from tollgate.ledger.interface import Books
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def with_books(path: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
         fail(error.message)
 
 
-def fail(message: str) -> Any:
+def fail(message: str) -> NoReturn:
     """Say why on stderr and end with 1."""
     click.echo(message, err=True)
     sys.exit(1)

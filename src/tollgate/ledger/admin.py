@@ -21,13 +21,13 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
-from tollgate.ledger.interface import StoreInUse
+from tollgate.ledger.interface import Books, StoreInUse
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "list_accounts": _many(Account), "sums": _one(AccountSums),
     "create_key": lambda value: (decode(KeyRecord, value[0]), value[1]), "update_key": _one(KeyRecord),
     "revoke_key": _one(KeyRecord), "get_key": _one(KeyRecord), "list_keys": _many(KeyRecord), "key_spent": Decimal,
-    "grant": _one(Grant), "list_grants": _many(Grant), "settle": lambda value: value,
+    "grant": _one(Grant), "list_grants": _many(Grant), "settle": lambda value: value, "create_link": str,
 }
 """What may be called, and how its result is read back."""
 
@@ -161,10 +161,6 @@ class RemoteLedger:
         self._writer.close()
 
 
-Books = Any
-"""A `Ledger` or a `RemoteLedger`: whatever has the administrative methods."""
-
-
 @contextlib.asynccontextmanager
 async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Books]:
     """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here.
@@ -178,7 +174,7 @@ async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -
         remote = await _connect(store.directory / SOCKET_NAME)
         if remote is not None:
             try:
-                yield remote
+                yield cast(Books, remote)
             finally:
                 await remote.close()
             return

@@ -12,8 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -114,8 +116,8 @@ class Publisher:
             attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, 0])
         return True
 
-    def _rows(self, statement: str, values: list[object] | None = None) -> list[tuple]:
-        return self._store.connection.execute(statement, values or []).fetchall()
+    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._store.connection.execute(statement, list(values)).fetchall()
 
     def highest_seq(self) -> int:
         """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from here,
@@ -155,5 +157,5 @@ class _Attached:
     def __exit__(self, *exception: object) -> None:
         self.run("DETACH published")
 
-    def run(self, statement: str, values: list[object] | None = None) -> None:
-        self._connection.execute(statement, values or [])
+    def run(self, statement: str, values: Sequence[object] = ()) -> None:
+        self._connection.execute(statement, list(values))

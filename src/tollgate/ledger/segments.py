@@ -64,7 +64,7 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
     lines = path.read_bytes().split(b"\n")
     damaged = 0
     last_good = max((number for number, line in enumerate(lines) if read_line(line)), default=-1)
-    for number, line in enumerate(lines[: last_good + 1]):
+    for line in lines[: last_good + 1]:
         entry = read_line(line)
         if entry is None:
             damaged += 1

@@ -1,0 +1,143 @@
+"""Administration of the ledger: accounts, keys, grants and sign-in links. Every change is an event, durable on return.
+
+The same methods are offered to other processes by `admin.py`; people's notations are read in `tollgate.accounts`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from tollgate.errors import BadRequest, NotFound
+from tollgate.ledger import keys
+from tollgate.ledger.interface import Backend
+from tollgate.ledger.links import SignInLinks
+from tollgate.ledger.memory import Memory
+from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
+from tollgate.money import round_cost
+
+_MOST_CREDITS = Decimal(10) ** 12
+"""Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
+_FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
+
+
+class Administration:
+    """What `Ledger` and, over the socket, `RemoteLedger` can do for an operator."""
+
+    def __init__(self, memory: Memory, backend: Backend) -> None:
+        self._memory = memory
+        self._backend = backend
+        self.links = SignInLinks()
+
+    async def create_account(self, id: str, name: str = "", role: str = "user") -> Account:
+        """A new account without credits."""
+        if id in self._memory.accounts:
+            raise BadRequest(f"account \"{id}\" exists already", "id")
+        return await self._put_account(Account(id=id, name=name or id, role=role))  # type: ignore[arg-type]
+
+    async def update_account(self, account_id: str, **changes: Any) -> Account:
+        """Change name, role or password_hash."""
+        return await self._put_account(_changed(await self.get_account(account_id), changes, {"name", "role", "password_hash"}))
+
+    async def list_accounts(self) -> list[Account]:
+        """All accounts, oldest first."""
+        return list(self._memory.accounts.values())
+
+    async def get_account(self, account_id: str) -> Account:
+        """One account; raises `NotFound`."""
+        account = self._memory.accounts.get(account_id)
+        if account is None:
+            raise NotFound(f"no account \"{account_id}\"")
+        return account
+
+    async def create_link(self, account_id: str) -> str:
+        """A token that signs in to the dashboard of this process as this account, once and within 15 minutes."""
+        await self.get_account(account_id)
+        return self.links.make(account_id)
+
+    async def sums(self, account_id: str) -> AccountSums:
+        """Granted, spent and held credits of an account."""
+        await self.get_account(account_id)
+        return self._memory.sums(account_id)
+
+    async def create_key(self, account_id: str, name: str = "", *, allowed_models: Collection[str] | None = None,
+                         expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
+                         rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]:
+        """A new key and its secret, which nobody can see again."""
+        await self.get_account(account_id)
+        secret = keys.mint()
+        key = KeyRecord(
+            id="key_" + secrets.token_hex(6), account_id=account_id, name=name, last_four=keys.last_four(secret),
+            allowed_models=None if allowed_models is None else tuple(allowed_models), expires_at=expires_at,
+            spend_cap=spend_cap, cap_window=cap_window, rpm=rpm, tpm=tpm, strict=strict)  # type: ignore[arg-type]
+        return await self._put_key(key, keys.digest(secret)), secret
+
+    async def update_key(self, key_id: str, **changes: Any) -> KeyRecord:
+        """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict or revoked."""
+        allowed = {each.name for each in fields(KeyRecord)} - _FIXED
+        if isinstance(changes.get("allowed_models"), list):
+            changes["allowed_models"] = tuple(changes["allowed_models"])
+        key = _changed(await self.get_key(key_id), changes, allowed)
+        return await self._put_key(key, self._memory.digests[key_id])
+
+    async def revoke_key(self, key_id: str) -> KeyRecord:
+        """End a key for good; it stays listed."""
+        return await self.update_key(key_id, revoked=True)
+
+    async def get_key(self, key_id: str) -> KeyRecord:
+        """One key by id; raises `NotFound`."""
+        key = self._memory.keys.get(key_id)
+        if key is None:
+            raise NotFound(f"no key \"{key_id}\"")
+        return key
+
+    async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
+        """Keys of one account or of all, oldest first, with `last_used`."""
+        return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys.values()
+                if account_id in (None, key.account_id)]
+
+    async def key_spent(self, key_id: str) -> Decimal:
+        """What a key spent in its running window (ever, when it has none)."""
+        key = await self.get_key(key_id)
+        return self._memory.spent_in_window(key_id, key.cap_window)
+
+    async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
+        """Give credits, or take them back with a negative amount."""
+        await self.get_account(account_id)
+        amount = round_cost(amount)
+        if not amount or abs(amount) > _MOST_CREDITS:
+            raise BadRequest(f"amount is {amount}, wanted a non-zero amount of at most {_MOST_CREDITS:f}", "amount")
+        grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
+        event = encode(grant)
+        granted = self._memory.granted
+        granted[account_id] = granted.get(account_id, Decimal(0)) + amount
+        await self._backend.append("grant", event)
+        return grant
+
+    async def list_grants(self, account_id: str) -> list[Grant]:
+        """All grants of an account, newest first."""
+        await self.get_account(account_id)
+        return await self._backend.grants(account_id)
+
+    async def _put_account(self, account: Account) -> Account:
+        event = encode(account)
+        self._memory.put_account(account)
+        await self._backend.append("account", event)
+        return account
+
+    async def _put_key(self, key: KeyRecord, digest: bytes) -> KeyRecord:
+        values = {each.name: getattr(key, each.name) for each in fields(key)}
+        event = encode(values | {"digest": digest.hex()})
+        self._memory.put_key(key, digest)
+        await self._backend.append("key", event)
+        return key
+
+def _changed(record: Any, changes: Mapping[str, Any], allowed: Collection[str]) -> Any:
+    unknown = sorted(set(changes) - set(allowed))
+    if unknown:
+        raise BadRequest(f"{unknown[0]} cannot be changed, wanted one of {', '.join(sorted(allowed))}", unknown[0])
+    return replace(record, **changes)

@@ -1,0 +1,54 @@
+"""One-time sign-in links: a random token for an account, good once and for a quarter of an hour, known here by its hash only.
+
+Kept in the memory of the process that will be asked to honour them; a restart forgets them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+
+LINK_SECONDS = 15 * 60
+_MOST = 1000
+"""Links waiting at once; the oldest is forgotten beyond that."""
+
+
+class SignInLinks:
+    """The links that have not been used yet."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.address = ""
+        """What a token is appended to; set by the dashboard that honours them, empty without one."""
+        self._clock = clock
+        self._waiting: dict[bytes, tuple[str, float]] = {}
+
+    def make(self, account_id: str) -> str:
+        """A new token for this account."""
+        self._forget()
+        while len(self._waiting) >= _MOST:
+            del self._waiting[next(iter(self._waiting))]
+        token = secrets.token_urlsafe(32)
+        self._waiting[_digest(token)] = (account_id, self._clock() + LINK_SECONDS)
+        return token
+
+    def look(self, token: str) -> str | None:
+        """The account a token is for, without using it up; None when it is unknown, used or too old."""
+        self._forget()
+        found = self._waiting.get(_digest(token))
+        return found[0] if found is not None else None
+
+    def take(self, token: str) -> str | None:
+        """The same, and the token is used up: of any number of callers one gets the account."""
+        self._forget()
+        found = self._waiting.pop(_digest(token), None)
+        return found[0] if found is not None else None
+
+    def _forget(self) -> None:
+        now = self._clock()
+        self._waiting = {digest: entry for digest, entry in self._waiting.items() if entry[1] > now}
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
