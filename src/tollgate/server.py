@@ -102,6 +102,7 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
         else:
             await _serve_hypercorn(opened, stopped, announce)
     finally:
+        gc.unfreeze()  # else DuckDB's module takes its own types for leaks when the process ends, and says so
         await close_gateway(opened)
 
 
