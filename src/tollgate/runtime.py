@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tollgate.catalog import Catalog, CatalogModel, make_catalog
+from tollgate.collecting import collector_resting
 from tollgate.config.build import Loaded
 from tollgate.config.load import Problem
 from tollgate.config.model import Gateway, Model, Provider
@@ -23,6 +24,7 @@ from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.mapping.plugins import load_plugins
 from tollgate.routing import Route, make_route
+from tollgate.wire import CLIENT_FORMATS
 
 Discovered = Mapping[str, tuple[Model, ...]]
 """Models found in providers' own lists, by provider; a written model of the same id wins."""
@@ -65,8 +67,13 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
     """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once.
 
     A provider that is off is compiled only for `everything` (`tollgate check`): a start need not pay for the twenty it
-    will not use, and a slip in one of them is no reason not to serve.
+    will not use, and a slip in one of them is no reason not to serve. The same goes for mappings nobody then needs.
     """
+    with collector_resting():
+        return _built(loaded, previous, discovered, everything)
+
+
+def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:
     gateway = loaded.gateway
     problems: list[Problem] = []
     plugins: dict[str, Filter] = {}
@@ -76,7 +83,10 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
         problems.extend(errors.problems)
     same_plugins = previous is not None and previous.gateway.plugins == gateway.plugins
     mappings: dict[str, ProtocolMapping] = {}
+    needed = _needed(gateway) if not everything else None
     for name, document in gateway.mappings.items():
+        if needed is not None and name not in needed:
+            continue
         old = previous.mappings.get(name) if previous is not None and same_plugins else None
         if old is not None and previous is not None and _same_text(previous.gateway.mappings.get(name), document):
             mappings[name] = old
@@ -106,6 +116,12 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
     catalog = _priced(make_catalog(routes, gateway.aliases))
     images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
     return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints))
+
+
+def _needed(gateway: Gateway) -> frozenset[str]:
+    """The mappings of the client formats and of the providers that are on."""
+    spoken = (endpoint.mapping for provider in gateway.providers.values() if not provider.off for endpoint in provider.endpoints.values())
+    return frozenset((*CLIENT_FORMATS, *spoken))
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:

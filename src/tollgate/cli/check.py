@@ -79,10 +79,10 @@ def check(path: Path | None, options: Options) -> Report:
 
     report = Report()
     try:
-        report.loaded = load_gateway(path, environ=os.environ)
+        report.loaded = load_gateway(path, environ=os.environ, everything=True)
         report.problems += report.loaded.warnings
         if importlib.util.find_spec("tollgate.runtime"):
-            report.runtime = importlib.import_module("tollgate.runtime").build_runtime(report.loaded)
+            report.runtime = importlib.import_module("tollgate.runtime").build_runtime(report.loaded, everything=True)
             for stage in _stages():
                 stage(report, options)
     except ConfigErrors as errors:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from tollgate.collecting import collector_resting
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, MAPPING_GLOBS, PROVIDER_GLOBS, Found, defaults_root, matches, shown, unique
+from tollgate.config.included import include_models
 from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, Scalar, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
@@ -35,14 +37,17 @@ class Loaded:
     notes: tuple[str, ...] = ()
 
 
-def load_gateway(path: Path | None = None, *, environ: Mapping[str, str]) -> Loaded:
+def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
+
+    The model files of a provider that is off are read only with `everything`: a gateway does not need them, a check does.
 
     None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks (providers,
     mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and line order.
     """
-    loading = _Loading(environ)
-    loaded = loading.run(path)
+    loading = _Loading(environ, everything=everything)
+    with collector_resting():
+        loaded = loading.run(path)
     errors = [problem for problem in loading.problems if problem.level == "error"]
     if errors:
         raise ConfigErrors(in_order(loading.problems))
@@ -70,12 +75,14 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 class _Loading:
     """One run over the files, collecting problems."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, everything: bool = False) -> None:
         self.environ = environ
+        self.everything = everything
         self.problems: list[Problem] = []
         self.files: list[Path] = []
+        self.paths: dict[str, Path] = {}
         self.sound = True
-        """False once a file has problems of shape: checks that need everything are then skipped."""
+        """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
 
     def run(self, path: Path | None) -> Loaded:
         file, folder = _gateway_file(path)
@@ -118,6 +125,7 @@ class _Loading:
     def _read(self, path: Path) -> Document:
         name = shown(path)
         self.files.append(path)
+        self.paths[name] = path
         try:
             document = read_file(path, name)
         except OSError as error:
@@ -185,15 +193,25 @@ class _Loading:
     def _providers(self, trees: list[tuple[Document, Map]], secrets: Secrets) -> list[Provider]:
         providers = []
         for document, tree in trees:
+            unset = dict.fromkeys(ref.name for ref in _references_in(tree) if not ref.optional and secrets.get(ref.name) is None)
+            if "models_from" in tree.entries:
+                tree = self._with_models(document, tree, wanted=self.everything or not unset)
             provider, problems = read_provider(document, tree)
             self.problems += problems
             if any(problem.level == "error" for problem in problems):
                 self.sound = False
-            unset = dict.fromkeys(ref.name for ref in _references_in(tree) if not ref.optional and secrets.get(ref.name) is None)
             if unset:
                 provider = replace(provider, off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
             providers.append(provider)
         return providers
+
+    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
+        if not wanted:
+            self.sound = False
+            return tree
+        tree, problems = include_models(document, tree, self.paths[document.file].parent, self._read, self._shaped)
+        self.problems += problems
+        return tree
 
     def _mappings(self, paths: list[Path]) -> dict[str, Document]:
         mappings: dict[str, Document] = {}

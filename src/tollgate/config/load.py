@@ -19,10 +19,26 @@ from yaml.composer import Composer
 from yaml.constructor import BaseConstructor
 from yaml.resolver import BaseResolver
 
+_TAG = "tag:yaml.org,2002:str"
+
+
+class _Typeless(BaseResolver):
+    """Every scalar is text, told without a look at tables of types: this runs for each node of every file."""
+
+    def resolve(self, kind: object, value: object, implicit: object) -> str:
+        return _TAG
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        """There are no rules by path to follow."""
+
+    def ascend_resolver(self) -> None:
+        """As above."""
+
+
 try:
     from yaml._yaml import CParser as _Parser
 
-    class _Reader(_Parser, BaseConstructor, BaseResolver):  # type: ignore[misc]
+    class _Reader(_Parser, BaseConstructor, _Typeless):  # type: ignore[misc]
         """libyaml's parser without implicit types: every plain scalar arrives as text."""
 
         def __init__(self, text: str) -> None:
@@ -35,7 +51,7 @@ except ImportError:  # PyYAML built without libyaml: same rules, slower
     from yaml.reader import Reader as _Stream
     from yaml.scanner import Scanner as _Scanner
 
-    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, BaseResolver):  # type: ignore[no-redef,misc]
+    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, _Typeless):  # type: ignore[no-redef,misc]
         def __init__(self, text: str) -> None:
             _Stream.__init__(self, text)
             _Scanner.__init__(self)
@@ -148,11 +164,14 @@ class Document:
     lines: list[str] = field(default_factory=list)
     size: int = 0
     """Nodes of the tree, aliases written out."""
+    included: tuple[Document, ...] = ()
+    """Files whose nodes were put into this tree; a problem there shows their line."""
 
     def problem(self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error") -> Problem:
         """A `Problem` at a node or mark, carrying its source line."""
         mark = at if isinstance(at, Mark) else at.mark
-        line = self.lines[mark.line - 1] if 0 < mark.line <= len(self.lines) else ""
+        lines = self.lines if mark.file == self.file else next((other.lines for other in self.included if other.file == mark.file), [])
+        line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
 
@@ -193,7 +212,7 @@ def read_text(text: str, name: str) -> Document:
         document.problems.append(document.problem(Mark(name, 1, 1), "nested too deeply"))
         return document
     if root is not None:
-        document.root = _convert(document, root, 0)
+        document.root = _convert(document, root, 0, {})
     return document
 
 
@@ -244,7 +263,21 @@ def _masked(text: str) -> str:
     return _TYPED_SECRET.sub(lambda found: "*" * len(found[0]), text)
 
 
-def _convert(document: Document, node: yaml.Node, depth: int) -> Node:
+def _convert(document: Document, node: yaml.Node, depth: int, done: dict[int, tuple[Node, int]]) -> Node:
+    """`done`: what was converted already, with its size; an alias gives its anchor's node again."""
+    known = done.get(id(node))
+    if known is not None:
+        document.size += known[1]
+        if document.size < MAX_NODES:
+            return known[0]
+    before = document.size
+    made = _converted(document, node, depth, done)
+    if type(made) is not Scalar:
+        done[id(node)] = made, document.size - before
+    return made
+
+
+def _converted(document: Document, node: yaml.Node, depth: int, done: dict[int, tuple[Node, int]]) -> Node:
     mark = Mark(document.file, node.start_mark.line + 1, node.start_mark.column + 1)
     if depth > _MAX_DEPTH:
         document.problems.append(document.problem(mark, f"nested more than {_MAX_DEPTH} levels deep"))
@@ -257,7 +290,7 @@ def _convert(document: Document, node: yaml.Node, depth: int) -> Node:
     if isinstance(node, yaml.ScalarNode):
         return _scalar(document, node, mark)
     if isinstance(node, yaml.SequenceNode):
-        return List(tuple(_convert(document, item, depth + 1) for item in node.value), mark, bool(node.flow_style))
+        return List(tuple(_convert(document, item, depth + 1, done) for item in node.value), mark, bool(node.flow_style))
     entries: dict[str, Node] = {}
     keys: dict[str, Mark] = {}
     for key_node, value_node in node.value:
@@ -274,7 +307,7 @@ def _convert(document: Document, node: yaml.Node, depth: int) -> Node:
             document.problems.append(document.problem(place, f"key `{key}` is written twice (first at line {keys[key].line})"))
             continue
         keys[key] = place
-        entries[key] = _convert(document, value_node, depth + 1)
+        entries[key] = _convert(document, value_node, depth + 1, done)
     return Map(entries, keys, mark, bool(node.flow_style))
 
 

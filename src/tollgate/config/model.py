@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -152,6 +153,8 @@ class Pricing:
     windows: tuple[PriceWindow, ...] = ()
     multipliers: Mapping[str, Decimal] = field(default_factory=_empty)
     """Named factors a provider file may switch on (residency and the like)."""
+    why: str = ""
+    """What is unusual about these prices, in the file's words; they are then not warned of."""
     source: Mapping[str, object] = field(default_factory=_empty)
     """The whole `price:` block as plain values, for the catalog's `volumes` and for reports."""
 
@@ -208,6 +211,12 @@ class Endpoint:
     """Embeddings: most inputs in one upstream call."""
     count_tokens_url: Node | None = None
     encoding: Literal["json", "multipart"] = "json"
+    models: tuple[str, ...] = ()
+    """Globs over canonical and upstream ids: only these models are served here; empty: all that fit."""
+
+    def serves(self, model: Model) -> bool:
+        """Whether the globs let a model through."""
+        return not self.models or any(fnmatchcase(name, glob) for glob in self.models for name in (model.id, model.upstream))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
     return Pricing(
         prices=MappingProxyType(prices), written=MappingProxyType(written),
         unit=block.integer("unit", default_of(Pricing, "unit")), currency=block.text("currency", default_of(Pricing, "currency")), volumes=volumes,
-        service_tiers=MappingProxyType(tiers), windows=windows, multipliers=MappingProxyType(multipliers),
-        source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items()}),
+        service_tiers=MappingProxyType(tiers), windows=windows, multipliers=MappingProxyType(multipliers), why=block.text("why"),
+        source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items() if key != "why"}),
     )
 
 

@@ -121,6 +121,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         batch=at.integer("batch", None),
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
         encoding=at.text("encoding", default_of(Endpoint, "encoding")),
+        models=at.texts("models"),
     )
 
 

@@ -87,8 +87,8 @@ def provider_schema() -> Schema:
             "ca_file": text("A file with extra certificate authorities.", minLength=1),
             "priority": integer("Which provider of a model is tried first: the lower.", default=0),
             "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),
-            "models": table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
-                            propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"}),
+            "models": _models(),
+            "models_from": one_or_many(text("A file, relative to this one.", minLength=1), "Files with more models; `models` here wins."),
             "images": image_schema.images(),
             "discover": record("The provider's own list of models, read while running.", {
                 "url": template("The address of the list."),
@@ -116,6 +116,29 @@ def provider_schema() -> Schema:
     }
 
 
+@cache
+def models_schema() -> Schema:
+    """A file of models that a provider names under `models_from`."""
+    return {
+        "$schema": DIALECT,
+        "title": "Tollgate models of a provider",
+        **record("Models of one provider.", {
+            "from": record("What `tollgate catalog import` wrote this file from.", {
+                "provider": text("The provider's name in the facts file.", minLength=1),
+                "only": texts("Globs: only these models."),
+                "without": texts("Globs: all but these models."),
+            }, required=["provider"]),
+            "models": _models(),
+        }, required=["models"]),
+        "$defs": {name: provider_schema()["$defs"][name] for name in ("model", "price", "prices")},
+    }
+
+
+def _models() -> Schema:
+    return table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
+                 propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"})
+
+
 def _headers(about: str) -> Schema:
     return table(about, {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."})
 
@@ -134,6 +157,7 @@ def _can() -> Schema:
 def _endpoint() -> Schema:
     return record("One protocol's endpoint.", {
         "path": text("Appended to the provider's `url`.", pattern="^/", wanted="a path starting with /"),
+        "models": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Only these models are served here."),
         "url": template("The complete address instead of `url` and `path`."),
         "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
         "mapping": text("The mapping file when it is not the protocol's own.", pattern=PROTOCOL_NAME, wanted="the name of a mapping"),
@@ -214,6 +238,7 @@ def _price() -> Schema:
             "prices": {"$ref": "#/$defs/prices"},
         }, required=["start", "end", "prices"])},
         "multipliers": table("Named factors, as residency.", decimal("The factor.")),
+        "why": text("What is unusual about these prices: said here, they are no longer warned of."),
     })
 
 

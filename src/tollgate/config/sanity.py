@@ -28,7 +28,7 @@ _LINES = ("prompt", "completion")
 def check_prices(gateway: Gateway) -> list[Problem]:
     """All warnings about prices."""
     offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models if model.price]
-    problems = [problem for provider, model in offers for problem in _one(gateway, provider, model)]
+    problems = [problem for provider, model in offers for problem in _one(gateway, provider, model) if not model.price.why]  # type: ignore[union-attr]
     said = {problem.path for problem in problems}
     return problems + [problem for problem in _siblings(gateway, offers) if problem.path not in said]
 
@@ -94,6 +94,8 @@ def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]]) -> Iterato
             values = [(provider, model, value) for provider, model in group
                       if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
             for provider, model, value in values:
+                if model.price.why:  # type: ignore[union-attr]
+                    continue
                 others = [other for owner, _, other in values if owner is not provider]
                 if not others:
                     continue

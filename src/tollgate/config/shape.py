@@ -16,15 +16,17 @@ from typing import Any, Literal
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from tollgate.config.accept import Test, compile_accept
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
-from tollgate.config.provider_schema import provider_schema
+from tollgate.config.provider_schema import models_schema, provider_schema
 from tollgate.config.schema import Schema, gateway_schema
 
-Kind = Literal["gateway", "provider"]
+Kind = Literal["gateway", "provider", "models"]
 Path = tuple[str | int, ...]
 
 _KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
           "boolean": "true or false", "null": "nothing"}
+_SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema}
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
 """More known keys than this are not listed: the editor's completion is the place for them."""
@@ -32,15 +34,18 @@ _MAX_LISTED = 12
 
 def export() -> dict[str, Schema]:
     """The schemas by file name, for editors; without our own keywords."""
-    return {"gateway.schema.json": _standard(gateway_schema()), "provider.schema.json": _standard(provider_schema())}
+    return {f"{kind}.schema.json": _standard(schema()) for kind, schema in _SCHEMAS.items()}
 
 
 def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | None]:
     """All problems of shape, and the tree without the places they stand in (None when nothing is left to check)."""
     root = document.root
     if not isinstance(root, Map):
-        what = "settings" if kind == "gateway" else "a provider"
+        what = {"gateway": "settings", "provider": "a provider", "models": "models"}[kind]
         return [document.problem(root, f"found {found(root)}, wanted a map: {what}")], None
+    accepts = _accepts(kind)
+    if accepts is not None and accepts(root):
+        return [], root
     problems: list[Problem] = []
     cut: set[Path] = set()
     for error in _validator(kind).iter_errors(plain(root)):
@@ -76,8 +81,13 @@ def found(node: Node) -> str:
 
 
 @cache
+def _accepts(kind: Kind) -> Test | None:
+    return compile_accept(_SCHEMAS[kind]())
+
+
+@cache
 def _validator(kind: Kind) -> Draft202012Validator:
-    return Draft202012Validator(gateway_schema() if kind == "gateway" else provider_schema())
+    return Draft202012Validator(_SCHEMAS[kind]())
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:

@@ -199,7 +199,7 @@ class _Compiling:
         tariff = self._tariff(model)
         names = model.protocols or tuple(compiled.spoken)
         made = [self._offer(compiled, model, compiled.spoken[name], tariff, auth) for name in names
-                if name in compiled.spoken and serves(name) == model.type]
+                if name in compiled.spoken and serves(name) == model.type and compiled.spoken[name].endpoint.serves(model)]
         return tuple(offer for offer in made if offer is not None)
 
     def _tariff(self, model: Model) -> Tariff | None:

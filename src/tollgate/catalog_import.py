@@ -1,0 +1,356 @@
+"""Facts about models on sale become the YAML of a models file (`models_from:` of a provider). Pure: values in, text out.
+
+A facts file has `models`, one entry per offer (a model at a provider), and may have `canonical`, one entry per model,
+whose names become aliases. A price stays the exact decimal it is; only its point moves, so that all are per million.
+What the configuration has no field for is left out and told (`Import.left_out`), never bent into another field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tollgate.config.schema import CANONICAL_ID, ENCODINGS, FLAT_PRICES, TOKEN_PRICES
+from tollgate.money import CONTEXT, decimal_of, show
+
+UNIT = 1_000_000
+GENERATED = (
+    "upstream", "aliases", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer", "encoding", "instruct_type",
+    "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires", "price",
+)
+"""The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
+
+PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
+"""The protocol behind a path that an offer is said to serve."""
+
+_SIDES = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens", "thinking")
+_NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows"})
+_SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
+"""A name a client would type: no path, no version mark, no region in front."""
+_REGIONS = ("global", None, "us", "eu")
+"""Which of several offers of one model is taken: the one that runs anywhere, else the plain one."""
+
+
+class Quoted(str):
+    """Text that is written in quotes: a price is never read as a binary fraction."""
+
+
+class Flow(dict[str, Any]):
+    """A map written on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The `from:` of a models file: which offers of which provider of a facts file it holds."""
+
+    provider: str
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def takes(self, model: str, upstream: str) -> bool:
+        """Whether an offer belongs into the file."""
+        return (not self.only or any(fnmatchcase(name, glob) for glob in self.only for name in (model, upstream))) \
+            and not any(fnmatchcase(name, glob) for glob in self.without for name in (model, upstream))
+
+
+@dataclass(slots=True)
+class Import:
+    """Entries by canonical id, in the order they are written, and what could not be said."""
+
+    source: Source
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+
+def offers_of(facts: Any) -> list[dict[str, Any]]:
+    """The offers of a facts document. ValueError when it is none."""
+    listed = facts.get("models") if isinstance(facts, dict) else facts
+    if not isinstance(listed, list) or not all(isinstance(offer, dict) and offer.get("id") and offer.get("provider") for offer in listed):
+        raise ValueError("found no list `models` whose entries have `id` and `provider`")
+    return listed
+
+
+def import_models(facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None) -> Import:
+    """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
+    `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
+    made = Import(source)
+    names = aliases(facts)
+    best: dict[str, dict[str, Any]] = {}
+    for offer in offers_of(facts):
+        upstream = str(offer.get("upstream_model") or "")
+        if offer["provider"] != source.provider or offer.get("status", "current") != "current" or not source.takes(offer["id"], upstream):
+            continue
+        if not re.match(CANONICAL_ID, offer["id"]):
+            made.left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
+            continue
+        if not offer.get("pricing"):
+            made.left_out.append(f"{offer['id']}: no price known")
+            continue
+        known = best.get(offer["id"])
+        if known is None:
+            best[offer["id"]] = offer
+            continue
+        first, second = sorted((known, offer), key=_rank)
+        best[offer["id"]] = first
+        made.left_out.append(f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})")
+    for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
+        entry = _entry(best[name], names.get(name, ()), frozenset(speaks), made)
+        if entry is not None:
+            before = (kept or {}).get(name, {})
+            made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
+            if isinstance(why := (before.get("price") or {}).get("why"), str) and "price" in entry:
+                entry["price"]["why"] = why
+                made.models[name]["price"] = entry["price"]
+    return made
+
+
+def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
+    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's."""
+    canonical = facts.get("canonical") if isinstance(facts, dict) else None
+    own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers_of(facts)}
+    wanted: dict[str, list[str]] = {}
+    for model in canonical or ():
+        provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
+        upstream = rest.rpartition("|")[0]
+        first = own.get((provider, upstream), {})
+        names = [model.get("short_alias"), upstream, *first.get("aliases", ())]
+        wanted[model["id"]] = list(dict.fromkeys(name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name)))
+    meant: dict[str, set[str]] = {}
+    for name, others in wanted.items():
+        for other in others:
+            meant.setdefault(other, set()).add(name)
+    return {name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted) for name, others in wanted.items()}
+
+
+def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
+    """The better of two offers of one model sorts first."""
+    region = offer.get("inference_profile")
+    return (_REGIONS.index(region) if region in _REGIONS else len(_REGIONS), bool(offer.get("moving_alias")),
+            len(str(offer.get("upstream_model"))))
+
+
+def _entry(offer: Mapping[str, Any], names: Sequence[str], speaks: frozenset[str], made: Import) -> dict[str, Any] | None:
+    name = offer["id"]
+    kind = offer.get("type", "chat")
+    protocols = _protocols(offer, speaks)
+    if protocols == []:
+        made.left_out.append(f"{name}: served through {', '.join(offer.get('endpoints', ()))} only")
+        return None
+    shape = offer.get("architecture") or {}
+    into, out = list(shape.get("input_modalities") or ["text"]), list(shape.get("output_modalities") or ["text"])
+    encoding = str(offer.get("tiktoken_encoding") or "").rstrip("*")
+    entry: dict[str, Any] = {
+        "upstream": offer.get("upstream_model") if offer.get("upstream_model") != name.partition("/")[2] else None,
+        "aliases": list(names),
+        "name": offer.get("name"),
+        "description": describe(offer),
+        "type": kind if kind != "chat" else None,
+        "created": offer.get("created") or None,
+        "context": offer.get("context_length"),
+        "max_output": offer.get("max_output_tokens") or None,
+        "modalities": Flow(input=into, output=out) if kind != "embedding" and (into, out) != (["text"], ["text"]) else None,
+        "tokenizer": shape.get("tokenizer") if shape.get("tokenizer") != "Other" else None,
+        "encoding": encoding if encoding in ENCODINGS else None,
+        "instruct_type": shape.get("instruct_type"),
+        "hugging_face_id": offer.get("hugging_face_id"),
+        "parameters": list(offer.get("supported_parameters") or ()),
+        "dimensions": sorted(set(offer.get("dimensions") or ())),
+        "max_dimension": offer.get("max_dimension") if offer.get("max_dimension") not in (None, max(offer.get("dimensions") or [0])) else None,
+        "protocols": protocols,
+        "retires": offer.get("retires"),
+        "price": _price(name, offer["pricing"], made),
+    }
+    return {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
+
+
+def describe(offer: Mapping[str, Any]) -> str:
+    """One line for people, made of the facts alone."""
+    shape = offer.get("architecture") or {}
+    if offer.get("type") == "embedding":
+        size = offer.get("max_dimension") or max(offer.get("dimensions") or [0])
+        return f"Embeddings of up to {size:,} dimensions." if size else "Embeddings."
+    said = ["Reasoning model" if offer.get("reasoning") else "Chat model"]
+    media = [word for word in shape.get("input_modalities") or () if word != "text"]
+    if media:
+        said.append(f"that takes {_listed(media)} beside text")
+    made = [word for word in shape.get("output_modalities") or () if word != "text"]
+    if made:
+        said.append(f"{'and' if media else 'that'} makes {_listed(made)}")
+    if "tools" in (offer.get("supported_parameters") or ()):
+        said.append("and calls tools" if media or made else "that calls tools")
+    return " ".join(said) + "."
+
+
+def _listed(words: list[str]) -> str:
+    plural = [f"{word}s" if word in ("image", "file") else word for word in words]
+    return plural[0] if len(plural) == 1 else f"{', '.join(plural[:-1])} and {plural[-1]}"
+
+
+def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | None:
+    """The protocols an offer is limited to; None: no limit; []: it cannot be served at all."""
+    paths = [str(path) for path in offer.get("endpoints") or ()]
+    if offer.get("native_endpoint") == "responses":
+        paths = ["/v1/responses"]
+    if not paths or offer.get("type") == "embedding":
+        return None
+    told = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
+    if not told:
+        return []
+    chatty = {protocol for protocol in speaks if protocol in PROTOCOLS.values() and protocol != "embeddings"}
+    served = [protocol for protocol in sorted(chatty) if protocol in told]
+    if not chatty or not served:
+        return [] if chatty else None
+    return served if set(served) != chatty else None
+
+
+# -- prices
+
+def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any]:
+    factor = Decimal(UNIT) / Decimal(int(pricing.get("unit", 1)))
+    price: dict[str, Any] = {"unit": UNIT, **_row(name, pricing, factor, made, _NOT_PRICES)}
+    if pricing.get("currency", "USD") != "USD":
+        price["currency"] = pricing["currency"]
+    volumes = []
+    for row in pricing.get("volumes") or ():
+        prices = _row(name, row, factor, made, frozenset(_SIDES))
+        if prices:
+            volumes.append(Flow({key: row[key] for key in _SIDES if row.get(key) is not None} | prices))
+    tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
+    multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
+    windows = [Flow(start=Quoted(start), end=Quoted(end), days=list(row.get("weekdays") or range(1, 8)), prices=Flow(_row(
+        name, row, factor, made, frozenset({"hours_utc", "weekdays"}))))
+        for row in pricing.get("windows") or () for start, _, end in (hours.partition("-") for hours in row.get("hours_utc") or ())]
+    for key, value in (("volumes", volumes), ("service_tiers", {tier: row for tier, row in tiers.items() if row}), ("windows", windows),
+                       ("multipliers", multipliers)):
+        if value:
+            price[key] = value
+    return price
+
+
+def _row(name: str, row: Mapping[str, Any], factor: Decimal, made: Import, known: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The prices of one row: tokens per million, calls, pictures and searches as they are."""
+    prices: dict[str, Any] = {}
+    for key in (*TOKEN_PRICES, *FLAT_PRICES):
+        if row.get(key) is None or key == "image" and _per_token(row):
+            continue
+        amount = decimal_of(str(row[key]))
+        prices[key] = Quoted(digits(CONTEXT.multiply(amount, factor) if key in TOKEN_PRICES else amount))
+    dropped = sorted(set(row) - set(TOKEN_PRICES) - set(FLAT_PRICES) - known) + (["image"] if "image" in row and _per_token(row) else [])
+    if dropped:
+        made.left_out.append(f"{name}: the price of {', '.join(dropped)}")
+    return prices
+
+
+def _per_token(row: Mapping[str, Any]) -> bool:
+    """Some lists give the price of an image *token* under `image`: then it is about that of a prompt token."""
+    image, prompt = decimal_of(str(row.get("image", "0"))), decimal_of(str(row.get("prompt", "0")))
+    return bool(image) and image <= prompt * 10
+
+
+def digits(amount: Decimal) -> str:
+    """A price as a person writes it: no exponent, no zeros at the end beyond the cents."""
+    whole, _, places = show(amount).partition(".")
+    places = places.rstrip("0")
+    return f"{whole}.{places.ljust(2, '0')}" if places or amount else whole
+
+
+# -- text
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+*-]*[A-Za-z0-9.)+]\Z|[A-Za-z]\Z")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
+_WIDTH = 140
+
+
+def write(made: Import, name: str) -> str:
+    """The text of a models file; the same entries always give the same text."""
+    source = made.source
+    head = {"provider": source.provider, "only": list(source.only), "without": list(source.without)}
+    lines = ["# yaml-language-server: $schema=../../src/tollgate/schemas/models.schema.json",
+             f"# Models of `{name}`, written by `tollgate catalog import`. Entries of the same id in the provider's own file win.",
+             f"from: {_flow(Flow({key: value for key, value in head.items() if value}))}",
+             "models:"]
+    counts = Counter(_shared(entry) for entry in made.models.values())
+    anchors: dict[str, str] = {}
+    for model, entry in made.models.items():
+        lines.append(f"  {model}:")
+        for key, value in entry.items():
+            text = _shared(entry) if key == "parameters" else ""
+            if text in anchors:
+                lines.append(f"    {key}: *{anchors[text]}")
+            elif counts[text] > 1:
+                anchors[text] = f"parameters-{len(anchors) + 1}"
+                lines.extend(_wrapped(f"    {key}: &{anchors[text]} {text}", 6))
+            else:
+                lines.extend(_lines(key, value, 4))
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _shared(entry: Mapping[str, Any]) -> str:
+    """The text of a list that many entries share: it is written once and pointed at."""
+    return _flow(entry["parameters"]) if entry.get("parameters") else "-"
+
+
+def _lines(key: str, value: Any, indent: int) -> list[str]:
+    pad = " " * indent
+    if isinstance(value, dict) and not isinstance(value, Flow):
+        simple = {name: inner for name, inner in value.items() if not isinstance(inner, (dict, list))}
+        if len(simple) == len(value):
+            line = f"{pad}{key}: {_flow(Flow(value))}"
+            if len(line) <= _WIDTH:
+                return [line]
+        return [f"{pad}{key}:", *(line for name, inner in value.items() for line in _lines(name, inner, indent + 2))]
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [f"{pad}{key}:", *(f"{pad}  - {_flow(item)}" for item in value)]
+    return _wrapped(f"{pad}{key}: {_flow(value)}", indent + 2)
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    lines = []
+    while len(line) > _WIDTH and (cut := line.rfind(", ", 0, _WIDTH)) > indent and line.rstrip().endswith("]"):
+        lines.append(line[: cut + 1])
+        line = " " * indent + line[cut + 2:]
+    return [*lines, line]
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_flow(inner) for inner in value) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    text = str(value)
+    if not isinstance(value, Quoted) and _PLAIN.match(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\u{ord(character):04x}"
+
+
+def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]], price: Callable[[Any], Any] = lambda value: value) -> list[str]:
+    """What an import does to a file, in lines of `+ model`, `- model` and `~ model: keys`."""
+    said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
+    for name in after:
+        if name in before:
+            keys = [key for key in dict.fromkeys((*before[name], *after[name])) if price(before[name].get(key)) != price(after[name].get(key))]
+            if keys:
+                said.append(f"~ {name}: {', '.join(keys)}")
+    return said

