@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
-    0: "errors wire sse money",
+    0: "errors wire sse money collecting measures passwords",
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch sandbox minted metrics",
-    4: "services completions embeddings images accounts reload discovery limit_headers",
+    4: "services reports completions embeddings images accounts reload discovery limit_headers",
     5: "auth replies endpoints tools dashboard app server cli http __main__",
 }
 """Docs: `docs/building.md`. A package counts as one module."""

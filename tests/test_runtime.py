@@ -120,6 +120,17 @@ def test_a_provider_follows_its_mapping_its_secrets_and_the_budgets(files):
     assert files.build(rotated).providers["one"].offers["acme/large"][0].timeouts.idle == 3
 
 
+def test_a_provider_follows_the_models_it_takes_from_other_files(files):
+    files.write("providers/models/more.yaml", "models: {one/more: {context: 5}}\n")
+    files.provider("one", 0, "1", "models_from: [models/more.yaml]\n")
+    old = files.build()
+    assert old.catalog.resolve("one/more").facts.context == 5
+    files.write("providers/models/more.yaml", "models: {one/more: {context: 6}}\n")
+    new = files.build(old)
+    assert new.catalog.resolve("one/more").facts.context == 6
+    assert new.providers["two"] is old.providers["two"]
+
+
 def test_a_new_alias_needs_no_compiling(files):
     old = files.build()
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text().replace("best", "finest"))
