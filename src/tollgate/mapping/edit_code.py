@@ -16,7 +16,7 @@ from tollgate.mapping.edit_reading import Edit, Entry
 from tollgate.mapping.emit import Code
 from tollgate.mapping.directives import when
 from tollgate.mapping.paths import Descend, Slice, Step, Where
-from tollgate.mapping.reading import _test as item_test
+from tollgate.mapping.reading import item_test
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Ex, Scope, Site, Unit, Var
 from tollgate.mapping.templates import value_of

@@ -150,7 +150,7 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
             source = f"found({unit.module.constant(step.expression)}, {value})"
         with code.block(f"for {inner} in {source}", line):
             if isinstance(step, Where):
-                tests = [_test(code, inner, condition, unit, line) for condition in step.conditions]
+                tests = [item_test(code, inner, condition, unit, line) for condition in step.conditions]
                 with code.block(f"if {' and '.join(tests)}", line):
                     step_into(inner, position + 1)
             else:
@@ -161,7 +161,8 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
     return name
 
 
-def _test(code, item: str, condition: Condition, unit, line: int) -> str:  # type: ignore[no-untyped-def]
+def item_test(code, item: str, condition: Condition, unit, line: int) -> str:  # type: ignore[no-untyped-def]
+    """The Python condition for one comparison of a filter over the local `item`."""
     value = item
     for key in condition.path:
         inner = code.temp("c")
@@ -208,4 +209,4 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 
-__all__ = ["Var", "dict_view", "read", "reads_of", "walk"]
+__all__ = ["Var", "dict_view", "item_test", "read", "reads_of", "walk"]
