@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,11 +31,15 @@ READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', un
 
 _STORAGE_VERSION = "v1.2.0"
 """The oldest file format with what we need, so that older readers can attach the files."""
+_BLOCK_BYTES = 65_536
+"""A quarter of DuckDB's own choice: a quiet hour's file is 0.2 MB instead of 0.8, a busy one's a quarter larger."""
 _NAMES = ", ".join(c.name for c in COLUMNS)
 _RECHECK = timedelta(hours=2)
 """Files this young may not have reached the disk when the machine lost power; they are looked at again at start."""
 
 _NEWEST_FILES = 3
+_TURN_SECONDS = 5.0
+"""After a restore or a long outage there may be hundreds of hours to write; storing new rows comes in between."""
 
 
 def _naive(moment: datetime) -> datetime:
@@ -70,7 +75,10 @@ class Publisher:
                 hours |= {row[0] for row in self._rows(
                     "SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE time >= ?", [since - _RECHECK])}
         written = 0
+        ends = time.monotonic() + _TURN_SECONDS
         for hour in sorted(hours):
+            if written and time.monotonic() > ends:
+                return written  # the store waits for this thread; the next turn goes on from here
             written += self._publish_hour(hour, final=hour + timedelta(hours=1) <= _naive(now))
         store.set_progress("published", applied)
         return written
@@ -151,7 +159,7 @@ class _Attached:
     def __enter__(self) -> _Attached:
         name = str(self._path).replace("'", "''")
         self.run("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
-        self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}')")
+        self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})")
         return self
 
     def __exit__(self, *exception: object) -> None:

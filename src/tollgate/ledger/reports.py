@@ -19,7 +19,10 @@ _HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which rows the view `usage` has; times are UTC, `until` is exclusive, `model` and `provider` take globs."""
+    """Which rows the view `usage` has; times are UTC, `until` is exclusive, `model` and `provider` take globs.
+
+    `outcome` is one of the outcomes, or `failed` for all but `ok`; `text` is looked for in ids, names and errors, case aside.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
@@ -27,8 +30,12 @@ class Filters:
     key: str | None = None
     model: str | None = None
     provider: str | None = None
+    endpoint: str | None = None
+    outcome: str | None = None
+    text: str | None = None
 
 
+_TEXT = "lower(concat_ws(' ', request_id, asked_model, model, provider, upstream_model, end_user, error_code, lost))"
 _TOKENS = ", ".join(f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}" for name in (
     "input", "cache_read", "cache_write", "output", "reasoning"))
 _FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
@@ -83,10 +90,16 @@ def usage_files(directory: Path, since: datetime | None = None, until: datetime 
     return files
 
 
-def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection with a view `usage` over the files; without any files the view is empty, with the same columns."""
+def open_usage(directory: Path, filters: Filters | None = None, *, memory: str | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with a view `usage` over the files; without any files the view is empty, with the same columns.
+
+    `memory` bounds what a query may take, such as "512MB".
+    """
     filters = filters or Filters()
-    connection = duckdb.connect(config={"threads": 2})
+    bounds: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
+    if memory is not None:
+        bounds |= {"memory_limit": memory, "preserve_insertion_order": False}
+    connection = duckdb.connect(config=bounds)
     files = usage_files(directory, filters.since, filters.until)
     if files:
         names = ", ".join(_text(str(path)) for path in files)
@@ -112,6 +125,12 @@ def _where(filters: Filters) -> str:
         terms.append(f"model GLOB {_text(filters.model)}")
     if filters.provider is not None:
         terms.append(f"provider GLOB {_text(filters.provider)}")
+    if filters.endpoint is not None:
+        terms.append(f"endpoint = {_text(filters.endpoint)}")
+    if filters.outcome is not None:
+        terms.append("outcome <> 'ok'" if filters.outcome == "failed" else f"outcome = {_text(filters.outcome)}")
+    if filters.text is not None:
+        terms.append(f"contains({_TEXT}, lower({_text(filters.text)}))")
     return f" WHERE {' AND '.join(terms)}" if terms else ""
 
 
