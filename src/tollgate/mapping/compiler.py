@@ -7,6 +7,7 @@ as `ConfigErrors`; warnings stay on the mapping.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping as Table
+from types import FunctionType
 from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
@@ -22,6 +23,7 @@ from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
 from tollgate.mapping.stream_run import Handlers, Speaker
+from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
 
 SECTIONS = ("request", "response", "error")
@@ -51,7 +53,10 @@ class Mapping:
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
         self.examples: List | None = built.examples
         self.plugins = built.plugins
-        self.source = unit.module.source
+        self.generated: tuple[FunctionType, ...] = tuple(
+            value for value in namespace.values() if isinstance(value, FunctionType) and value.__code__.co_filename == document.file
+        )
+        """The generated functions; their line numbers are those of the YAML."""
 
     def section(self, name: str) -> Section | None:
         """`request.to_hub` and the like, as a function of (document, context)."""
@@ -107,13 +112,8 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
             unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]
     _raise(unit)
     event = built.stream_out.event if built.stream_out else None
-    runtime = {**RUNTIME, "named": (lambda said: (said.get(event), said)), **({"traced": _traced} if trace else {})}
+    runtime = {**RUNTIME, "named": (lambda said: (said.get(event), said)), **(tracing(document.file) if trace else {})}
     return Mapping(document, unit, unit.module.build(runtime), built)
-
-
-def _traced(context: Any, line: int, path: str, value: object) -> object:
-    context.step(line, path, value)
-    return value
 
 
 def _head(unit: Unit, root: Map, built: _Built) -> None:

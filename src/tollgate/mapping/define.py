@@ -64,7 +64,7 @@ def compile_functions(unit: Unit, made: list[Function], engine: Mapping[str, Var
         names = [f"a_{parameter}" for parameter in function.parameters]
         code = unit.module.function(f"{function.py}({''.join(name + ', ' for name in names)}C)", line)
         variables = {parameter: Var(parameter, name, (reads,)) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
-        site = Site(unit, code, Scope({**engine, **variables}, function), f"{function.name}()" if unit.trace else "")
+        site = Site(unit, code, Scope({**engine, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code
     for circle in _circles({function.name: function.calls for function in made}):

@@ -235,7 +235,10 @@ class _Lowering:
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
-        return Ex(f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)")
+        call = f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)"
+        if self.site.unit.trace:
+            call = f"left(C, entered(C, {self.site.out!r}), {call})"
+        return Ex(call)
 
     def _filter(self, node: nodes.Filter) -> Ex:
         if node.node is None:

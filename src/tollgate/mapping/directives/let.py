@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
@@ -39,6 +40,7 @@ def enter(site: Site, node: Map) -> Site:
 
 def _named(site: Site, name: str, value: Node) -> Var:
     local = site.temp(f"w_{name}_")
+    site = replace(site, out=f"${name}")
     line = value.mark.line
     lowered = _lowered(site, value)
     if lowered is not None:

@@ -1,0 +1,221 @@
+"""`tollgate convert`: what a mapping makes of a request, an answer, a stream or an error; with `--explain`, step by step.
+
+Exit codes: 0 converted · 1 refused, failed or unreadable, the reason on stderr · 2 the command line itself is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from tollgate.cli.books import config_option, fail, print_json
+from tollgate.errors import ConfigErrors, TollgateError
+
+if TYPE_CHECKING:
+    from tollgate.config.build import Loaded
+    from tollgate.mapping import Mapping
+    from tollgate.mapping.explain import Explained
+    from tollgate.mapping.provider.offer import Offer
+    from tollgate.mapping.tracing import TraceContext
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to convert, from what to what. `client` speaks to us, `upstream` is behind us; `offer` adds a provider's edits."""
+
+    what: str
+    client: Mapping
+    upstream: Mapping
+    offer: Offer | None
+    context: TraceContext
+
+
+@click.command(help="""Convert a request, answer or stream from one protocol to another.
+
+FILE holds the body (JSON), or for --stream the events (an event stream, a JSON array or JSON lines); - reads standard
+input. A request goes from the client's protocol to the upstream's; an answer, a stream and an error come back, so for
+them --from is the upstream's protocol and --to the client's.""")
+@click.argument("file", type=click.File("rb"))
+@click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: chat, responses, messages, gemini, ...")
+@click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
+@click.option("--answer", "what", flag_value="response", help="FILE is a whole answer.")
+@click.option("--stream", "what", flag_value="stream", help="FILE is a stream of events.")
+@click.option("--error", "what", flag_value="error", help="FILE is an error body.")
+@click.option("--model", help="A model of the configuration: its facts, abilities and the provider's edits apply.")
+@click.option("--provider", help="Which provider's route of --model; default: the first that fits.")
+@click.option("--can", multiple=True, metavar="NAME[=VALUE]", help="An ability the target declares; may be given several times.")
+@click.option("--strict", is_flag=True, help="Refuse instead of losing anything.")
+@click.option("--explain", is_flag=True, help="Show every step: YAML line, output path, value, and what nobody read.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document with the result and what was lost.")
+@config_option
+def command(
+    file: Any, source: str, target: str | None, what: str | None, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
+    explain: bool, as_json: bool, path: Path | None,
+) -> None:
+    job = _job(path, source, target, what or "request", model, provider, can, strict)
+    given = _read(file.read(), job.what)
+    if explain:
+        explained = _explained(job, given)
+        if as_json:
+            print_json(explained.plain())
+        else:
+            click.echo(explained.text())
+        sys.exit(1 if explained.error else 0)
+    try:
+        result = _converted(job, given)
+    except TollgateError as error:
+        fail(str(error))
+    if as_json:
+        print_json({"result": result, "lost": job.context.lost})
+        return
+    _print(job, result)
+    for words in job.context.lost:
+        click.echo(f"lost: {words}", err=True)
+
+
+def _job(
+    path: Path | None, source: str, target: str | None, what: str, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
+) -> Job:
+    from tollgate.config.build import load_gateway
+    from tollgate.mapping.tracing import TraceContext
+
+    try:
+        loaded = load_gateway(path, environ=os.environ, everything=True)
+        mappings, offer = _parts(loaded, model, provider, target if what == "request" else source)
+    except ConfigErrors as errors:
+        fail(str(errors))
+    if target is None:
+        if offer is None or offer.mapping is None or what != "request":
+            raise click.UsageError("--to says what to convert to")
+        target = offer.mapping.name
+    one, two = _known(mappings, source), _known(mappings, target)
+    client, upstream = (one, two) if what == "request" else (two, one)
+    facts = dict(offer.model_facts) if offer else {"upstream": model or "upstream-model"}
+    abilities = {**(offer.can if offer else {}), **dict(_ability(entry) for entry in can)}
+    return Job(what, client, upstream, offer, TraceContext(facts, abilities, strict=strict))
+
+
+def _parts(loaded: Loaded, model: str | None, provider: str | None, protocol: str | None) -> tuple[dict[str, Mapping], Offer | None]:
+    """The mappings, and the offer of `--model` that speaks `protocol`."""
+    from tollgate.mapping import compile_mapping
+    from tollgate.mapping.plugins import load_plugins
+
+    if model is None:
+        plugins = load_plugins(loaded.gateway.plugins)
+        return {name: compile_mapping(document, plugins=plugins) for name, document in loaded.gateway.mappings.items()}, None
+    from tollgate.runtime import build_runtime
+
+    runtime = build_runtime(loaded, everything=True)
+    offers = [
+        offer for name, compiled in runtime.providers.items() if provider in (None, name)
+        for offer in compiled.offers.get(model, ()) if offer.mapping is not None and protocol in (None, offer.mapping.name)
+    ]
+    if not offers:
+        fail(f"no route: {model}{f' at {provider}' if provider else ''}{f' speaking {protocol}' if protocol else ''}")
+    return dict(runtime.mappings), min(offers, key=lambda offer: offer.priority)
+
+
+def _known(mappings: dict[str, Mapping], name: str) -> Mapping:
+    from tollgate.config.load import nearest
+
+    found = mappings.get(name)
+    if found is None:
+        raise click.UsageError(f"no mapping is called {name} ({nearest(name, mappings) or 'there are ' + ', '.join(sorted(mappings))})")
+    return found
+
+
+def _ability(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    if not value:
+        return name, True
+    try:
+        return name, orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name, value
+
+
+def _read(raw: bytes, what: str) -> Any:
+    try:
+        return orjson.loads(raw) if what != "stream" else _events(raw)
+    except orjson.JSONDecodeError as error:
+        fail(f"not JSON: {error}")
+
+
+def _events(raw: bytes) -> list[Any]:
+    """An event stream, a JSON array, or JSON lines -> events."""
+    from tollgate import sse
+
+    stripped = raw.strip()
+    if stripped.startswith(b"["):
+        return orjson.loads(stripped)  # type: ignore[no-any-return]
+    if stripped.startswith(b"{"):
+        return [orjson.loads(line) for line in stripped.splitlines() if line.strip()]
+    decoder = sse.Decoder()
+    found = [*decoder.feed(raw), *decoder.finish()]
+    return ["[DONE]" if event.data == b"[DONE]" else orjson.loads(event.data) for event in found if event.data]
+
+
+def _converted(job: Job, given: Any) -> Any:
+    from tollgate import mapping as engine
+
+    offer, context = job.offer, job.context
+    if job.what == "request":
+        made = engine.convert_request(job.client, job.upstream, given, context).body
+        return offer.request_edits(made, context) if offer and offer.request_edits else made
+    if job.what == "error":
+        return engine.convert_error(job.upstream, job.client, given)
+    if job.what == "response":
+        if offer and offer.response_edits:
+            given = offer.response_edits(given, context)
+        return engine.convert_response(job.upstream, job.client, given, context).body
+    converter = engine.StreamConverter(job.upstream, job.client, context)
+    said = [out for event in _edited(job, given) for out in converter.feed(event)]
+    said += converter.finish()
+    if converter.failure is not None:
+        raise converter.failure
+    return [{"event": name, "data": data} if name else {"data": data} for name, data in said]
+
+
+def _edited(job: Job, events: list[Any]) -> list[Any]:
+    edits = job.offer.stream_edits if job.offer else None
+    return [edits(event, job.context) if edits and isinstance(event, dict) else event for event in events]
+
+
+def _explained(job: Job, given: Any) -> Explained:
+    from tollgate.mapping import explain
+
+    offer, context = job.offer, job.context
+    if job.what == "request":
+        explained = explain.explain_request(job.client, job.upstream, given, context)
+        if offer and offer.request_edits and not explained.error:
+            try:
+                explained.result = offer.request_edits(explained.result, context)
+            except TollgateError as error:
+                explained.error = str(error)
+            explained.lost = list(context.lost)
+            explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
+        return explained
+    if job.what == "error":
+        return explain.explain_error(job.upstream, job.client, given, context)
+    if job.what == "response":
+        if offer and offer.response_edits:
+            given = offer.response_edits(given, context)
+        return explain.explain_response(job.upstream, job.client, given, context)
+    return explain.explain_stream(job.upstream, job.client, _edited(job, given), context)
+
+
+def _print(job: Job, result: Any) -> None:
+    if job.what != "stream":
+        print_json(result)
+        return
+    for out in result:
+        if "event" in out:
+            click.echo(f"event: {out['event']}")
+        data = out["data"]
+        click.echo(f"data: {data if isinstance(data, str) else orjson.dumps(data).decode()}\n")

@@ -1,0 +1,144 @@
+"""`explain`: a conversion step by step - the YAML line, the output path, the value - and what nobody read.
+
+The same compiler makes the traced functions, with one call more per value, so what is shown is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+
+from tollgate.errors import TollgateError
+from tollgate.mapping.compiler import Mapping, compile_mapping
+from tollgate.mapping.convert import error_from_hub, error_to_hub, request_from_hub, request_to_hub, response_from_hub, response_to_hub
+from tollgate.mapping.streaming import StreamConverter
+from tollgate.mapping.tracing import Step, TraceContext
+
+_WIDEST = 100
+
+
+@dataclass(slots=True)
+class Stage:
+    """One hop, or one stream event: what was done in which file."""
+
+    title: str
+    file: str
+    steps: list[Step] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    said: list[Any] = field(default_factory=list)
+    """Stream events that came out."""
+
+
+@dataclass(slots=True)
+class Explained:
+    """A whole conversion: its stages, its result (None when it failed), what was lost, and the error's words."""
+
+    stages: list[Stage] = field(default_factory=list)
+    result: Any = None
+    lost: list[str] = field(default_factory=list)
+    error: str = ""
+
+    def text(self) -> str:
+        """For people: one block per stage."""
+        out: list[str] = []
+        for stage in self.stages:
+            out.append(f"== {stage.title}    ({stage.file})")
+            for step in stage.steps:
+                place = str(step.line) if step.file == stage.file else f"{PurePath(step.file).name}:{step.line}"
+                out.append(f"{place:>18}  {step.path:34} {_shown(step.value)}")
+            out.extend(f"{'says':>18}  {_shown(event)}" for event in stage.said)
+            if stage.unread:
+                out.append(f"  never read by the mapping: {', '.join(stage.unread)}")
+        if self.lost:
+            out.append(f"lost: {', '.join(self.lost)}")
+        if self.error:
+            out.append(f"error: {self.error}")
+        return "\n".join(out)
+
+    def plain(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "stages": [
+                {"title": stage.title, "file": stage.file, "unread": stage.unread, "said": stage.said,
+                 "steps": [{"file": step.file, "line": step.line, "path": step.path, "value": step.value} for step in stage.steps]}
+                for stage in self.stages
+            ],
+            "result": self.result, "lost": self.lost, "error": self.error,
+        }
+
+
+def traced(mapping: Mapping) -> Mapping:
+    """The same mapping, compiled to tell its steps."""
+    return compile_mapping(mapping.document, plugins=mapping.plugins, trace=True)
+
+
+def explain_request(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
+    """A request, hop by hop."""
+    return _hops(source, target, body, context, "request", request_to_hub, request_from_hub)
+
+
+def explain_response(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
+    """A whole answer, hop by hop."""
+    return _hops(source, target, body, context, "response", response_to_hub, response_from_hub)
+
+
+def explain_error(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
+    """An error body, hop by hop."""
+    return _hops(source, target, body, context, "error", error_to_hub, error_from_hub)
+
+
+def explain_stream(source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext) -> Explained:
+    """A stream, event by event: what the rules took from it, and what the client was told."""
+    one, two = traced(source), traced(target)
+    explained = Explained()
+    converter = StreamConverter(one, two, context)
+    said: list[Any] = []
+    number = 0
+    for number, event in enumerate(events, 1):
+        out = [data for _, data in converter.feed(event)]
+        said += out
+        explained.stages.append(Stage(f"event {number}: {_shown(event)}", source.file, context.taken(), [], out))
+    out = [data for _, data in converter.finish()]
+    said += out
+    explained.stages.append(Stage("the upstream ended", target.file, context.taken(), [], out))
+    explained.result = said
+    explained.lost = list(context.lost)
+    if converter.failure is not None:
+        explained.error = str(converter.failure)
+    return explained
+
+
+def _hops(
+    source: Mapping, target: Mapping, body: Any, context: TraceContext, what: str,
+    first: Callable[..., Any], second: Callable[..., Any],
+) -> Explained:
+    explained = Explained()
+    given = body
+    try:
+        for mapping, hop, direction in ((source, first, "to_hub"), (target, second, "from_hub")):
+            title = f"{mapping.name} {what} -> hub" if direction == "to_hub" else f"hub -> {mapping.name} {what}"
+            stage = Stage(title, mapping.file)
+            explained.stages.append(stage)
+            walker = mapping.walkers.get(f"{what}.{direction}")
+            stage.unread = walker.lost(given) if walker is not None and type(given) is dict else []
+            try:
+                given = hop(traced(mapping), given, context)
+            finally:
+                stage.steps = context.taken()
+        explained.result = given
+    except TollgateError as error:
+        explained.error = str(error)
+    explained.lost = list(context.lost)
+    return explained
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        text = repr(value)
+    return text if len(text) <= _WIDEST else text[:_WIDEST - 3] + "..."

@@ -1,0 +1,71 @@
+"""Steps: what a mapping compiled with `trace` tells while it runs. `explain.py` shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.mapping.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One value that a line of a mapping made: the YAML line, where it goes, what it is."""
+
+    file: str
+    line: int
+    path: str
+    value: Any
+
+
+class TraceContext(Context):
+    """A context that notes every step."""
+
+    __slots__ = ("_prefix", "steps")
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.steps: list[Step] = []
+        self._prefix: list[str] = []
+
+    def step(self, file: str, line: int, path: str, value: Any) -> None:
+        """Note a value; absent ones are no step."""
+        if value is not None:
+            whole = ".".join(piece for piece in (*self._prefix, path) if piece)
+            self.steps.append(Step(file, line, whole, value))
+
+    def enter(self, path: str) -> None:
+        """A function is called for this place of the output."""
+        self._prefix.append(path)
+
+    def leave(self) -> None:
+        """It returned."""
+        self._prefix.pop()
+
+    def taken(self) -> list[Step]:
+        """The steps since the last time."""
+        steps, self.steps = self.steps, []
+        self._prefix.clear()
+        return steps
+
+
+def _entered(context: Any, path: str) -> None:
+    if isinstance(context, TraceContext):
+        context.enter(path)
+
+
+def _left(context: Any, _entered: None, value: Any) -> Any:
+    if isinstance(context, TraceContext):
+        context.leave()
+    return value
+
+
+def tracing(file: str) -> dict[str, object]:
+    """What the generated code of a traced mapping calls."""
+
+    def traced(context: Any, line: int, path: str, value: Any) -> Any:
+        if isinstance(context, TraceContext):
+            context.step(file, line, path, value)
+        return value
+
+    return {"traced": traced, "entered": _entered, "left": _left}

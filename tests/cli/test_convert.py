@@ -1,0 +1,101 @@
+"""`tollgate convert`: bodies and streams through the built-in mappings, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tollgate.cli import main
+
+REQUEST = {"model": "m", "max_tokens": 9, "logit_bias": {"1": 2}, "messages": [{"role": "user", "content": "Hi"}]}
+CHUNKS = [
+    {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": "Hey"}, "finish_reason": None}]},
+    {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+]
+
+
+def run(*arguments: str, given: object = REQUEST) -> Result:
+    text = given if isinstance(given, str) else json.dumps(given)
+    return CliRunner().invoke(main, ["convert", *arguments, "-"], input=text)
+
+
+def test_a_request_goes_from_the_client_to_the_upstream() -> None:
+    result = run("--from", "chat", "--to", "messages")
+    assert result.exit_code == 0
+    body = json.loads(result.stdout)
+    assert body["max_tokens"] == 9 and body["messages"][0]["role"] == "user"
+    assert "lost: logit_bias" in result.stderr
+
+
+def test_json_holds_result_and_losses() -> None:
+    said = json.loads(run("--from", "chat", "--to", "messages", "--json").stdout)
+    assert said["lost"] == ["logit_bias"] and said["result"]["max_tokens"] == 9
+
+
+def test_an_answer_comes_back() -> None:
+    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "x", "content": [{"type": "text", "text": "Hey"}], "stop_reason": "end_turn",
+              "usage": {"input_tokens": 1, "output_tokens": 2}}
+    body = json.loads(run("--from", "messages", "--to", "chat", "--answer", given=answer).stdout)
+    assert body["choices"][0]["message"]["content"] == "Hey" and body["choices"][0]["finish_reason"] == "stop"
+
+
+def test_an_error_comes_back() -> None:
+    body = json.loads(run("--from", "chat", "--to", "messages", "--error", given={"error": {"message": "boom"}}).stdout)
+    assert body["type"] == "error" and body["error"]["message"] == "boom"
+
+
+FORMS = {
+    "event stream": "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in CHUNKS) + "data: [DONE]\n\n",
+    "json array": json.dumps(CHUNKS),
+    "json lines": "\n".join(json.dumps(chunk) for chunk in CHUNKS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stream_comes_back_as_an_event_stream(form: str) -> None:
+    result = run("--from", "chat", "--to", "messages", "--stream", given=FORMS[form])
+    assert result.exit_code == 0
+    names = [line.removeprefix("event: ") for line in result.stdout.splitlines() if line.startswith("event: ")]
+    assert names == ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"]
+
+
+def test_explain_names_lines_and_what_nobody_read() -> None:
+    said = run("--from", "chat", "--to", "messages", "--explain").stdout
+    assert "== chat request -> hub" in said and "never read by the mapping: logit_bias" in said
+    told = json.loads(run("--from", "chat", "--to", "messages", "--explain", "--json").stdout)
+    assert told["stages"][0]["steps"] and told["result"]["max_tokens"] == 9
+
+
+def test_a_refusal_is_said_and_fails() -> None:
+    result = run("--from", "chat", "--to", "messages", given={**REQUEST, "n": 2})
+    assert result.exit_code == 1 and "n greater than 1" in result.stderr
+
+
+def test_strict_refuses_a_loss() -> None:
+    result = run("--from", "chat", "--to", "messages", "--strict")
+    assert result.exit_code == 1 and "logit_bias" in result.stderr
+
+
+def test_an_unknown_protocol_has_a_suggestion() -> None:
+    result = run("--from", "chat", "--to", "mesages")
+    assert result.exit_code == 2 and "did you mean `messages`?" in result.stderr
+
+
+def test_broken_json_is_said() -> None:
+    assert run("--from", "chat", "--to", "messages", given="{").exit_code == 1
+
+
+def test_a_provider_s_route_applies_its_edits(tmp_path: Path) -> None:
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "gateway.yaml").write_text("")
+    (tmp_path / "providers" / "acme.yaml").write_text(
+        "provider: acme\nspeaks: chat\nurl: https://acme.example/v1/chat/completions\n"
+        "request: [{rename: {max_completion_tokens: max_tokens}}]\nmodels: {acme/one: {upstream: one-2026}}\n"
+    )
+    given = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    result = run("--from", "messages", "--model", "acme/one", "--config", str(tmp_path), given=given)
+    body = json.loads(result.stdout)
+    assert body["model"] == "one-2026" and body["max_tokens"] == 9 and "max_completion_tokens" not in body
