@@ -239,3 +239,13 @@ async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
         failed = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True,
                                                           "messages": [{"role": "user", "content": "[[delay=350ms]] [[error=500]] hi"}]})
         assert failed.status_code == 200 and '"error"' in failed.text.rsplit("\n\n", 2)[-2]
+
+
+async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
+    body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "one two three"}]}
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(500)}, environ=SECRET) as here:
+        told = await here.post("/v1/messages/count_tokens", body)
+        assert told.headers["x-tollgate-provider"] == "sandbox" and told.json()["input_tokens"] > 0
+        counted = await here.post("/v1/messages/count_tokens", {**body, "model": "acme/one"})
+        assert counted.headers["x-tollgate-estimated"] == "true" and counted.json()["input_tokens"] >= 3
+        assert here.balance() == Decimal(100)

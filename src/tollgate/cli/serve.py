@@ -48,7 +48,8 @@ def _announce(opened) -> None:  # type: ignore[no-untyped-def]
     catalog = opened.services.runtime.current.catalog
     lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
     if opened.first_key:
-        model = "sandbox/echo" if catalog.resolve("sandbox/echo") else "MODEL"
+        models = [model.id for model in catalog.models.values() if model.type == "chat"]
+        model = "sandbox/echo" if "sandbox/echo" in models else next(iter(models), "MODEL")
         lines += [
             f"  key        {opened.first_key}   (account default; shown once)",
             "",

@@ -11,10 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
-from tollgate import tokens
 from tollgate.catalog import CatalogModel, access_of, may_use
+from tollgate.completions import counting
 from tollgate.completions.attempt import AttemptFailed, send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.exchange import Exchange
@@ -141,10 +139,5 @@ def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int) -> Any:
 
 
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:
-    """`POST /v1/messages/count_tokens`: asked of the provider where it can say, else counted here."""
-    body = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
-    check_fields("count_tokens", body)
-    model = _model_of(services, inbound, body)
-    encoding = model.facts.encoding
-    counted = await tokens.count_request("messages", body, encoding)
-    return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": counted}))
+    """`POST /v1/messages/count_tokens`, see `counting`."""
+    return await counting.count_tokens(services, inbound, _model_of)

@@ -1,0 +1,50 @@
+"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. Free of charge, so no row."""
+
+from __future__ import annotations
+
+import orjson
+
+from tollgate import tokens
+from tollgate.catalog import CatalogModel
+from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.native import native_body, native_document
+from tollgate.errors import TollgateError
+from tollgate.mapping import Context
+from tollgate.routing import Offer
+from tollgate.services import Inbound, Reply, Services
+from tollgate.upstream import Call
+
+_MAX_ANSWER = 64 * 1024
+
+
+async def count_tokens(services: Services, inbound: Inbound, model_of) -> Reply:  # type: ignore[no-untyped-def]
+    """The prompt tokens of a messages body. `model_of(services, inbound, body)` resolves and checks the model.
+
+    A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
+    `x-tollgate-estimated`.
+    """
+    body = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
+    check_fields("count_tokens", body)
+    model: CatalogModel = model_of(services, inbound, body)
+    for route in model.routes:
+        offer = route.offer("messages")
+        if offer is not None and (url := offer.count_tokens_url()) and (counted := await _asked(services, inbound, body, offer, url)) is not None:
+            return Reply(200, [(b"x-tollgate-provider", offer.provider.encode())], counted)
+    estimated = await tokens.count_request("messages", body, model.facts.encoding)
+    return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
+
+
+async def _asked(services: Services, inbound: Inbound, body: dict, offer: Offer, url: str) -> bytes | None:
+    if offer.request_edits is None:
+        raw = native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
+    else:
+        document = native_document(body, offer.model.upstream, ask_usage=False)
+        raw = orjson.dumps(offer.request_edits(document, Context(model=offer.model_facts, can=offer.can)))
+    call = Call("POST", url, offer.headers(inbound.headers), raw, offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    try:
+        async with await services.client.open(call) as answer:
+            counted = await answer.read(_MAX_ANSWER)
+            good = answer.status == 200 and isinstance(orjson.loads(counted).get("input_tokens"), int)
+    except (TollgateError, orjson.JSONDecodeError, AttributeError):
+        return None
+    return counted if good else None
