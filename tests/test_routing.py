@@ -28,7 +28,7 @@ def of(*routes):
 
 def steady():
     """Draws that keep file order among equals: each is smaller than the one before."""
-    return map(lambda n: 1 - n / 1000, count()).__next__
+    return (1 - n / 1000 for n in count()).__next__
 
 
 def tried(model, protocol="chat", *args, **kwargs):

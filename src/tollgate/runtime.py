@@ -21,8 +21,8 @@ from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffers
-from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.mapping.plugins import load_plugins
+from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.routing import Route, make_route
 from tollgate.wire import CLIENT_FORMATS
 

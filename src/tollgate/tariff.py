@@ -63,6 +63,17 @@ class _Prices:
 
     __slots__ = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
                  "audio", "audio_output", "request", "image", "web_search", "divisor", "rule")
+    prompt: int
+    completion: int
+    input_cache_read: int
+    input_cache_write: int
+    input_cache_write_1h: int
+    internal_reasoning: int
+    audio: int
+    audio_output: int
+    request: int
+    image: int
+    web_search: int
 
     def __init__(self, prices: Mapping[str, Decimal], unit: int, rule: str) -> None:
         full = dict(prices)

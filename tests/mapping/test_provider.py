@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from mapping.provider_files import SMALL, compiled, config, offer
 
+from mapping.provider_files import SMALL, compiled, config, offer
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mapping.provider_files import SMALL, compiled
 
+from mapping.provider_files import SMALL, compiled
 from tollgate.errors import ConfigErrors
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mapping.provider_files import SMALL, compiled, offer
 
+from mapping.provider_files import SMALL, compiled, offer
 from tollgate.mapping.provider.errors import ErrorRules, marks_of
 from tollgate.mapping.provider.said import read_error, retry_after, seconds_of
 

@@ -39,9 +39,9 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
                 for model in models for place, route in enumerate(_routes(model))]
         print_table(("model", "provider", "upstream", "protocols", "priority", "weight"), rows)
     else:
-        rows = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
-                 len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
-        print_table(("model", "type", "context", "prompt", "completion", "currency", "provider", "routes", "aliases"), rows)
+        table = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
+                  len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
+        print_table(("model", "type", "context", "prompt", "completion", "currency", "provider", "routes", "aliases"), table)
     off = [provider.name for provider in runtime.gateway.providers.values() if provider.off]
     if off and not as_json:
         click.echo(f"off, because a secret is not set: {', '.join(off)} (`tollgate check` says which)", err=True)

@@ -8,74 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
 
-from tollgate.config.load import List, Map, Node, Scalar, plain
-from tollgate.mapping.edit_reading import Edit, Entry
-from tollgate.mapping.emit import Code
+from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
-from tollgate.mapping.paths import Descend, Slice, Step, Where
-from tollgate.mapping.reading import item_test
+from tollgate.mapping.edit_place import RUNTIME, Loop, Place
+from tollgate.mapping.edit_reading import Edit, Entry
+from tollgate.mapping.edit_values import ValueVerbs
+from tollgate.mapping.emit import Code
+from tollgate.mapping.paths import Descend, Slice, Step
 from tollgate.mapping.reads import Reads
-from tollgate.mapping.scope import Ex, Scope, Site, Unit, Var
-from tollgate.mapping.templates import value_of
-from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_words
-from tollgate.mapping.values import text_of
+from tollgate.mapping.scope import Scope, Site, Unit, Var
+from tollgate.mapping.text import lower_words
 
 NEVER_LOST = frozenset({"model", "stream", "stream_options"})
 """Fields that are the gateway's own business: it sets them whatever the caller said."""
-
-
-def label_of(value: Any) -> str | None:
-    """A value as a label of `values:`: texts, numbers, true and false; nothing else has one."""
-    kind = type(value)
-    if kind is str:
-        return value  # type: ignore[no-any-return]
-    return text_of(value) if kind in (int, float, bool) else None
-
-
-def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], document: Any, context: Any) -> Any:
-    """`value` with `change` applied to every object in it, innermost first; the same value when nothing changes."""
-    if type(value) is dict:
-        made: Any = None
-        for key, item in value.items():
-            new = everywhere(item, change, document, context)
-            if new is not item:
-                if made is None:
-                    made = value.copy()
-                made[key] = new
-        return change(value if made is None else made, document, context)
-    if type(value) is list:
-        made = None
-        for place, item in enumerate(value):
-            new = everywhere(item, change, document, context)
-            if new is not item:
-                if made is None:
-                    made = value.copy()
-                made[place] = new
-        return value if made is None else made
-    return value
-
-
-RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
-"""The names generated edits may use besides those of `values.py`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where code is being written: the function, the names it sees, the local that holds `$`."""
-
-    code: Code
-    scope: Scope
-    document: str
-    line: int
-
-    def block(self, header: str) -> AbstractContextManager[None]:
-        return self.code.block(header, self.line)
-
-    def add(self, text: str) -> None:
-        self.code.add(text, self.line)
 
 
 class EditWriter:
@@ -85,6 +31,7 @@ class EditWriter:
         self.unit = unit
         self.scope = scope
         self.lossy = lossy
+        self._values = ValueVerbs(unit, self._lose)
         self._translated: set[str] = set()
         """Top-level fields an earlier edit has read: taking one out afterwards loses nothing."""
 
@@ -105,11 +52,11 @@ class EditWriter:
                 self._translated |= set(reads.fields)
         code.add("return d", line)
 
-    def _place(self, code: Code, line: int, reads: Reads) -> _Place:
+    def _place(self, code: Code, line: int, reads: Reads) -> Place:
         """A fresh name for the document as it is now, so that nothing read before an edit is taken for current."""
         name = code.temp("doc")
         code.add(f"{name} = d", line)
-        return _Place(code, self.scope.with_names(Var("", name, (reads,), True, True)), name, line)
+        return Place(code, self.scope.with_names(Var("", name, (reads,), True, True)), name, line)
 
     def _apply(self, code: Code, edit: Edit, reads: Reads) -> None:
         if edit.verb == "keep":
@@ -135,7 +82,7 @@ class EditWriter:
 
     # -- the way to a place
 
-    def _top(self, place: _Place, edit: Edit, entry: Entry) -> None:
+    def _top(self, place: Place, edit: Edit, entry: Entry) -> None:
         first, rest = entry.steps[0], entry.steps[1:]
         if not isinstance(first, str):
             new = self._inside(place, place.document, entry.steps, edit, entry)
@@ -152,12 +99,12 @@ class EditWriter:
             self._own_top(place)
             place.add(f"d[{first!r}] = {new}")
 
-    def _own_top(self, place: _Place) -> str:
+    def _own_top(self, place: Place) -> str:
         with place.block("if not own"):
             place.add("d, own = {**d}, True")
         return "d"
 
-    def _below(self, place: _Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
+    def _below(self, place: Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
         """As `_inside`; an object that is not there is made where the edit puts a value into it."""
         if edit.verb in ("set", "default") and isinstance(steps[0], str):
             start = place.code.temp("v")
@@ -168,7 +115,7 @@ class EditWriter:
             return new
         return self._inside(place, value, steps, edit, entry)
 
-    def _inside(self, place: _Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
+    def _inside(self, place: Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
         """Code that leads `steps` into local `value`; returns the local that holds it changed, or the very same."""
         first, rest = steps[0], steps[1:]
         code = place.code
@@ -199,10 +146,10 @@ class EditWriter:
                         self._own(place, new, value)
                         place.add(f"{new}[{key}] = {changed}")
                 else:
-                    self._value(place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None)
+                    self._values.write(place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None)
         return new
 
-    def _each(self, place: _Place, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:
+    def _each(self, place: Place, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:
         """A loop over what a list step finds; `key` is the place of `item` in `value`."""
         if isinstance(step, int):
             low = f"len({value}) > {step}" if step >= 0 else f"len({value}) >= {-step}"
@@ -211,24 +158,24 @@ class EditWriter:
             pairs = f"tuple(enumerate({value}))[{step.start}:{step.stop}] if type({value}) is list else ()"
         else:
             pairs = f"enumerate({value}) if type({value}) is list else {value}.items() if type({value}) is dict else ()"
-        return _Loop(place, f"for {key}, {item} in {pairs}", step, item, self.unit)
+        return Loop(place, f"for {key}, {item} in {pairs}", step, item, self.unit)
 
-    def _own(self, place: _Place, new: str, value: str) -> str:
+    def _own(self, place: Place, new: str, value: str) -> str:
         with place.block(f"if {new} is {value}"):
             place.add(f"{new} = {value}.copy()")
         return new
 
-    def _put(self, place: _Place, new: str, value: str, key: str, made: str) -> None:
+    def _put(self, place: Place, new: str, value: str, key: str, made: str) -> None:
         self._own(place, new, value)
         place.add(f"{new}[{key}] = {made}")
 
-    def _function(self, place: _Place, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
+    def _function(self, place: Place, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
         """A function of its own for `..`: what the edit does to one object, wherever that stands."""
         name = self.unit.module.fresh("below")
         code = self.unit.module.function(f"{name}(x, doc, C)", place.line)
         old = place.scope.names[""]
         scope = place.scope.with_names(Var("", "doc", old.places, True, True))
-        inner = _Place(code, scope, "doc", place.line)
+        inner = Place(code, scope, "doc", place.line)
         key = steps[0]
         inner.add(f"if type(x) is not dict or {key!r} not in x: return x")
         inner.add(f"return {self._inside(inner, 'x', steps, edit, entry)}")
@@ -236,7 +183,7 @@ class EditWriter:
 
     # -- what is done there
 
-    def _field(self, place: _Place, owner: str, key: str, edit: Edit, entry: Entry, own: Callable[[], str]) -> None:
+    def _field(self, place: Place, owner: str, key: str, edit: Edit, entry: Entry, own: Callable[[], str]) -> None:
         """The verb's work on field `key` of the object in local `owner`; `own` makes it writable and names it."""
         if edit.verb == "rename":
             assert isinstance(entry.value, Scalar)
@@ -261,108 +208,9 @@ class EditWriter:
                 self._lose(place, entry)
                 place.add(f"{own()}.pop({key!r}, None)")
 
-            self._value(place, value, owner, edit, entry, put, take_out)
+            self._values.write(place, value, owner, edit, entry, put, take_out)
 
-    def _value(self, place: _Place, value: str, parent: str, edit: Edit, entry: Entry, put: Callable[[str], None], take_out: Callable[[], None] | None) -> None:
-        """The verbs that put a value in the place of another: default, set, clamp, values."""
-        assert entry.value is not None
-        if edit.verb == "values":
-            self._values(place, value, parent, entry, put, take_out)
-            return
-        if edit.verb == "clamp":
-            self._clamp(place, value, parent, entry, put)
-            return
-        if edit.verb == "default":
-            with place.block(f"if {value} is None"):
-                self._assign(place, value, parent, entry.value, put)
-            return
-        if edit.why and self.lossy:
-            plainly = put
-
-            def put(made: str) -> None:
-                self._lose(place, entry, f"{value} is not None and {value} != {made}")
-                plainly(made)
-
-        self._assign(place, value, parent, entry.value, put)
-
-    def _assign(self, place: _Place, value: str, parent: str, node: Node, put: Callable[[str], None]) -> None:
-        if isinstance(node, Scalar) and node.value is None:
-            put("None")  # a written null is sent as null
-            return
-        made = self._lowered(place, value, parent, node)
-        if made.present:
-            put(made.py)
-            return
-        name = place.code.temp("s")
-        place.add(f"{name} = {made.py}")
-        with place.block(f"if {name} is not None"):
-            put(name)
-
-    def _lowered(self, place: _Place, value: str, parent: str, node: Node) -> Ex:
-        scope = place.scope.with_names(Var("old", value), Var("parent", parent))
-        return value_of(Site(self.unit, place.code, scope), node).take()
-
-    def _clamp(self, place: _Place, value: str, parent: str, entry: Entry, put: Callable[[str], None]) -> None:
-        node = entry.value
-        if not isinstance(node, List) or len(node.items) != 2:
-            self.unit.mistake(node or entry.mark, "`clamp` takes [lowest, highest]", "such as `clamp: {temperature: [0, 2]}`; null leaves an end open")
-            return
-        ends = [plain(end, floats=True) if isinstance(end, Scalar) else None for end in node.items]
-        numbers = [end for end in ends if isinstance(end, (int, float)) and not isinstance(end, bool)]
-        for end, node_end in zip(ends, node.items, strict=True):
-            if isinstance(end, bool) or not isinstance(end, (int, float, type(None))) and not str(end).startswith(("$", "{{")) or not isinstance(node_end, Scalar):
-                self.unit.mistake(node_end, "an end of `clamp` is a number, null or a value", "such as `clamp: {temperature: [0, 2]}`")
-                return
-        if len(numbers) == 2 and numbers[0] > numbers[1]:
-            self.unit.mistake(node, f"the lowest ({numbers[0]}) is above the highest ({numbers[1]})")
-            return
-        with place.block(f"if type({value}) in NUMBERS"):
-            for end, node_end, sign in zip(ends, node.items, "<>", strict=True):
-                if end is None:
-                    continue
-                if isinstance(end, str):
-                    limit = place.code.temp("s")
-                    place.add(f"{limit} = {self._lowered(place, value, parent, node_end).py}")
-                    test = f"type({limit}) in NUMBERS and {value} {sign} {limit}"
-                else:
-                    limit, test = repr(end), f"{value} {sign} {end!r}"
-                with place.block(f"if {test}"):
-                    place.add(f"{value} = {limit}")
-                    put(value)
-
-    def _values(self, place: _Place, value: str, parent: str, entry: Entry, put: Callable[[str], None], take_out: Callable[[], None] | None) -> None:
-        node = entry.value
-        if not isinstance(node, Map) or not node.entries:
-            self.unit.mistake(node or entry.mark, "`values` takes {from: to} for each path", 'such as `values: {"$.messages[*].role": {developer: system}}`')
-            return
-        table: dict[str, object] = {}
-        others: list[tuple[tuple[str, ...], Node]] = []
-        for labels, to in node.entries.items():
-            names = tuple(label.strip() for label in labels.split("|"))
-            if isinstance(to, Scalar) and is_literal(to) and to.value is not None:
-                table.update(dict.fromkeys(names, literal(to)))
-            else:
-                others.append((names, to))
-        label = place.code.temp("l")
-        place.add(f"{label} = {value} if type({value}) is str else label_of({value})")
-        word = "if"
-        if table:
-            known = self.unit.module.constant(table, "T")
-            with place.block(f"if {label} in {known}"):
-                put(f"{known}[{label}]")
-            word = "elif"
-        for names, to in others:
-            with place.block(f"{word} {label} in {names!r}"):
-                if isinstance(to, Scalar) and to.value == NOTHING_WORD:
-                    if take_out is None:
-                        self.unit.mistake(to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter")
-                    else:
-                        take_out()
-                else:
-                    self._assign(place, value, parent, to, put)
-            word = "elif"
-
-    def _drop_items(self, place: _Place, value: str, new: str, step: Step, entry: Entry) -> None:
+    def _drop_items(self, place: Place, value: str, new: str, step: Step, entry: Entry) -> None:
         """Items of a list (or fields of an object) taken out by place or filter."""
         key, item, gone = place.code.temp("k"), place.code.temp("x"), place.code.temp("g")
         place.add(f"{gone} = set()")
@@ -377,7 +225,7 @@ class EditWriter:
             with place.block("else"):
                 place.add(f"{new} = {{k: x for k, x in {value}.items() if k not in {gone}}}")
 
-    def _lose(self, place: _Place, entry: Entry, condition: str = "") -> None:
+    def _lose(self, place: Place, entry: Entry, condition: str = "") -> None:
         """On a request, tell that something of the caller's is gone, unless it was read before or was never theirs."""
         first = entry.steps[0]
         if not self.lossy or len(entry.steps) == 1 and first in NEVER_LOST or first in self._translated:
@@ -388,33 +236,6 @@ class EditWriter:
             return
         with place.block(f"if {condition}"):
             place.add(f"C.lose({words!r})")
-
-
-class _Loop(AbstractContextManager[None]):
-    """A `for` block and, for a filter, the `if` inside it."""
-
-    def __init__(self, place: _Place, header: str, step: Step, item: str, unit: Unit) -> None:
-        self._place = place
-        self._header = header
-        self._step = step
-        self._item = item
-        self._unit = unit
-        self._open: list[AbstractContextManager[None]] = []
-
-    def __enter__(self) -> None:
-        place = self._place
-        self._enter(place.block(self._header))
-        if isinstance(self._step, Where):
-            tests = [item_test(place.code, self._item, condition, self._unit, place.line) for condition in self._step.conditions]
-            self._enter(place.block(f"if {' and '.join(tests)}"))
-
-    def _enter(self, block: AbstractContextManager[None]) -> None:
-        block.__enter__()
-        self._open.append(block)
-
-    def __exit__(self, *failed: object) -> None:
-        while self._open:
-            self._open.pop().__exit__(*failed)  # type: ignore[arg-type]
 
 
 def lost_name(entry: Entry) -> str:

@@ -223,7 +223,7 @@ class _Compiling:
         address = self._address(spoken, facts)
         if address is None:
             return None
-        values = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
+        values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
         fixed = {"content-type": "application/json"} if endpoint.encoding == "json" else {}
         made = []
         for name, (node, template) in spoken.headers.items():
@@ -250,7 +250,7 @@ class _Compiling:
 
     def _address(self, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
         endpoint = spoken.endpoint
-        values = {"model": facts, "vars": self.pieces.variables}
+        values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables}
         query = {name: template(secret=self.pieces.secrets, **values) for name, template in spoken.query.items()}
         whole = self._url(endpoint.url, spoken.url, values, query, endpoint, facts)
         stream = self._url(endpoint.stream_url, spoken.stream_url, values, query, endpoint, facts) if endpoint.stream_url is not None else whole

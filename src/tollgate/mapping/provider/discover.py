@@ -113,7 +113,7 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     node = pieces.provider.discover
     if node is None:
         return None
-    values = {"vars": pieces.variables, "secret": pieces.secrets}
+    values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
     own = node.get("headers")
     named = {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()} if isinstance(own, Map) else {}
     fixed = {name: value for name, (_, template) in headers.items() if (value := template(headers={}, model={}, **values)) is not None}

@@ -5,7 +5,7 @@ A request asks an offer for its URL and headers and runs its edits; nothing here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class Offer:
     errors: ErrorRules
     timeouts: Timeouts
     fixed_headers: Mapping[str, str]
-    made_headers: tuple[tuple[str, Template], ...] = ()
+    made_headers: tuple[tuple[str, Callable[..., Any]], ...] = ()
     """Headers that read the caller's own (`$headers`); left out where that is absent."""
     request_edits: EditList | None = None
     response_edits: EditList | None = None

@@ -1,0 +1,92 @@
+"""Where the code of an edit is being written, the loops it writes, and what generated edits call at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.mapping.emit import Code
+from tollgate.mapping.paths import Step, Where
+from tollgate.mapping.reading import item_test
+from tollgate.mapping.scope import Scope, Unit
+from tollgate.mapping.values import text_of
+
+
+def label_of(value: Any) -> str | None:
+    """A value as a label of `values:`: texts, numbers, true and false; nothing else has one."""
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[no-any-return]
+    return text_of(value) if kind in (int, float, bool) else None
+
+
+def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], document: Any, context: Any) -> Any:
+    """`value` with `change` applied to every object in it, innermost first; the same value when nothing changes."""
+    if type(value) is dict:
+        made: Any = None
+        for key, item in value.items():
+            new = everywhere(item, change, document, context)
+            if new is not item:
+                if made is None:
+                    made = value.copy()
+                made[key] = new
+        return change(value if made is None else made, document, context)
+    if type(value) is list:
+        made = None
+        for place, item in enumerate(value):
+            new = everywhere(item, change, document, context)
+            if new is not item:
+                if made is None:
+                    made = value.copy()
+                made[place] = new
+        return value if made is None else made
+    return value
+
+
+RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
+"""The names generated edits may use besides those of `values.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where code is being written: the function, the names it sees, the local that holds `$`."""
+
+    code: Code
+    scope: Scope
+    document: str
+    line: int
+
+    def block(self, header: str) -> AbstractContextManager[None]:
+        return self.code.block(header, self.line)
+
+    def add(self, text: str) -> None:
+        self.code.add(text, self.line)
+
+
+class Loop(AbstractContextManager[None]):
+    """A `for` block and, for a filter, the `if` inside it."""
+
+    def __init__(self, place: Place, header: str, step: Step, item: str, unit: Unit) -> None:
+        self._place = place
+        self._header = header
+        self._step = step
+        self._item = item
+        self._unit = unit
+        self._open: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        place = self._place
+        self._enter(place.block(self._header))
+        if isinstance(self._step, Where):
+            tests = [item_test(place.code, self._item, condition, self._unit, place.line) for condition in self._step.conditions]
+            self._enter(place.block(f"if {' and '.join(tests)}"))
+
+    def _enter(self, block: AbstractContextManager[None]) -> None:
+        block.__enter__()
+        self._open.append(block)
+
+    def __exit__(self, *failed: object) -> None:
+        while self._open:
+            self._open.pop().__exit__(*failed)  # type: ignore[arg-type]
