@@ -214,7 +214,7 @@ def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str]
         fields = "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
         plain = all(value.isidentifier() for value in more.values())
         arguments.append(f"{fields} if {' or '.join(f'{value} is not None' for value in more.values())} else None" if plain else fields)
-    while arguments[-1] == "None":
+    while arguments and arguments[-1] == "None":
         arguments.pop()
     site.code.add(f"R.{method}({', '.join(arguments)})", line)
 
