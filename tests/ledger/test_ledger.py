@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tollgate.config.model import Credits
@@ -45,9 +46,39 @@ async def test_the_same_request_id_is_charged_once_after_a_restart(tmp_path: Pat
 
 
 async def test_a_negative_cost_is_refused(alice: Alice) -> None:
-    with pytest.raises(ValueError, match="wanted 0 or more"):
+    with pytest.raises(ValueError, match="wanted 0 to"):
         await alice.ledger.record(row(cost="-1"))
     assert alice.ledger.balance("alice") == 10
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7)])
+async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(alice: Alice, field: str, value: object) -> None:
+    bad = row(cost="1")
+    setattr(bad, field, value)
+    with pytest.raises((ValueError, ArithmeticError)):
+        await alice.ledger.record(bad)
+    assert alice.ledger.balance("alice") == 10
+    await alice.ledger.record(row(cost="1"))
+    await alice.ledger.settle()
+
+
+async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, tmp_path: Path) -> None:
+    await alice.ledger.record(row("req_odd", cost="1", input_tokens=10**30, end_user="half \ud83d a pair, nul \0", ttfb_ms=float("nan")))
+    await alice.ledger.settle()
+    [found] = duckdb.connect().execute(
+        f"SELECT input_tokens, end_user, ttfb_ms FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage')").fetchall()
+    assert found == (2**63 - 1, "half ? a pair, nul \0", None)
+
+
+async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(alice: Alice, tmp_path: Path) -> None:
+    plus_two = timezone(timedelta(hours=2))
+    await alice.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
+    await alice.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
+    await alice.ledger.settle()
+    found = duckdb.connect().execute(
+        f"SELECT time FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage') ORDER BY request_id").fetchall()
+    assert [each[0].hour for each in found] == [10, 8]
 
 
 async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path) -> None:
@@ -219,6 +250,8 @@ async def test_a_closed_ledger_takes_no_rows(tmp_path: Path) -> None:
     assert "shutting down" in ledger.not_ready_reason
     with pytest.raises(Unavailable):
         await ledger.record(row())
+    with pytest.raises(Unavailable):
+        await ledger.create_account("late")
 
 
 async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from tollgate.ledger.records import (
     Generation,
     Grant,
     KeyRecord,
-    encode,
+    encode_row,
 )
 from tollgate.ledger.usage_row import COLUMNS, UsageRow
 from tollgate.money import round_cost
@@ -49,6 +49,9 @@ __all__ = [
 
 DEFAULT_ACCOUNT = "default"
 DEFAULT_CREDITS = Decimal(100)
+_MOST_COST = Decimal(10) ** 12
+"""More than this for one request is a mistake in a price, and more than a column holds."""
+_REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
 
 
 class Ledger(Administration):
@@ -180,19 +183,23 @@ class Ledger(Administration):
             if hold is not None:
                 hold.release()
             return self._backend.append("mark", b"null")
-        event = encode(row)
+        event = encode_row(row)
         self.debit(row, hold)
         return self._backend.append("usage", event)
 
     def accept(self, row: UsageRow) -> bool:
-        """Round the row's cost (the one place that does) and check it; False when its request id was charged before."""
+        """Round the row's cost (the one place that does) and check what the store insists on; False when its request id
+        was charged before. ValueError for a row that could not be stored: it is refused before it is charged."""
         if self._memory.is_known(row.request_id):
             return False
         row.cost = round_cost(row.cost)
-        if row.cost < 0:
-            raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 or more")
+        if not 0 <= row.cost <= _MOST_COST:
+            raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 to {_MOST_COST:f}")
+        for name in _REQUIRED:
+            if type(getattr(row, name)) is not str:
+                raise ValueError(f"row {row.request_id}: {name} is {getattr(row, name)!r}, wanted text")
         if row.time.tzinfo is not UTC:
-            row.time = row.time.astimezone(UTC)
+            row.time = row.time.replace(tzinfo=UTC) if row.time.tzinfo is None else row.time.astimezone(UTC)
         return True
 
     def debit(self, row: UsageRow, hold: Hold | None) -> None:

@@ -70,6 +70,7 @@ class EmbeddedBackend:
         try:
             snapshot, next_seq = await asyncio.to_thread(self._open)
         except BaseException:
+            self.store.close()
             self._unlock()
             raise
         self.journal.start(next_seq)

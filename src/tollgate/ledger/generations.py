@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
-from tollgate.ledger.records import PENDING, Generation, encode
+from tollgate.ledger.records import PENDING, Generation, encode, encode_row
 from tollgate.ledger.usage_row import UsageRow
 
 
@@ -86,7 +86,8 @@ class Generations:
         """Everything up to the returned future happens in one step, so no other caller sees a job half changed."""
         if row is not None and not self._charging.accept(row):
             row = None
-        event = encode({"generation": generation, "usage": row})
+        usage = b"null" if row is None else encode_row(row)
+        event = b'{"generation":%b,"usage":%b}' % (encode(generation), usage)
         if row is not None:
             self._charging.debit(row, hold)
         elif hold is not None and generation.status not in PENDING:

@@ -71,6 +71,8 @@ class Journal:
 
         The event itself is never given up: cancelling or failing the future does not take it back.
         """
+        if self._closing_until:
+            raise Unavailable("the ledger is shutting down")
         seq = self._next
         self._next = seq + 1
         future: asyncio.Future[None] = self._loop.create_future()
@@ -102,6 +104,14 @@ class Journal:
 
     def _run(self) -> None:
         kept: list[Waiting] = []
+        try:
+            self._write_until_closed(kept)
+        except BaseException as error:
+            self.problem = f"the journal's writer stopped: {type(error).__name__}"
+            self._on_loop(_fail, kept, self.problem)
+            raise
+
+    def _write_until_closed(self, kept: list[Waiting]) -> None:
         closing = False
         while not (closing and not kept):
             closing = self._take(kept, wait=not closing) or closing
@@ -120,8 +130,8 @@ class Journal:
                 log.warning("the journal can be written again; %d event(s) caught up", len(kept))
                 self.problem = ""
             self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
-            self._on_loop(_wake, kept)
-            kept = []
+            self._on_loop(_wake, kept.copy())
+            kept.clear()
         self._end_segment()
 
     def _take(self, kept: list[Waiting], *, wait: bool) -> bool:
@@ -183,7 +193,7 @@ class Journal:
             self._end_segment()
         except OSError:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
-        self._on_loop(_fail, batch, problem)
+        self._on_loop(_fail, batch.copy(), problem)
 
     def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
         try:

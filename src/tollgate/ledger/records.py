@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
+from tollgate.ledger.usage_row import UsageRow
+
 CapWindow = Literal["day", "week", "month", "total"]
 CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
 
@@ -125,8 +127,24 @@ def encode(record: object) -> bytes:
     return orjson.dumps(record, default=_plain)
 
 
+def encode_row(row: UsageRow) -> bytes:
+    """JSON bytes of a usage row. A provider's absurd count or a caller's broken text must not cost the row: they are
+    brought into range (64-bit counts, well-formed text) instead of refused."""
+    try:
+        return encode(row)
+    except TypeError:
+        for each in fields(row):
+            value = getattr(row, each.name)
+            if isinstance(value, str):
+                setattr(row, each.name, value.encode("utf-8", "replace").decode())
+            elif isinstance(value, int):
+                setattr(row, each.name, max(-_INT64, min(_INT64, value)))
+        return encode(row)
+
+
 Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, AccountSums)
 
+_INT64 = 2**63 - 1
 _MONEY = frozenset({"spend_cap", "amount", "cost", "granted", "spent", "held"})
 _TIMES = frozenset({"created_at", "updated_at", "expires_at", "last_used", "deadline_at"})
 

@@ -90,16 +90,15 @@ def usage_files(directory: Path, since: datetime | None = None, until: datetime 
     return files
 
 
-def open_usage(directory: Path, filters: Filters | None = None, *, memory: str | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection with a view `usage` over the files; without any files the view is empty, with the same columns.
+def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with a view `usage` over the files; without any files the view is empty, with the same columns."""
+    connection = duckdb.connect(config={"threads": 2})
+    connection.execute(f"CREATE VIEW usage AS {select_usage(directory, filters or Filters())}")
+    return connection
 
-    `memory` bounds what a query may take, such as "512MB".
-    """
-    filters = filters or Filters()
-    bounds: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
-    if memory is not None:
-        bounds |= {"memory_limit": memory, "preserve_insertion_order": False}
-    connection = duckdb.connect(config=bounds)
+
+def select_usage(directory: Path, filters: Filters) -> str:
+    """The SELECT behind the view `usage`, for queries that need no view."""
     files = usage_files(directory, filters.since, filters.until)
     if files:
         names = ", ".join(_text(str(path)) for path in files)
@@ -107,8 +106,7 @@ def open_usage(directory: Path, filters: Filters | None = None, *, memory: str |
     else:
         empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
         source = f"(SELECT {empty} WHERE false)"
-    connection.execute(f"CREATE VIEW usage AS SELECT * FROM {source}{_where(filters)}")
-    return connection
+    return f"SELECT * FROM {source}{_where(filters)}"
 
 
 def _where(filters: Filters) -> str:

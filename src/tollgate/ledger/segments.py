@@ -62,21 +62,22 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
     A retry after a failed write begins a new segment with the same events, so the same `seq` may stand in two files.
     """
     lines = path.read_bytes().split(b"\n")
+    entries = [read_line(line) for line in lines]
+    end = max((number for number, entry in enumerate(entries, start=1) if entry), default=0)
     damaged = 0
-    last_good = max((number for number, line in enumerate(lines) if read_line(line)), default=-1)
-    for line in lines[: last_good + 1]:
-        entry = read_line(line)
+    for entry in entries[:end]:
         if entry is None:
             damaged += 1
         elif entry.seq > after:
             after = entry.seq
             yield entry
-    torn = sum(1 for line in lines[last_good + 1 :] if line)
+    torn = sum(1 for line in lines[end:] if line)
     if torn:
         log.warning("journal %s: its end is torn (an interrupted write), %d unacknowledged line(s) skipped", path.name, torn)
     if damaged:
         kept = path.with_suffix(".damaged")
-        os.link(path, kept) if not kept.exists() else None
+        if not kept.exists():
+            os.link(path, kept)
         log.error("journal %s: %d damaged line(s) before intact ones; the file is kept as %s", path.name, damaged, kept.name)
 
 

@@ -46,18 +46,25 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The open connection; the writer thread's."""
+        assert self._connection is not None, "the store is not open"
+        return self._connection
 
     def open(self) -> None:
         """Open or create the file and bring its tables up to date."""
         try:
-            self.connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT})
+            self._connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT})
         except duckdb.IOException as error:
             raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
         migrate(self.connection)
 
     def reopen(self) -> None:
         """Begin anew after a failure; what was committed is still there."""
-        self.connection.close()
+        self.close()
         self.open()
 
     def progress(self, name: str) -> int:
@@ -167,7 +174,9 @@ class Store:
 
     def close(self) -> None:
         """Fold the write-ahead log in and let go of the file."""
-        self.connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _aware(value: object) -> object:
