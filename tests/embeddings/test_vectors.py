@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollgate.embeddings.vectors import scan, vector_text, with_usage, write_answer
+from tollgate.embeddings.vectors import cut, keep, vector_text, write_answer
 
 FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'
 
@@ -27,22 +27,58 @@ def packed(*values):
     ],
 )
 def test_usage_of_float_answers(answer, usage):
-    found = scan(answer)
-    assert found is not None
-    assert found.usage == usage
+    for blocks in ([answer], [answer[:9], answer[9:]]):
+        found = keep(blocks)
+        assert found is not None
+        assert found.usage == usage
+        assert b"".join(found.blocks()) == answer
 
 
 def test_base64_answers_have_to_be_parsed():
-    assert scan(b'{"data":[{"object":"embedding","embedding":"AAAA"}]}') is None
-    assert scan(b'{"error":{"message":"no"}}') is None
+    assert keep([b'{"data":[{"object":"embedding","embedding":"AAAA"}]}']) is None
+    assert keep([b'{"error":{"message":"no"}}']) is None
 
 
 def test_usage_is_put_in_without_touching_the_rest():
     wanted = {"prompt_tokens": 9, "total_tokens": 9}
-    replaced = with_usage(FLOATS, scan(FLOATS), wanted)
-    assert replaced.startswith(FLOATS[:100]) and json.loads(replaced)["usage"] == wanted
-    bare = b'{"data":[{"embedding":[1.0]}]}'
-    assert json.loads(with_usage(bare, scan(bare), wanted)) == {"data": [{"embedding": [1.0]}], "usage": wanted}
+    replaced = keep([FLOATS])
+    replaced.with_usage(wanted)
+    said = b"".join(replaced.blocks())
+    assert said.startswith(FLOATS[:100]) and json.loads(said)["usage"] == wanted
+    bare = keep([b'{"data":[{"embedding":[1.0]}]}'])
+    bare.with_usage(wanted)
+    assert json.loads(b"".join(bare.blocks())) == {"data": [{"embedding": [1.0]}], "usage": wanted}
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (b'{"data":[{"index":0,"embedding":[1.50]},{"index":1,"embedding":[ 2 ]}]}', [b"[1.50]", b"[ 2 ]"]),
+        (b'{"data":[{"embedding":[1.50],"index":1},{"embedding":[2],"index":0}]}', [b"[2]", b"[1.50]"]),
+        (b'{"data":[{"embedding":[1]},{"embedding":[2]}]}', [b"[1]", b"[2]"]),
+        (b'{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[2]}]}', None),
+        (b'{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":"AAAA"}]}', None),
+    ],
+    ids=["in order", "shuffled", "no index", "an index twice", "mixed"],
+)
+def test_vectors_are_cut_out_without_parsing(answer, wanted):
+    assert cut(keep([answer])) == wanted
+
+
+@pytest.mark.parametrize("size", [1, 1000, 65_536, 200_000])
+@pytest.mark.parametrize("first", [True, False], ids=["usage first", "usage last"])
+def test_the_middle_of_a_large_answer_is_never_joined(size, first):
+    data = b'"data":[' + b",".join(b'{"object":"embedding","index":%d,"embedding":[%s]}' % (n, b",".join([b"0.12345"] * 500)) for n in range(60)) + b"]"
+    usage = b'"usage":{"total_tokens":60}'
+    answer = b"{" + (usage + b"," + data if first else data + b"," + usage) + b"}"
+    blocks = [answer[at : at + size] for at in range(0, len(answer), size)]
+    found = keep(blocks)
+    assert found.usage == {"total_tokens": 60}
+    assert b"".join(found.blocks()) == answer
+    if size == 1000:
+        assert len(found.middle) > 150
+    found.with_usage({"total_tokens": 61})
+    assert json.loads(b"".join(found.blocks())) == {**json.loads(answer), "usage": {"total_tokens": 61}}
 
 
 @pytest.mark.parametrize(

@@ -18,29 +18,29 @@ from tollgate.completions.attempt import AttemptFailed, failure_of
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
-from tollgate.embeddings.vectors import Scanned, scan, vector_text
+from tollgate.embeddings.vectors import Native, cut, keep, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import Refused, clean
 from tollgate.routing import Offer
-from tollgate.upstream import Call
+from tollgate.upstream import Answer, Call
 
 AT_ONCE = 8
 """Parts of one request that run at the same time: enough to hide a provider's latency, too few to trip its rate limit."""
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_SMALL = 128 * 1024
 _YIELD_EVERY = 32
 """Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
 
 
 @dataclass(slots=True)
 class Embedded:
-    """What a provider answered: the native bytes and what was scanned in them, or the vectors as JSON text."""
+    """What a provider answered: the native answer as it came, or the vectors as JSON text."""
 
     tokens: int
     estimated: bool
     model: str
-    native: bytes | None = None
-    scanned: Scanned | None = None
+    native: Native | None = None
     vectors: list[bytes] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
     """Fields of a native answer beside object, data, model and usage; they pass."""
@@ -49,8 +49,7 @@ class Embedded:
 @dataclass(slots=True)
 class _Part:
     items: list[Item]
-    raw: bytes
-    scanned: Scanned | None = None
+    native: Native | None = None
     vectors: list[bytes] = field(default_factory=list)
     tokens: int | None = None
     model: str = ""
@@ -64,24 +63,26 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -
                                strict=exchange.inbound.headers.get("x-tollgate-strict") == "true" or exchange.inbound.key.strict)
     most = offer.batch or len(request.items)
     if len(request.items) <= most:
-        parts = [await _part(exchange, request, offer, request.items, whole=True)]
+        parts = [await _part(exchange, request, offer, request.items, asyncio.Lock(), whole=True)]
     else:
         parts = await _parts(exchange, request, offer, [request.items[at : at + most] for at in range(0, len(request.items), most)])
     counted, estimated = await _tokens(parts, offer)
     first = parts[0]
-    if first.scanned is not None:
-        return Embedded(counted, estimated, first.model, first.raw, first.scanned)
+    if first.native is not None:
+        return Embedded(counted, estimated, first.model, first.native)
     vectors = [vector for part in parts for vector in part.vectors]
-    return Embedded(counted, estimated, first.model or offer.model.upstream, vectors=vectors, rest=first.rest)
+    model = next((part.model for part in parts if part.model), offer.model.upstream)
+    return Embedded(counted, estimated, model, vectors=vectors, rest=first.rest if len(parts) == 1 else {})
 
 
 async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, slices: list[list[Item]]) -> list[_Part]:
     """All parts, a few at a time; the first failure ends the others."""
     gate = asyncio.Semaphore(AT_ONCE)
+    parsing = asyncio.Lock()
 
     async def one(items: list[Item]) -> _Part:
         async with gate:
-            return await _part(exchange, request, offer, items, whole=False)
+            return await _part(exchange, request, offer, items, parsing, whole=False)
 
     tasks = [asyncio.ensure_future(one(items)) for items in slices]
     try:
@@ -91,7 +92,8 @@ async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sl
             task.cancel()
 
 
-async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> _Part:
+async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], parsing: asyncio.Lock, *, whole: bool) -> _Part:
+    """One call. `parsing` is held while an answer is numbers: these take more room than all texts together."""
     body = _body(exchange, request, offer, items, whole=whole)
     native = offer.protocol == "embeddings"
     call = Call("POST", offer.url(False, exchange.inbound.query if native else ""), offer.headers(exchange.inbound.headers), body,
@@ -102,16 +104,39 @@ async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, ite
         async with answer:
             exchange.first_byte(began)
             read = time.perf_counter()
-            raw = await answer.read(_MAX_ANSWER_BYTES)
+            blocks = await _blocks(offer, answer)
             exchange.upstream_ms += (time.perf_counter() - read) * 1000
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     exchange.provider_status = answer.status
-    if whole and native and answer.status == 200 and offer.response_edits is None and offer.usage_read is None:
-        scanned = scan(raw)
-        if scanned is not None:
-            return _native(offer, _Part(items, raw, scanned))
-    return await _parsed(exchange, offer, _Part(items, raw), answer.status, answer.headers)
+    kept = keep(blocks) if native and answer.status == 200 and offer.response_edits is None and offer.usage_read is None else None
+    if kept is not None:
+        hub = _read(offer, {"usage": kept.usage}) if kept.usage else {}
+        part = _Part(items, tokens=_input_tokens(hub.get("usage")))
+        if whole:
+            part.native = kept
+            return part
+        part.vectors = cut(kept) or []
+        if len(part.vectors) == len(items):
+            return part
+    async with parsing:
+        raw = b"".join(blocks)
+        blocks.clear()
+        return await _parsed(offer, _Part(items), raw, answer.status, answer.headers)
+
+
+async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
+    """The body in the blocks it came in: joined, a large one would be in memory twice."""
+    length = answer.headers.get("content-length", "")
+    if length.isdigit() and int(length) < _SMALL:
+        return [await answer.read(_SMALL)]
+    blocks, size = [], 0
+    async for block in answer.chunks():
+        blocks.append(block)
+        size += len(block)
+        if size > _MAX_ANSWER_BYTES:
+            raise UpstreamFailed(f"the answer exceeds {_MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider)
+    return blocks
 
 
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
@@ -150,22 +175,14 @@ _REPLACED = frozenset({"model", "encoding_format"})
 """Not lost: the model is named in the provider's way, and the client gets floats whatever it asked for."""
 
 
-def _native(offer: Offer, part: _Part) -> _Part:
-    """Usage of a native answer that was only scanned, in the hub's words."""
-    assert part.scanned is not None
-    hub = _read(offer, {"usage": part.scanned.usage}) if part.scanned.usage else {}
-    part.tokens = _input_tokens(hub.get("usage"))
-    return part
-
-
-async def _parsed(exchange: Exchange, offer: Offer, part: _Part, status: int, headers: Mapping[str, str]) -> _Part:
+async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str]) -> _Part:
     """An answer that has to be looked into: judged, edited, converted; its vectors as text, the numbers let go."""
     body: Any
     try:
-        body = orjson.loads(part.raw)
+        body = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        body = part.raw.decode("utf-8", "replace")
-    part.raw = b""
+        body = raw[:4096].decode("utf-8", "replace")
+    del raw
     verdict = offer.errors.judge(status, headers, body)
     if verdict is not None:
         raise AttemptFailed(failure_of(verdict, offer))

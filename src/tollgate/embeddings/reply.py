@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from tollgate.embeddings.vectors import with_usage, write_answer
+from tollgate.embeddings.vectors import write_answer
 from tollgate.services import Headers, Reply
 
 if TYPE_CHECKING:
@@ -21,24 +21,27 @@ _BLOCK = 256 * 1024
 def reply_of(found: Embedded, headers: Headers) -> Reply:
     """The reply for an embedded input; `usage` always has both counts (SPEC embeddings)."""
     usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-    if found.native is not None and found.scanned is not None:
-        told = found.scanned.usage or {}
-        complete = not found.estimated and isinstance(told.get("prompt_tokens"), int) and isinstance(told.get("total_tokens"), int)
-        body = found.native if complete else with_usage(found.native, found.scanned, {**told, **usage})
+    if found.native is not None:
+        native, told = found.native, found.native.usage or {}
+        if found.estimated or not isinstance(told.get("prompt_tokens"), int) or not isinstance(told.get("total_tokens"), int):
+            native.with_usage({**told, **usage})
+        blocks = native.blocks()
         found.native = None
-        if len(body) < _LARGE:
-            return Reply(200, headers, body)
-        return Reply(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers], stream=_slices(body))
+        if len(blocks) == 1:
+            return Reply(200, headers, blocks[0])
+        length = b"%d" % sum(map(len, blocks))
+        return Reply(200, [(b"content-type", b"application/json"), (b"content-length", length), *headers], stream=_sent(blocks))
     rest = {**found.rest, "model": found.model, "usage": usage}
     if sum(map(len, found.vectors)) < _LARGE:
         return Reply(200, headers, b"".join(write_answer(found.vectors, rest)))
     return Reply(200, [(b"content-type", b"application/json"), *headers], stream=_written(found, rest))
 
 
-async def _slices(body: bytes) -> AsyncIterator[bytes]:
-    view = memoryview(body)
-    for start in range(0, len(body), _BLOCK):
-        yield bytes(view[start : start + _BLOCK])
+async def _sent(blocks: list[bytes]) -> AsyncIterator[bytes]:
+    """Blocks as they came, each let go once it is sent."""
+    blocks.reverse()
+    while blocks:
+        yield blocks.pop()
 
 
 async def _written(found: Embedded, rest: dict[str, object]) -> AsyncIterator[bytes]:

@@ -19,31 +19,92 @@ from typing import Any
 import orjson
 
 _FIRST_VECTOR = re.compile(rb'"embedding"\s*:\s*([\["])')
+_VECTOR = re.compile(rb'"embedding"\s*:\s*(\[[^\]"]*\])')
+_INDEX = re.compile(rb'"index"\s*:\s*([0-9]{1,9})')
 _USAGE = re.compile(rb'"usage"\s*:\s*')
 _NEAR = 16 * 1024
-"""How far from either end of an answer its usage and model may stand; a provider's envelope is a few hundred bytes."""
+"""How far from either end of an answer its usage and its first vector may stand; an envelope is a few hundred bytes."""
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
 """Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number, as the provider sent them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """What a look at a native answer found, nothing of its numbers parsed."""
+@dataclass(slots=True)
+class Native:
+    """A float answer in the client's format, kept as the blocks that came. Only its ends were looked at."""
 
-    usage: dict[str, Any] | None
-    usage_span: tuple[int, int] | None
-    """Where the usage value stands in the bytes."""
+    head: bytes
+    """Empty for a small answer, which is all tail."""
+    middle: list[bytes]
+    tail: bytes
+    usage: dict[str, Any] | None = None
+    """What the answer says of usage."""
+    span: tuple[str, int, int] | None = None
+    """Where that stands: in the head or the tail, from, to."""
+
+    def with_usage(self, usage: Mapping[str, Any]) -> None:
+        """Put another usage in, or add one before the last brace when there was none."""
+        said = orjson.dumps(usage)
+        if self.span is None:
+            end = self.tail.rindex(b"}")
+            self.tail = self.tail[:end] + b',"usage":' + said + self.tail[end:]
+            return
+        where, start, end = self.span
+        block = getattr(self, where)
+        setattr(self, where, block[:start] + said + block[end:])
+
+    def blocks(self) -> list[bytes]:
+        """The answer, in order."""
+        return [block for block in (self.head, *self.middle, self.tail) if block]
 
 
-def scan(answer: bytes) -> Scanned | None:
-    """Look at an answer of the client's format. None when its vectors are not float arrays: it has to be parsed."""
-    first = _FIRST_VECTOR.search(answer)
-    if first is None or first[1] != b"[":
+def keep(blocks: list[bytes]) -> Native | None:
+    """An answer of the client's format as it came. None when its vectors are not float arrays: it has to be parsed."""
+    size = sum(map(len, blocks))
+    if size <= 4 * _NEAR:
+        native = Native(b"", [], blocks[0] if len(blocks) == 1 else b"".join(blocks))
+    else:
+        first = _ends_at(blocks, _NEAR)
+        last = len(blocks) - _ends_at(blocks[::-1], _NEAR)
+        if first > last:
+            native = Native(b"", [], b"".join(blocks))
+        else:
+            native = Native(b"".join(blocks[:first]), blocks[first:last], b"".join(blocks[last:]))
+    lead = native.head or native.tail
+    vector = _FIRST_VECTOR.search(lead, 0, _NEAR)
+    if vector is None or vector[1] != b"[":
         return None
-    data_ends = answer.rfind(b"]")  # of `data`: nothing after it holds a list that could be taken for usage
-    tail = _find_usage(answer, max(data_ends, len(answer) - _NEAR), len(answer)) or _find_usage(answer, max(0, len(answer) - _NEAR), len(answer))
-    found = tail or _find_usage(answer, 0, min(first.start(), _NEAR))
-    return Scanned(*found) if found else Scanned(None, None)
+    tail = native.tail
+    data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
+    found = _find_usage(tail, max(data_ends, 0), len(tail)) or _find_usage(tail, max(0, len(tail) - _NEAR), len(tail))
+    where = "tail"
+    if found is None:
+        found = _find_usage(lead, 0, vector.start())
+        where = "head" if native.head else "tail"
+    if found is not None:
+        native.usage, native.span = found[0], (where, *found[1])
+    return native
+
+
+def cut(native: Native) -> list[bytes] | None:
+    """The vectors of a native answer as the text they came in, by index; None when they cannot be told apart so."""
+    answer = b"".join(native.blocks())
+    found = [match[1] for match in _VECTOR.finditer(answer)]
+    places = [int(match[1]) for match in _INDEX.finditer(answer)]
+    if not places:
+        return found
+    if sorted(places) != list(range(len(found))):
+        return None
+    return [vector for _, vector in sorted(zip(places, found, strict=True))]
+
+
+def _ends_at(blocks: list[bytes], wanted: int) -> int:
+    """How many blocks hold the first `wanted` bytes."""
+    size = 0
+    for count, block in enumerate(blocks, 1):
+        size += len(block)
+        if size >= wanted:
+            return count
+    return len(blocks)
 
 
 def _find_usage(answer: bytes, start: int, end: int) -> tuple[dict[str, Any], tuple[int, int]] | None:
@@ -82,16 +143,6 @@ def _closing_brace(answer: bytes, opens: int, end: int) -> int | None:
                 return at + 1
         at += 1
     return None
-
-
-def with_usage(answer: bytes, found: Scanned, usage: Mapping[str, Any]) -> bytes:
-    """The native answer with its usage replaced, or added before the last brace when it had none."""
-    said = orjson.dumps(usage)
-    if found.usage_span is not None:
-        start, end = found.usage_span
-        return b"".join((memoryview(answer)[:start], said, memoryview(answer)[end:]))
-    end = answer.rindex(b"}")
-    return b"".join((memoryview(answer)[:end], b',"usage":', said, b"}"))
 
 
 def vector_text(vector: object) -> bytes:

@@ -1,0 +1,136 @@
+"""The official client over a real loopback server, and what a very large answer costs in memory."""
+
+import asyncio
+import contextlib
+import json
+import random
+from pathlib import Path
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, BadRequestError, OpenAI
+from support.running import gateway
+
+
+def light(folder):
+    """Without the conversation mappings, which are not needed here and take half a second to compile."""
+    (folder / "mappings").mkdir(exist_ok=True)
+    for name in ("chat", "responses", "messages", "gemini"):
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with gateway(light(tmp_path_factory.mktemp("embeddings"))) as running:
+        yield running
+
+
+def test_the_official_client_gets_floats_though_it_asks_for_base64(running):
+    client = OpenAI(base_url=running.url, api_key=running.key)
+    found = client.embeddings.create(model="sandbox/embed", input=["one", "two"])
+    assert [len(item.embedding) for item in found.data] == [1536, 1536]
+    assert all(isinstance(value, float) for value in found.data[0].embedding[:10])
+    raw = client.embeddings.with_raw_response.create(model="sandbox/embed", input="one")
+    assert isinstance(json.loads(raw.text)["data"][0]["embedding"], list)
+    assert raw.headers["x-request-id"].startswith("req_")
+    asked = client.embeddings.create(model="embed", input="one", encoding_format="float", dimensions=256)
+    assert len(asked.data[0].embedding) == 256
+
+
+def test_token_arrays(running):
+    client = OpenAI(base_url=running.url, api_key=running.key)
+    assert len(client.embeddings.create(model="sandbox/embed", input=[1, 2, 3]).data) == 1
+    many = client.embeddings.create(model="sandbox/embed", input=[[1, 2], [3]])
+    assert len(many.data) == 2
+    assert many.usage.prompt_tokens == 3
+
+
+async def test_the_asynchronous_client(running):
+    async with AsyncOpenAI(base_url=running.url, api_key=running.key) as client:
+        found = await client.embeddings.create(model="sandbox/embed", input="one")
+        assert found.usage.prompt_tokens == found.usage.total_tokens == 1
+
+
+def test_errors_reach_the_client_in_the_envelope(running):
+    client = OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
+    with pytest.raises(BadRequestError) as raised:
+        client.embeddings.create(model="sandbox/none", input="one")
+    assert raised.value.response.json() == {"success": False, "code": 400, "message": "failed to bind request: model not found: sandbox/none"}
+
+
+FAR = """
+provider: far
+url: http://127.0.0.1:PORT/v1
+speaks: {embeddings: {path: /embeddings, batch: BATCH}}
+models:
+  far/embed: {upstream: embed-1, type: embedding, max_inputs: 4096, price: {prompt: "1", unit: 1000000}}
+"""
+
+
+def large_answer(inputs, packed):
+    """An answer of so many vectors of 1,536 dimensions, as text or as base64."""
+    generator = random.Random(7)
+    if packed:
+        vector = json.dumps("".join(generator.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij") for _ in range(8192)))
+    else:
+        vector = json.dumps([round(generator.uniform(-0.1, 0.1), 9) for _ in range(1536)])
+    items = ",".join(f'{{"object":"embedding","index":{n},"embedding":{vector}}}' for n in range(inputs))
+    return f'{{"object":"list","data":[{items}],"model":"embed-1","usage":{{"prompt_tokens":{inputs},"total_tokens":{inputs}}}}}'.encode()
+
+
+@contextlib.asynccontextmanager
+async def upstream(answers):
+    """A server on loopback that answers a request of n inputs with `answers[n]`."""
+
+    async def serve(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                inputs = json.loads(await reader.readexactly(length))["input"]
+                answer = answers[len(inputs)]
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer))
+                writer.write(answer)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def most_memory(process):
+    """The most resident memory the process ever had, in bytes."""
+    line = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize(("packed", "batch"), [(False, 2048), (True, 2048), (False, 256)], ids=["floats pass", "base64 decoded", "split and joined"])
+async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, packed, batch):
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no /proc here: the peak memory of a process cannot be read")
+    light(tmp_path)
+    answers = {1: large_answer(1, packed), batch: large_answer(batch, packed)}
+    async with upstream(answers) as port:
+        (tmp_path / "providers").mkdir()
+        (tmp_path / "providers" / "far.yaml").write_text(FAR.replace("PORT", str(port)).replace("BATCH", str(batch)))
+        with gateway(tmp_path) as running:
+            async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:
+                async def ask(inputs):
+                    size, said = 0, b""
+                    async with http.stream("POST", f"{running.url}/embeddings", json={"model": "far/embed", "input": ["x"] * inputs}) as reply:
+                        assert reply.status_code == 200
+                        async for block in reply.aiter_bytes():
+                            size += len(block)
+                            said = (said + block)[-200:]
+                    assert json.loads(b"{" + said[said.rindex(b'"usage"') :])["usage"]["prompt_tokens"] == inputs
+                    return size
+
+                await ask(1)
+                before = most_memory(running.process)
+                size = await ask(2048)
+                used = most_memory(running.process) - before
+    assert size > 30_000_000
+    assert used < 2 * size, f"{used / 1e6:.0f} MB for an answer of {size / 1e6:.0f} MB"
+    print(f"{used / size:.2f} times the answer of {size / 1e6:.0f} MB")

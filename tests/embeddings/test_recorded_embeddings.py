@@ -1,0 +1,144 @@
+"""Recorded embeddings traffic through a whole gateway: native bytes, decoded base64, foreign dialects, errors."""
+
+import array
+import base64
+import contextlib
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.inprocess import inprocess
+
+TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
+
+if not TRAFFIC.is_dir():
+    pytest.skip(f"no recorded traffic beside the repository ({TRAFFIC})", allow_module_level=True)
+
+UPSTREAM = """
+provider: recorded
+url: app://recorded/v1
+speaks: {embeddings: {path: /embeddings, mapping: MAPPING}}
+errors: {message: {$first: [$.error.message, $.detail, $.message]}}
+models:
+  rec/embed: {upstream: UPSTREAM, type: embedding, encoding: cl100k_base, price: {prompt: "1", unit: 1000000}}
+"""
+
+
+def exchanges(protocol):
+    return [json.loads(path.read_text()) for path in sorted((TRAFFIC / "exchanges" / protocol).glob("*.json"))]
+
+
+@contextlib.asynccontextmanager
+async def gateway(folder, mapping, upstream="embed-1"):
+    for name in ("chat", "responses", "messages", "gemini"):
+        (folder / "mappings").mkdir(exist_ok=True)
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+    state = {"answer": None, "calls": []}
+
+    async def app(method, path, headers, body):
+        state["calls"].append(json.loads(body))
+        status, answer = state["answer"]
+
+        async def chunks():
+            yield answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+        return status, {"content-type": "application/json"}, chunks()
+
+    text = UPSTREAM.replace("MAPPING", mapping).replace("UPSTREAM", upstream)
+    async with inprocess(folder, providers={"recorded": text}, apps={"recorded": app}) as here:
+        here.state = state
+        yield here
+
+
+def floats(vector):
+    if isinstance(vector, list):
+        return vector
+    return array.array("f", base64.b64decode(vector)).tolist()
+
+
+async def test_openai_like(tmp_path):
+    told = Counter()
+    async with gateway(tmp_path, "embeddings") as here:
+        for each in exchanges("openai-embeddings"):
+            request, status, answer = each["request"]["body"], each["response"]["status"], each["response"]["body"]
+            here.state["calls"].clear()
+            here.state["answer"] = (status, answer)
+            reply = await here.post("/v1/embeddings", {**request, "model": "rec/embed"})
+            if request.get("encoding_format") == "invalid_format":
+                assert (reply.status_code, here.state["calls"]) == (400, [])
+                told["refused here"] += 1
+                continue
+            assert here.state["calls"] == [{**request, "model": "embed-1"}], each["id"]
+            if status >= 400:
+                # our key, or a model the provider does not have: no fault of the caller's
+                assert reply.status_code == (500 if status in (401, 403, 404) else 400), each["id"]
+                assert reply.json()["success"] is False
+                told["errors"] += 1
+                continue
+            assert reply.status_code == 200, reply.text
+            found = reply.json()
+            assert [item["embedding"] for item in found["data"]] == [floats(item["embedding"]) for item in answer["data"]], each["id"]
+            assert [item["index"] for item in found["data"]] == list(range(len(answer["data"])))
+            assert found["model"] == answer["model"]
+            usage = answer["usage"]
+            if usage["total_tokens"]:
+                assert (found["usage"]["prompt_tokens"], found["usage"]["total_tokens"]) == (usage.get("prompt_tokens", usage["total_tokens"]), usage["total_tokens"])
+            else:
+                assert found["usage"]["prompt_tokens"] > 0, "a count of zero for text is no count"
+            if all(isinstance(item["embedding"], list) for item in answer["data"]) and "prompt_tokens" in usage:
+                assert found == answer
+                told["native as it came"] += 1
+            else:
+                told["decoded"] += 1
+    assert sum(told.values()) == len(exchanges("openai-embeddings"))
+    assert told["native as it came"] >= 10 and told["decoded"] >= 10, told
+
+
+CASES = {
+    "cohere-embed": ("cohere-embeddings", lambda body: (body["texts"], body.get("output_dimension"), body["input_type"]),
+                     lambda answer: answer["embeddings"].get("float"), lambda answer: answer["meta"]["billed_units"]["input_tokens"]),
+    "gemini-embeddings": ("gemini-embeddings", lambda body: ([part["content"]["parts"][0]["text"] for part in body["requests"]], body["requests"][0].get("outputDimensionality"),
+                                                            body["requests"][0].get("taskType")),
+                          lambda answer: [item["values"] for item in answer["embeddings"]], lambda answer: answer.get("usageMetadata", {}).get("promptTokenCount")),
+    "vertex-embeddings": ("vertex-embeddings", lambda body: ([item["content"] for item in body["instances"]], None, body["instances"][0].get("task_type")),
+                          lambda answer: [item["embeddings"]["values"] for item in answer["predictions"]],
+                          lambda answer: sum(item["embeddings"]["statistics"]["token_count"] for item in answer["predictions"])),
+}
+
+
+@pytest.mark.parametrize("protocol", CASES)
+async def test_foreign_dialects(tmp_path, protocol):
+    mapping, asked, vectors, counted = CASES[protocol]
+    told = Counter()
+    async with gateway(tmp_path, mapping) as here:
+        for each in exchanges(protocol):
+            request, status, answer = each["request"]["body"], each["response"]["status"], each["response"]["body"]
+            if protocol == "gemini-embeddings" and "requests" not in request:
+                request = {"requests": [{"content": request["content"]}]}  # embedContent: one text, one vector
+            texts, dimensions, kind = asked(request)
+            here.state["calls"].clear()
+            here.state["answer"] = (status, answer)
+            reply = await here.post("/v1/embeddings", {"model": "rec/embed", "input": texts, **({"dimensions": dimensions} if dimensions else {}), **({"input_type": kind} if kind else {})})
+            assert asked(here.state["calls"][0])[:2] == (texts, dimensions), each["id"]
+            if kind in ("search_query", "search_document", "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"):
+                assert asked(here.state["calls"][0])[2] == kind
+            if status >= 400:
+                assert (reply.status_code, reply.json()["success"]) == (500 if status in (401, 403) else 400, False), each["id"]
+                told["errors"] += 1
+                continue
+            wanted = [answer["embedding"]["values"]] if "embedding" in answer else vectors(answer)
+            if wanted is None:
+                assert reply.status_code == 500, "another type than was asked for"
+                told["another type"] += 1
+                continue
+            assert reply.status_code == 200, (each["id"], reply.text)
+            assert [item["embedding"] for item in reply.json()["data"]] == wanted, each["id"]
+            tokens = counted(answer) if "embedding" not in answer else answer["usageMetadata"]["promptTokenCount"]
+            if tokens:
+                assert reply.json()["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+            else:
+                assert reply.json()["usage"]["prompt_tokens"] > 0
+            told["converted"] += 1
+    assert sum(told.values()) == len(exchanges(protocol))
+    assert told["converted"] >= 3, told
