@@ -1,0 +1,289 @@
+"""What holds for any input: a result or a clean error, the input untouched, the same text streamed or whole."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tollgate.config.load import plain, read_file
+from tollgate.errors import TollgateError
+from tollgate.mapping import (
+    Context,
+    Mapping,
+    StreamConverter,
+    Tap,
+    compile_mapping,
+    convert_error,
+    convert_request,
+    convert_response,
+    error_to_hub,
+    request_from_hub,
+    request_to_hub,
+    response_to_hub,
+    tap_response,
+)
+
+FOLDER = Path(__file__).parents[2] / "mappings"
+NAMES = ("chat", "responses", "messages", "gemini")
+CLIENTS = ("chat", "responses", "messages")
+MAPPINGS: dict[str, Mapping] = {name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES}
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+WORDS = st.sampled_from([
+    "text", "user", "assistant", "system", "tool", "function", "model", "type", "role", "content", "id", "name", "arguments", "tool_use", "tool_result", "thinking",
+    "image_url", "auto", "stop", "", "null", "{}", "data:image/png;base64,AA", "tg1.WyJ4IiwieSIsbnVsbF0", "é\u0000\U0001f600", "x" * 40,
+])
+KEYS = st.sampled_from([
+    "model", "messages", "role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id", "index", "tools", "tool_choice", "system", "input",
+    "output", "choices", "delta", "message", "finish_reason", "usage", "prompt_tokens", "stop", "reasoning", "reasoning_details", "thinking", "signature", "source",
+    "parts", "candidates", "functionCall", "args", "max_tokens", "metadata", "image_url", "url", "response", "item", "content_block", "error", "stream", "annotations",
+    "summary", "encrypted_content", "call_id", "tool_use_id", "is_error", "cache_control", "n", "response_format", "format", "data", "usageMetadata", "finishReason",
+])
+SCALARS = st.none() | st.booleans() | st.integers(-3, 2**63) | st.floats(allow_nan=False, allow_infinity=False) | WORDS | st.text(max_size=8)
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=40)
+OBJECTS = st.dictionaries(KEYS, JSON, max_size=8)
+EVENT_TYPES = st.sampled_from([
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "error", "response.created", "response.output_item.added",
+    "response.output_text.delta", "response.function_call_arguments.delta", "response.output_item.done", "response.completed", "response.failed",
+])
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("source", CLIENTS)
+@QUICK
+@given(body=JSON | OBJECTS)
+def test_any_request_converts_or_is_refused_cleanly(source: str, target: str, body: Any) -> None:
+    before = copy.deepcopy(body)
+    try:
+        made = convert_request(MAPPINGS[source], MAPPINGS[target], body, Context({"upstream": "up", "max_output": 99}))
+    except TollgateError as error:
+        assert error.status == 400
+    else:
+        json.dumps(made.body)
+    assert body == before, "the input is never changed"
+
+
+@pytest.mark.parametrize("target", CLIENTS)
+@pytest.mark.parametrize("source", NAMES)
+@QUICK
+@given(body=JSON | OBJECTS)
+def test_any_answer_converts_or_fails_cleanly(source: str, target: str, body: Any) -> None:
+    before = copy.deepcopy(body)
+    try:
+        json.dumps(convert_response(MAPPINGS[source], MAPPINGS[target], body, Context()).body)
+    except TollgateError as error:
+        assert error.status == 500
+    assert isinstance(tap_response(MAPPINGS[source], body), dict)
+    assert body == before
+
+
+@pytest.mark.parametrize("source", NAMES)
+@QUICK
+@given(body=JSON)
+def test_any_error_body_becomes_a_message(source: str, body: Any) -> None:
+    assert isinstance(error_to_hub(MAPPINGS[source], body)["message"], str)
+    for target in CLIENTS:
+        json.dumps(convert_error(MAPPINGS[source], MAPPINGS[target], body))
+
+
+@pytest.mark.parametrize("source", NAMES)
+@QUICK
+@given(events=st.lists(OBJECTS | st.builds(lambda kind, rest: {**rest, "type": kind}, EVENT_TYPES, OBJECTS) | JSON, max_size=6))
+def test_any_stream_ends_in_order(source: str, events: list[Any]) -> None:
+    before = copy.deepcopy(events)
+    for target in CLIENTS:
+        converter = StreamConverter(MAPPINGS[source], MAPPINGS[target], Context())
+        said = [out for event in events for out in converter.feed(event)]
+        said += converter.finish()
+        json.dumps([data for _, data in said])
+        assert converter.finish() == []
+    tap = Tap(MAPPINGS[source])
+    for event in events:
+        tap.feed(event)
+    assert events == before
+
+
+# -- valid documents with one thing wrong in them
+
+
+def examples(name: str, of: str) -> list[Any]:
+    """What the examples of a mapping file are given."""
+    items = MAPPINGS[name].examples.items if MAPPINGS[name].examples else ()
+    return [plain(item.get("given"), floats=True) for item in items if item.get("of").value == of]
+
+
+@st.composite
+def spoiled(draw: Any, document: Any) -> Any:
+    """A copy of a document with one value somewhere replaced."""
+    wrong = draw(JSON)
+    holder: dict[str, Any] = {"": copy.deepcopy(document)}
+    place: Any = holder
+    key: Any = ""
+    while isinstance(place[key], (dict, list)) and place[key] and draw(st.integers(0, 5)):
+        place = place[key]
+        key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+    place[key] = wrong
+    return holder[""]
+
+
+SPOILED = [
+    (name, of, target) for name in NAMES for of in ("request.to_hub", "response.to_hub", "stream.to_hub") for target in CLIENTS
+    if examples(name, of) and not (of == "request.to_hub" and name == "gemini")
+]
+
+
+@pytest.mark.parametrize(("source", "of", "target"), SPOILED, ids=[" ".join(case) for case in SPOILED])
+@settings(QUICK, max_examples=80)
+@given(data=st.data())
+def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(st.sampled_from(examples(source, of)).flatmap(spoiled))
+    before = copy.deepcopy(document)
+    one, two = MAPPINGS[source], MAPPINGS[target]
+    try:
+        if of == "request.to_hub":
+            json.dumps(convert_request(one, two, document, Context({"upstream": "up"})).body)
+        elif of == "response.to_hub":
+            json.dumps(convert_response(one, two, document, Context()).body)
+        else:
+            converter = StreamConverter(one, two, Context())
+            for event in document if isinstance(document, list) else [document]:
+                converter.feed(event)
+            converter.finish()
+    except TollgateError as error:
+        assert error.status == (400 if of == "request.to_hub" else 500)
+    assert document == before
+
+
+# -- a stream says what the whole answer says
+
+ARGUMENTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | st.text("xyé", max_size=5), max_size=3).map(json.dumps)
+CALLS = st.lists(st.tuples(st.sampled_from(["f", "g"]), ARGUMENTS), max_size=4)
+TEXT = st.text("ab é", max_size=8)
+
+
+def cut(draw: Any, text: str) -> list[str]:
+    """Text in pieces."""
+    places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
+    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+@st.composite
+def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A whole chat answer, and the same as a stream whose calls may interleave."""
+    text, thought, calls = draw(TEXT), draw(TEXT), draw(CALLS)
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if thought:
+        message["reasoning_content"] = thought
+    if calls:
+        message["tool_calls"] = [{"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": args}} for i, (name, args) in enumerate(calls)]
+    whole = {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+    deltas = [{"reasoning_content": piece} for piece in cut(draw, thought)] + [{"content": piece} for piece in cut(draw, text)]
+    waiting = [
+        [{"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": ""}},
+         *({"index": i, "function": {"arguments": piece}} for piece in cut(draw, args))]
+        for i, (name, args) in enumerate(calls)
+    ]
+    opened = 0  # calls are announced in order; their arguments may mix
+    while any(waiting):
+        ready = [i for i, rest in enumerate(waiting) if rest and i <= opened]
+        i = draw(st.sampled_from(ready))
+        deltas.append({"tool_calls": [waiting[i].pop(0)]})
+        if i == opened:
+            opened += 1
+    chunks = [{"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    chunks.append({"id": "a", "choices": [], "usage": whole["usage"]})
+    return whole, chunks
+
+
+@pytest.mark.parametrize("target", CLIENTS)
+@QUICK
+@given(answer=chat_answers())
+def test_a_stream_says_what_the_whole_answer_says(target: str, answer: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+    whole, chunks = answer
+    hub = response_to_hub(MAPPINGS["chat"], whole, Context())
+    converter = StreamConverter(MAPPINGS["chat"], MAPPINGS[target], Context())
+    said = [data for chunk in chunks for _, data in converter.feed(chunk)]
+    said += [data for _, data in converter.finish()]
+    streamed = converter.hub
+    assert [without_origin(part) for part in streamed["parts"]] == [without_origin(part) for part in hub["parts"] if part.get("text") != ""]
+    assert (converter.stop, converter.usage) == (hub["stop"], hub["usage"])
+    wanted = [part["args"] for part in hub["parts"] if part["kind"] == "tool_call"]
+    assert arguments_said(target, said) == wanted
+
+
+def without_origin(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key in ("kind", "text", "name", "args", "id") and not (key == "id" and part["kind"] != "tool_call")}
+
+
+def arguments_said(target: str, said: list[Any]) -> list[str]:
+    """The arguments of every call, put together from a client's events as its library would."""
+    calls: dict[Any, str] = {}
+    for event in said:
+        if not isinstance(event, dict):
+            continue
+        if target == "chat":
+            for choice in event.get("choices", []):
+                for call in choice["delta"].get("tool_calls", []):
+                    calls[call["index"]] = calls.get(call["index"], "") + call["function"].get("arguments", "")
+        elif target == "messages":
+            if event["type"] == "content_block_start" and event["content_block"]["type"] == "tool_use":
+                calls[event["index"]] = ""
+            elif event["type"] == "content_block_delta" and event["delta"]["type"] == "input_json_delta":
+                calls[event["index"]] += event["delta"]["partial_json"]
+        elif event["type"] == "response.output_item.added" and event["item"]["type"] == "function_call":
+            calls[event["output_index"]] = ""
+        elif event["type"] == "response.function_call_arguments.delta":
+            calls[event["output_index"]] += event["delta"]
+    return list(calls.values())
+
+
+# -- hub documents there and back
+
+SCHEMAS = st.just({"type": "object", "properties": {"a": {"type": "string"}}})
+TOOLS = st.lists(st.builds(lambda n, d, s: {"name": f"t{n}", "description": d, "schema": s}, st.integers(0, 3), st.sampled_from(["x", "y"]), SCHEMAS), max_size=2, unique_by=lambda tool: tool["name"])
+USER_PARTS = st.lists(st.builds(lambda t: {"kind": "text", "text": t}, st.text("abc", min_size=1, max_size=5)) | st.just({"kind": "image", "mime": "image/png", "data": "AAAA"}), min_size=1, max_size=2)
+
+
+@st.composite
+def hub_requests(draw: Any) -> dict[str, Any]:
+    """Hub requests with what every protocol can say."""
+    turns: list[dict[str, Any]] = [{"role": "user", "parts": draw(USER_PARTS)}]
+    for number in range(draw(st.integers(0, 2))):
+        calls = [{"kind": "tool_call", "id": f"c{number}_{i}", "name": name, "args": json.dumps(json.loads(args), separators=(",", ":"), ensure_ascii=False)} for i, (name, args) in enumerate(draw(CALLS))]
+        text = draw(st.sampled_from(["", "so"]))
+        parts = ([{"kind": "text", "text": text}] if text else []) + calls or [{"kind": "text", "text": "ok"}]
+        turns.append({"role": "assistant", "parts": parts})
+        results = [{"kind": "tool_result", "id": call["id"], "parts": [{"kind": "text", "text": "42"}]} for call in calls]
+        turns.append({"role": "user", "parts": results or [{"kind": "text", "text": "go on"}]})
+    made: dict[str, Any] = {"turns": turns, "max_tokens": draw(st.integers(16, 99))}
+    if draw(st.booleans()):
+        made["system"] = [{"kind": "text", "text": "Be brief."}]
+    if tools := draw(TOOLS):
+        made["tools"] = tools
+        made["tool_choice"] = draw(st.sampled_from([{"mode": "auto"}, {"mode": "none"}, {"mode": "any"}, {"mode": "one", "name": tools[0]["name"]}]))
+    if draw(st.booleans()):
+        made["temperature"] = draw(st.sampled_from([0, 0.5, 1]))
+    return made
+
+
+@pytest.mark.parametrize("protocol", CLIENTS)
+@QUICK
+@given(hub=hub_requests())
+def test_a_hub_request_survives_the_way_there_and_back(protocol: str, hub: dict[str, Any]) -> None:
+    before = copy.deepcopy(hub)
+    body = request_from_hub(MAPPINGS[protocol], hub, Context({"upstream": "up"}))
+    back = request_to_hub(MAPPINGS[protocol], body, Context())
+    for part in (part for turn in back.get("turns", []) for part in turn["parts"]):
+        if part["kind"] == "image" and part.get("detail") == "auto":
+            del part["detail"]  # the way to say nothing in a protocol that wants a word
+    for field in ("system", "turns", "tool_choice", "max_tokens", "temperature"):
+        assert back.get(field) == hub.get(field), field
+    assert [{key: tool[key] for key in ("name", "description", "schema")} for tool in back.get("tools", [])] == hub.get("tools", [])
+    assert hub == before
