@@ -71,8 +71,8 @@ CASES = {
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "source": {"url": "y"}}]}]}, ["messages[].content[].source"],
     ),
     "below a field": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"url": "u", "crop": 1}}]}]},
-        ["messages[].content[].source.crop", "turns[].parts[].url"],
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"url": "https://u", "crop": 1}}]}]},
+        ["messages[].content[].source.crop", "messages[].content[].source.url"],
     ),
     "parts in parts": (
         {"messages": [{"role": "user", "content": [{"type": "tool", "id": "1", "content": [{"type": "text", "text": "x", "odd": 1}]}]}]},
@@ -80,12 +80,12 @@ CASES = {
     ),
     "one part for a list of one": ({"messages": {"role": "user", "content": {"type": "text", "text": "x", "odd": 1}}}, ["messages.content.odd"]),
     "a hub field the target never reads": ({"stop": ["a"]}, ["stop"]),
-    "a cache marker": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]}, ["turns[].parts[].cache"]),
+    "a cache marker": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]}, ["messages[].content[].cache_control"]),
     "said by the mapping": ({"messages": [{"role": "user", "content": [{"type": "video", "maker": "m"}]}]}, ["video of m"]),
     "said by the mapping without a name": ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, ["video of (unnamed)"]),
     "a hosted tool": ({"tools": [{"type": "web_search", "depth": 3}]}, ["hosted tool web_search"]),
     "a field beside a known tool": ({"tools": [{"type": "function", "function": {"name": "f", "odd": 1}}]}, ["tools[].function.odd"]),
-    "an opaque part": ({"messages": [{"role": "user", "content": [{"type": "novel", "x": 1}]}]}, ["turns[].parts[].of", "turns[].parts[].raw"]),
+    "an opaque part": ({"messages": [{"role": "user", "content": [{"type": "novel", "x": 1}]}]}, ["turns[].parts[].of", "messages[].content[]"]),
 }
 
 

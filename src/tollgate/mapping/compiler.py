@@ -16,7 +16,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.functions import Filter
-from tollgate.mapping.loss import Walker
+from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
@@ -47,7 +47,9 @@ class Mapping:
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = tuple(problem for problem in unit.problems if problem.level != "error")
         self.sections: dict[str, Section] = {name: namespace[py] for name, py in built.sections.items()}  # type: ignore[misc]
-        self.walkers: dict[str, Walker] = {name: Walker(reads) for name, reads in built.reads.items()}
+        self.walkers: dict[str, Walker] = {
+            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED) for name, reads in built.reads.items()
+        }
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None

@@ -72,8 +72,30 @@ class Context:
         else:
             raise Refused(words, param)
 
+    def where(self, value: object) -> str | None:
+        """Where in the client's own request this very value stands: `messages[1].tool_calls[0].function.arguments`."""
+        return place_of(value, self.asked)
+
     def count(self) -> None:
         """One more call of a recursive function; bounded, so that no input can keep a mapping busy."""
         self.calls += 1
         if self.calls > _MAX_CALLS:
             raise Fault("too many nested parts")
+
+
+def place_of(wanted: object, document: object) -> str | None:
+    """The path of the object `wanted` itself (not of an equal one) inside `document`, or None."""
+    waiting: list[tuple[str, object]] = [("", document)]
+    while waiting:
+        path, here = waiting.pop()
+        if type(here) is dict:
+            inside = [(f"{path}.{key}" if path else str(key), value) for key, value in here.items()]
+        elif type(here) is list:
+            inside = [(f"{path}[{number}]", value) for number, value in enumerate(here)]
+        else:
+            continue
+        for place, value in inside:
+            if value is wanted:
+                return place
+        waiting.extend(reversed(inside))
+    return None

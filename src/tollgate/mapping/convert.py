@@ -13,6 +13,7 @@ from tollgate.errors import BadRequest
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
+from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.stream_run import settled_stop
 from tollgate.mapping.values import text_of
 
@@ -59,7 +60,8 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
     context.wanted.clear()
     with clean((target.file,), request=True):
         made = _run(target, "request.from_hub", hub, context)
-        _lose(context, target.walkers["request.from_hub"].lost(hub))
+        lost = target.walkers["request.from_hub"].lost(hub)
+        _lose(context, [in_client_words(path, hub, context.asked) for path in lost])
     if context.strict and context.lost:
         raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
     return made

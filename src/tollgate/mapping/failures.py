@@ -73,7 +73,7 @@ def failure(fault: Fault, files: Collection[str], *, request: bool, trace: Trace
     """The clean error for `fault`; `files` are the mapping files whose lines may be named."""
     place = _place(trace or fault.__traceback__, files)
     if request:
-        return UnfitRequest(fault.message, place, fault.param)
+        return UnfitRequest(f"{fault.param}: {fault.message}" if fault.param else fault.message, place, fault.param)
     return MappingFailure(fault.message, place)
 
 

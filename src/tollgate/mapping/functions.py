@@ -61,7 +61,7 @@ def _parse_json(value: Any, context: Context) -> Any:
         if context.lenient:
             context.lose("arguments that are not JSON")
             return {}
-        raise Fault(f"not JSON: {shown!r}") from None
+        raise Fault(f"not JSON: {shown!r}", context.where(value)) from None
 
 
 def _from_base64(value: Any) -> str | None:

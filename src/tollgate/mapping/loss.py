@@ -6,13 +6,17 @@ beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case coun
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
+from tollgate.mapping.context import place_of
 from tollgate.mapping.reads import Reads, Switch
 
 IGNORED = frozenset({"model", "stream"})
 """Top-level fields every target replaces on purpose; naming them would be noise."""
+ENVELOPE = frozenset({"id", "model", "created", "stop", "usage", "service_tier", "system_fingerprint"})
+"""What every answer carries about itself: replaced, or counted elsewhere, never content that a caller would miss."""
 MARKERS = frozenset({"type", "kind", "object"})
 """Fields whose text only says what the object is; the fields beside them say what it holds."""
 _MOST = 100
@@ -20,6 +24,31 @@ _DEPTH = 150
 
 _ABSENT = "\x00absent"
 _OTHER = "\x00other"
+
+
+def in_client_words(path: str, hub: object, asked: object) -> str:
+    """A lost hub field by the client's own name for it: `turns[].parts[].cache` -> `messages[].content[].cache_control`.
+
+    Values travel through a mapping as they are, so the very same object is looked for; the hub's name stays where
+    there is none (a value that was made on the way, a number).
+    """
+    value = _first(hub, path.replace("[]", ".[]").split("."))
+    if type(value) in (dict, list) and value or type(value) is str and len(value) > 1:
+        place = place_of(value, asked)
+        if place is not None:
+            return re.sub(r"\[\d+\]", "[]", place)
+    return path
+
+
+def _first(value: Any, steps: list[str]) -> Any:
+    for number, step in enumerate(steps):
+        if step == "[]":
+            if type(value) is not list:
+                return None
+            found = (_first(item, steps[number + 1:]) for item in value)
+            return next((item for item in found if item is not None), None)
+        value = value.get(step) if type(value) is dict else None
+    return value
 
 
 class Walker:
@@ -83,12 +112,12 @@ class Walker:
             return
         for key, below in value.items():
             child = fields.get(key, _MISSING)
-            if child is None:
+            if child is None or not path and key in self._ignored:
                 continue
             if child is _MISSING:
                 if below is None or below == [] or below == {}:
                     continue
-                if (key in MARKERS and type(below) is str) or (not path and key in self._ignored):
+                if key in MARKERS and type(below) is str:
                     continue
                 found[f"{path}.{key}" if path else str(key)] = None
             elif type(below) in (dict, list):

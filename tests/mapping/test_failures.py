@@ -1,0 +1,204 @@
+"""What goes wrong while a mapping runs: clean errors that name the YAML line, bounds, sealed tokens, lenient answers."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from typing import Any
+
+import pytest
+
+from mapping.support import document, template
+from tollgate.errors import BadRequest, TollgateError
+from tollgate.mapping import (
+    Context,
+    MappingFailure,
+    StreamConverter,
+    UnfitRequest,
+    compile_expression,
+    compile_mapping,
+    compile_url,
+    convert_error,
+    convert_request,
+    convert_response,
+    tap_response,
+)
+from tollgate.mapping.seal import seal, unseal
+
+TEXT = """\
+mapping: m
+define:
+  block($p):
+    $match: $p.kind
+    tool_call:
+      id: $p.id
+      name: $p.name
+      input: "{{ $p.args | parse_json }}"
+    tool_result: {inner: [{$each: $c in $p.parts, $value: "{{ block($c) }}"}]}
+    text: $p.text
+request:
+  to_hub:
+    $copy: [model]
+    max_tokens: "{{ $.limit - 1 }}"
+    turns: [{$each: $t in $.turns, role: user, parts: $t.parts}]
+  from_hub:
+    max_tokens: $.max_tokens
+    blocks:
+      - $each: $t in $.turns
+        $value: [{$each: $p in $t.parts, $value: "{{ block($p) }}"}]
+response:
+  to_hub: {id: $.id, parts: $.parts, stop: $.stop, usage: {input: "{{ $.used + 1 }}"}}
+  from_hub: {blocks: [{$each: $p in $.parts, $value: "{{ block($p) }}"}]}
+error:
+  to_hub: {message: "{{ $.a - $.b }}"}
+  from_hub: {error: {message: "{{ $.message + 1 }}"}}
+stream:
+  to_hub:
+    always:
+      - {delta: {kind: text, text: $.t}}
+      - {$when: $.bad, stop: {reason: "{{ $.bad - 1 }}"}}
+  from_hub:
+    text: {delta: [{t: $delta}]}
+    error: [{error: $error.message}]
+"""
+M = compile_mapping(document(TEXT, "mappings/m.yaml"))
+
+
+def request(turns: list[Any], **more: Any) -> Any:
+    return convert_request(M, M, {"turns": turns, **more}, Context())
+
+
+def call(arguments: str) -> dict[str, Any]:
+    return {"kind": "tool_call", "id": "c", "name": "f", "args": arguments}
+
+
+def test_a_value_an_expression_cannot_take_is_a_400_with_its_line() -> None:
+    with pytest.raises(UnfitRequest) as found:
+        request([], limit="many")
+    error = found.value
+    assert isinstance(error, BadRequest) and error.status == 400
+    assert error.place == "mappings/m.yaml:14" and "cannot subtract a text and a number" in error.message
+    assert "mappings/m.yaml" not in error.message, "the file is for the log, not for the caller"
+    assert str(error).startswith("mappings/m.yaml:14: ")
+
+
+def test_the_traceback_points_into_the_yaml() -> None:
+    with pytest.raises(UnfitRequest) as found:
+        request([], limit="many")
+    frames = traceback.extract_tb(found.value.__cause__.__traceback__)
+    assert ("mappings/m.yaml", 14) in [(frame.filename, frame.lineno) for frame in frames]
+
+
+def test_arguments_that_are_not_json_are_refused_in_a_request() -> None:
+    with pytest.raises(UnfitRequest, match="not JSON: '{oops'") as found:
+        request([{"parts": [call("{oops")]}])
+    assert found.value.place == "mappings/m.yaml:8"
+    assert found.value.param == "turns[0].parts[0].args", "the field by the client's own name"
+
+
+def test_arguments_that_are_not_json_are_an_empty_object_in_an_answer() -> None:
+    made = convert_response(M, M, {"id": "a", "parts": [call("{oops"), call('{"a":1}')], "stop": "tool"}, Context())
+    assert [block["input"] for block in made.body["blocks"]] == [{}, {"a": 1}]
+    assert made.lost == ["arguments that are not JSON"]
+
+
+def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:
+    with pytest.raises(MappingFailure) as found:
+        convert_response(M, M, {"used": "x"}, Context())
+    assert found.value.status == 500 and found.value.place == "mappings/m.yaml:22" and not isinstance(found.value, BadRequest)
+    assert tap_response(M, {"used": "x"}) == {}
+
+
+def test_a_stream_that_cannot_be_converted_ends_with_an_error_event() -> None:
+    converter = StreamConverter(M, M, Context())
+    converter.feed({"t": "x"})
+    said = converter.feed({"bad": "y"})
+    assert said == [(None, {"error": "this answer cannot be converted"})]
+    assert converter.failure is not None and converter.failure.place == "mappings/m.yaml:31"
+    assert converter.feed({"t": "more"}) == [] and converter.finish() == []
+
+
+def test_an_error_mapping_that_fails_still_gives_an_error() -> None:
+    assert convert_error(M, M, {"a": [], "b": {}}) == {"error": {"message": '{"a":[],"b":{}}'}}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    part: dict[str, Any] = {"kind": "text", "text": "x"}
+    for _ in range(depth):
+        part = {"kind": "tool_result", "parts": [part]}
+    return part
+
+
+def test_deep_nesting_is_a_clean_400() -> None:
+    assert request([{"parts": [nested(100)]}]).body["blocks"]
+    with pytest.raises(UnfitRequest, match="nested too deeply"):
+        request([{"parts": [nested(100_000)]}])
+
+
+def test_endless_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.mapping.context._MAX_CALLS", 50)
+    with pytest.raises(UnfitRequest, match="too many nested parts"):
+        request([{"parts": [{"kind": "tool_result", "parts": [{"kind": "text", "text": "x"}] * 60}]}])
+
+
+@pytest.mark.parametrize("body", [None, [], "x", 3, True], ids=repr)
+def test_a_body_that_is_no_object(body: Any) -> None:
+    with pytest.raises(BadRequest):
+        convert_request(M, M, body, Context())
+    with pytest.raises(TollgateError):
+        convert_response(M, M, body, Context())
+
+
+# -- sealed tokens
+
+
+def test_a_sealed_token_opens_again() -> None:
+    sealed = seal({"token": "T" * 5000, "origin": "openai", "id": "rs_1"})
+    assert sealed and sealed.startswith("tg1.")
+    assert unseal(sealed) == {"token": "T" * 5000, "origin": "openai", "id": "rs_1"}
+    assert unseal(seal({"token": "t"})) == {"token": "t"}
+    assert seal({"origin": "x"}) is None and seal("x") is None and seal({"token": 3}) is None
+
+
+@pytest.mark.parametrize("text", [None, 3, "", "plain", "tg1.", "tg1.!!!", "tg1.e30", "tg1.WzEsMiwzXQ", "tg1.WyJhIiwiIixudWxsXQ", "tg2.WyJ4IiwieSIsbnVsbF0", "tg1.é"], ids=repr)
+def test_a_damaged_token_is_absent(text: Any) -> None:
+    assert unseal(text) is None
+
+
+# -- pieces of provider files
+
+
+def test_a_url_escapes_what_stands_in_it() -> None:
+    read = document("a: https://{{ $vars.host }}/m/{{ $model.upstream }}:go?v={{ $vars.v }}\nb: https://h/{{ $model.upstream | raw }}")
+    one = compile_url(read, read.root.get("a"), names=["model", "vars"])
+    assert one(model={"upstream": "a/b:c d?"}, vars={"host": "h", "v": 1}) == "https://h/m/a%2Fb%3Ac%20d%3F:go?v=1"
+    assert one(model={}, vars={"host": "h", "v": 1}) is None, "an absent hole makes no address"
+    assert compile_url(read, read.root.get("b"), names=["model"])(model={"upstream": "a/b"}) == "https://h/a/b"
+
+
+def test_a_condition_has_a_value_and_a_truth() -> None:
+    read = document("a: $.n\nb: true")
+    condition = compile_expression(read, read.root.get("a"), names=["$"])
+    assert condition({"n": 0}) == 0 and condition.test({"n": 0}) and not condition.test({"n": []}) and not condition.test({})
+    assert compile_expression(read, read.root.get("b"), names=["$"]).test({})
+
+
+def test_a_literal_template_needs_no_code() -> None:
+    assert template("$$5")({}) == "$5" and template("7")({}) == 7
+
+
+def test_threads_share_a_mapping() -> None:
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            made = convert_response(M, M, {"id": "a", "parts": [call(f'{{"n":{number}}}')], "stop": "tool", "odd": 1}, Context())
+            if made.body != {"blocks": [{"id": "c", "name": "f", "input": {"n": number}}]}:
+                wrong.append(made.body)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
