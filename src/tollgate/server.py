@@ -45,6 +45,8 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Runtime
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ)
     for warning in loaded.warnings:
         log.warning("%s", warning.render(source=False))
+    for note in loaded.notes:
+        log.info("%s", note)
     return build_runtime(loaded)
 
 
@@ -60,7 +62,11 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
     holder = RuntimeHolder(runtime)
     services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
                         Minted(gateway.store.directory / "minted.sqlite"))
-    reloader = Reloader(holder, path)
+    def swapped(new: Runtime) -> None:
+        services.health.settings = new.gateway.retry
+        services.health.keep(new.route_names(), new.providers)
+
+    reloader = Reloader(holder, path, on_swap=swapped)
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services))
     services.tasks.spawn(reloader.watch())

@@ -87,7 +87,11 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
         ask_usage = exchange.stream and offer.protocol == "chat"
         if offer.request_edits is None:
             return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
-        return orjson.dumps(offer.request_edits(native_document(body, offer.model.upstream, ask_usage=ask_usage), context))
+        document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
+        edited = offer.request_edits(document, context)
+        if edited is document:  # no edit applied: the client's own bytes may go
+            return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
+        return orjson.dumps(edited)
     source = exchange.services.runtime.current.mappings[inbound.dialect]
     hub = request_to_hub(source, body, context)
     await inline_urls(hub, offer, exchange.services.runtime.current.gateway.fetch)
