@@ -6,16 +6,18 @@ shown. The changes themselves are the ledger's, in this process or in the runnin
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, Account, AccountSums, Grant, KeyRecord
-from tollgate.ledger.admin import Books
+from tollgate.ledger.interface import Books
 from tollgate.money import decimal_of
+from tollgate.passwords import hash_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 _SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdwy])\Z")
@@ -119,6 +121,23 @@ async def create_account(books: Books, id: str, name: str = "", role: str = "use
     return await books.create_account(id, _named(name), role)
 
 
+async def change_account(books: Books, account_id: str, name: str | None = None, role: str | None = None) -> Account:
+    """Give an account another name or role; None keeps what it has."""
+    if role not in (None, "user", "operator"):
+        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+    changes = {"name": _named(name) if name is not None else None, "role": role}
+    return await books.update_account(account_id, **{field: value for field, value in changes.items() if value is not None})
+
+
+async def set_password(books: Books, account_id: str, password: str | None) -> Account:
+    """The password of the dashboard from now on; None takes it away. Everybody signed in to the account is signed out."""
+    try:
+        hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
+    except ValueError as error:
+        raise BadRequest(str(error), "password") from None
+    return await books.update_account(account_id, password_hash=hashed)
+
+
 async def account_view(books: Books, account_id: str) -> AccountView:
     """One account with its sums; raises `NotFound`."""
     account = await books.get_account(account_id)
@@ -144,8 +163,8 @@ async def change_key(books: Books, key_id: str, wish: KeyWish) -> KeyRecord:
 async def find_key(books: Books, hint: str, account_id: str | None = None) -> KeyRecord:
     """The key meant by an id, a name or its last four characters; refuses when several fit."""
     keys = await books.list_keys(account_id)
-    for fits in (lambda key: key.id == hint, lambda key: key.name == hint, lambda key: key.last_four == hint):
-        found = [key for key in keys if fits(key)]
+    for named in ("id", "name", "last_four"):
+        found = [key for key in keys if getattr(key, named) == hint]
         if len(found) == 1:
             return found[0]
         if found:
@@ -171,7 +190,7 @@ async def grant(books: Books, account_id: str, amount: str, note: str = "") -> G
     return await books.grant(account_id, read_amount(amount), note[:500])
 
 
-def _key_fields(wish: KeyWish) -> dict[str, object]:
+def _key_fields(wish: KeyWish) -> dict[str, Any]:
     if wish.window not in CAP_WINDOWS:
         raise BadRequest(f"window is \"{wish.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
     cap = read_amount(wish.cap, "cap") if wish.cap.strip() else None

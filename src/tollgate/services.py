@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
     from tollgate.minted import Minted
@@ -98,6 +100,8 @@ class Services:
     draining: bool = False
     images: Any = None
     """The image jobs of this process (`images.Jobs`), made at first use."""
+    live: WeakSet[Exchange] = field(default_factory=WeakSet)
+    """Completions being answered now, for the operator's page; weak, so that no exit path can leave one behind."""
 
 
 def new_request_id() -> str:

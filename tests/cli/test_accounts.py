@@ -46,3 +46,38 @@ async def test_through_a_running_gateway(running: Tollgate) -> None:
     assert (await running.later("accounts", "create", "bob", "--credits", "3")).code == 0
     assert running.ledger.balance("bob") == 3
     assert "bob" in (await running.later("accounts", "list")).out
+
+
+async def test_a_link_is_made_by_the_running_gateway(running):
+    running.ledger.links.address = "http://127.0.0.1:8787/dashboard/link/"
+    done = await running.later("accounts", "link", "--account", "alice")
+    assert done.code == 0
+    address, _, token = done.out.strip().rpartition("/")
+    assert address == "http://127.0.0.1:8787/dashboard/link"
+    assert running.ledger.links.look(token) == "alice"
+
+
+async def test_a_link_needs_an_account_and_a_dashboard(running):
+    done = await running.later("accounts", "link", "--account", "bob")
+    assert (done.code, done.err.strip()) == (1, 'no account "bob"')
+    done = await running.later("accounts", "link", "--account", "alice")
+    assert done.code == 1 and "has no dashboard" in done.err
+
+
+def test_a_link_without_a_running_gateway_is_refused(tollgate):
+    tollgate("accounts", "create", "alice")
+    done = tollgate("accounts", "link", "--account", "alice")
+    assert done.code == 1 and "no gateway is running" in done.err
+
+
+def test_a_password_is_set_from_stdin_and_taken_away(tollgate):
+    tollgate("accounts", "create", "alice")
+    assert tollgate("accounts", "password", "alice", "--stdin", stdin="short\n").code == 1
+    assert "new password" in tollgate("accounts", "password", "alice", "--stdin", stdin="correct horse battery\n").out
+    assert "no password any more" in tollgate("accounts", "password", "alice", "--remove").out
+
+
+def test_a_role_and_a_name_are_changed(tollgate):
+    tollgate("accounts", "create", "alice")
+    assert tollgate("accounts", "change", "alice", "--role", "operator", "--name", "Alice A.").code == 0
+    assert '"role": "operator"' in tollgate("accounts", "show", "alice", "--json").out

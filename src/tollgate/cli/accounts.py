@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tollgate.cli.books import config_option, json_option, print_json, print_table, with_books
+from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, with_books
 
 
 @click.group(help="Create and list accounts.")
@@ -81,6 +82,63 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
         ("name", account.name), ("role", account.role), ("created", account.created_at), ("granted", sums.granted),
         ("spent", sums.spent), ("balance", sums.balance), ("held by running requests", sums.held)])
     print_keys(keys)
+
+
+@command.command(help="Change the name or role of an account.")
+@click.argument("id")
+@click.option("--name", default=None, help="Name to display.")
+@click.option("--role", type=click.Choice(["user", "operator"]), default=None, help="An operator sees every account in the dashboard.")
+@json_option
+@config_option
+def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
+    from tollgate import accounts
+
+    async def work(books: Any) -> accounts.AccountView:
+        await accounts.change_account(books, id, name, role)
+        return await accounts.account_view(books, id)
+
+    view = with_books(path, work)
+    if as_json:
+        print_json(_plain(view))
+    else:
+        click.echo(f"account {id} is {view.account.name}, role {view.account.role}")
+
+
+@command.command(help="Print a link that signs in to the dashboard, once and within 15 minutes. The gateway must be running.")
+@click.option("--account", default="default", show_default=True, help="Account to sign in as.")
+@json_option
+@config_option
+def link(path: Path | None, account: str, as_json: bool) -> None:
+    from tollgate.ledger import Ledger
+
+    async def work(books: Any) -> str:
+        if isinstance(books, Ledger):
+            fail("no gateway is running here, so nobody would know the link; start it with: tollgate serve")
+        return await books.create_link(account)  # type: ignore[no-any-return]
+
+    address = with_books(path, work)
+    if as_json:
+        print_json({"account_id": account, "url": address})
+    else:
+        click.echo(address)
+        click.echo("it works once, within 15 minutes", err=True)
+
+
+@command.command(help="Set the dashboard password of an account: asked for twice, or one line from stdin. Ends its sessions.")
+@click.argument("id")
+@click.option("--stdin", is_flag=True, help="Read the password from stdin instead of asking.")
+@click.option("--remove", is_flag=True, help="Take the password away; links still sign in.")
+@config_option
+def password(path: Path | None, id: str, stdin: bool, remove: bool) -> None:
+    from tollgate import accounts
+
+    said = None
+    if stdin and not remove:
+        said = sys.stdin.readline().rstrip("\r\n")
+    elif not remove:
+        said = click.prompt(f"New password of {id}", hide_input=True, confirmation_prompt=True, err=True)
+    with_books(path, lambda books: accounts.set_password(books, id, said))
+    click.echo(f"account {id} has {'no password any more' if remove else 'a new password'}")
 
 
 def _plain(view: Any) -> dict[str, Any]:

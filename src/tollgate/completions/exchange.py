@@ -26,7 +26,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known."""
 
     __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "provider_status", "rates",
-                 "services", "settled", "stream", "upstream_ms")
+                 "services", "settled", "stream", "upstream_ms", "__weakref__")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
         self.services = services
@@ -47,6 +47,7 @@ class Exchange:
         self.charge: Charge | None = None
         self.settled = False
         self.provider_status = 0
+        services.live.add(self)
 
     @property
     def native(self) -> bool:
@@ -84,6 +85,7 @@ class Exchange:
             assert self.charge is not None
             return self.charge
         self.settled = True
+        self.services.live.discard(self)
         offer, inbound = self.offer, self.inbound
         usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
         tier = self.body.get("service_tier")

@@ -64,10 +64,9 @@ class Ledger(Administration):
             from tollgate.ledger.embedded import EmbeddedBackend
 
             backend = EmbeddedBackend(store)
+        super().__init__(Memory(credits), backend)
         self.store = store
         self.limits = RateLimits()
-        self._backend = backend
-        self._memory = Memory(credits)
         self._generations = Generations(backend, self)
         self._state = "not open"
         self._admin: AdminServer | None = None

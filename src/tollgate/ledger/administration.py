@@ -55,9 +55,11 @@ class Administration:
         return account
 
     async def create_link(self, account_id: str) -> str:
-        """A token that signs in to the dashboard of this process as this account, once and within 15 minutes."""
+        """An address that signs in to the dashboard of this process as this account, once and within 15 minutes."""
         await self.get_account(account_id)
-        return self.links.make(account_id)
+        if not self.links.address:
+            raise BadRequest("this gateway has no dashboard; wanted dashboard: {enabled: true}")
+        return self.links.address + self.links.make(account_id)
 
     async def sums(self, account_id: str) -> AccountSums:
         """Granted, spent and held credits of an account."""

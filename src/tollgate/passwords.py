@@ -1,0 +1,49 @@
+"""Passwords of the web pages: scrypt, slow on purpose, with its parameters beside the hash so that they can be raised.
+
+`scrypt$<log2 N>$<r>$<p>$<salt>$<hash>`, both in base64. A check takes some 70 ms and 32 MiB: callers run it off the event loop.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+
+_LOG_N, _R, _P = 15, 8, 1
+_SALT_BYTES = 16
+_HASH_BYTES = 32
+_MEMORY = 128 * 1024 * 1024
+SHORTEST, LONGEST = 10, 200
+"""Characters a password may have; the upper bound keeps hashing bounded."""
+
+NO_PASSWORD = "scrypt$15$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+"""A hash nothing fits: checked for accounts that do not exist, so that they take as long as those that do."""
+
+
+def hash_password(password: str) -> str:
+    """The text to store. ValueError for one that is too short or too long."""
+    if not SHORTEST <= len(password) <= LONGEST:
+        raise ValueError(f"the password has {len(password)} characters, wanted {SHORTEST} to {LONGEST}")
+    salt = os.urandom(_SALT_BYTES)
+    return "$".join(("scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(_scrypt(password, salt, _LOG_N, _R, _P))))
+
+
+def check_password(password: str, stored: str) -> bool:
+    """Whether this is the password. False for an account without one, whatever is typed."""
+    if len(password) > LONGEST:
+        return False
+    kind, _, rest = (stored or NO_PASSWORD).partition("$")
+    if kind != "scrypt":
+        return False
+    log_n, r, p, salt, wanted = rest.split("$")
+    found = _scrypt(password, base64.b64decode(salt), int(log_n), int(r), int(p))
+    return hmac.compare_digest(found, base64.b64decode(wanted)) and bool(stored)
+
+
+def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password.encode("utf-8", "surrogatepass"), salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=_HASH_BYTES)
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -1,0 +1,282 @@
+"""Usage as the pages need it: sums over time, the newest rows, one row, files to download. Reads the published files only.
+
+Every query runs on a thread of its own with bounded memory and time, never on the event loop. Sums are kept by time bucket
+together with the state (name, time, size) of the files they came from, so a page that is shown again reads only what changed;
+10 million rows are read once, not once a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import duckdb
+
+from tollgate.errors import BadRequest, Unavailable
+from tollgate.ledger.reports import Filters, select_usage, usage_files
+from tollgate.ledger.usage_row import COLUMNS
+from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
+
+T = TypeVar("T")
+Signature = tuple[tuple[str, int, int], ...]
+
+_THREADS = 2
+_MEMORY = "512MB"
+_SECONDS = 30.0
+"""A page that takes longer is refused with a hint to ask for less."""
+_MOST_WAITING = 32
+_MOST_KEPT = 40_000
+"""`Measures` in the cache, about a kilobyte each."""
+_BYTES_A_ROW = 80
+"""What a row takes in a published file, about."""
+_MEASURED_ROWS = 1_000_000
+"""Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile, only take longer."""
+MOST_ROWS_OUT = 2_000_000
+"""Rows of one download; more is for `tollgate usage`, which needs no browser."""
+_OPERATORS_ONLY = ("provider_cost",)
+
+_TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+_COUNTED = ("requests", "failed", "cost", *_TOKENS, "images", "estimated")
+
+
+def _sums(width: timedelta, dimensions: Sequence[str]) -> str:
+    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them, then added up."""
+    dims = ", ".join(dimensions)
+    inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *_TOKENS, "images"))
+    outer = ", ".join(f"sum({name})" + ("" if name == "cost" else "::BIGINT") for name in _COUNTED)
+    return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {dims}, count(*) AS requests,
+    count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner}, count(*) FILTER (WHERE estimated) AS estimated FROM usage GROUP BY ALL)
+SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING SETS ({_sets(dimensions, "")})"""
+
+
+def _times(width: timedelta, dimensions: Sequence[str], every: int) -> str:
+    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value, from one row in `every`."""
+    dims = ", ".join(dimensions)
+    step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
+    sample = f" AND seq % {every} = 0" if every > 1 else ""
+    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {dims}, unnest([ttfb_ms, total_ms]) AS ms, unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
+stepped AS (SELECT bucket, {dims}, kind, {step} AS step FROM timed WHERE ms > 0),
+counted AS (SELECT bucket, grouping_id({dims}) AS which, {dims}, kind, step, count(*) * {every} AS n FROM stepped
+    GROUP BY GROUPING SETS ({_sets(dimensions, ", kind, step")}))
+SELECT bucket, which, {dims}, kind, list(step), list(n) FROM counted GROUP BY ALL"""
+
+
+def _sets(dimensions: Sequence[str], more: str) -> str:
+    return ", ".join([f"(bucket{more})", *(f"(bucket, {name}{more})" for name in dimensions)])
+
+
+def _bucket(width: timedelta) -> str:
+    return f"time_bucket(INTERVAL '{int(width.total_seconds())} seconds', time)"
+
+
+class Reports:
+    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once."""
+
+    def __init__(self, directory: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.directory = directory
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tollgate-reports")
+        self._waiting = 0
+        self._kept: OrderedDict[tuple[object, ...], tuple[Signature, Facts]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # ---- what pages ask
+
+    async def report(self, filters: Filters, width: timedelta, count: int) -> Report:
+        """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
+        return await self._run(lambda: self._report(filters, width, count))
+
+    async def rows(self, filters: Filters, limit: int, before: tuple[datetime, int] | None = None) -> list[dict[str, Any]]:
+        """The newest rows, older than the row at `before` (its time and seq). Looks at new files first, and stops when it has enough."""
+        return await self._run(lambda: self._rows(filters, limit, before))
+
+    async def row(self, filters: Filters, request_id: str, around: datetime | None = None) -> dict[str, Any] | None:
+        """One row; `around`, a time near it, saves looking through all files."""
+        return await self._run(lambda: self._row(filters, request_id, around))
+
+    async def export(self, filters: Filters, form: Literal["csv", "parquet"], *, all_columns: bool = False) -> Path:
+        """A temporary file with all rows that fit, oldest first; the caller deletes it. Raises `BadRequest` when there are too many."""
+        return await self._run(lambda: self._export(filters, form, all_columns))
+
+    # ---- on a thread
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._waiting >= _MOST_WAITING:
+            raise Unavailable("too many usage pages are being made; try again in a moment")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except duckdb.InterruptException:
+            raise Unavailable(f"this took more than {_SECONDS:g} s; choose a shorter time or more filters") from None
+        except duckdb.OutOfMemoryException:
+            raise Unavailable(f"this takes more than {_MEMORY} of memory; choose a shorter time or more filters") from None
+        finally:
+            self._waiting -= 1
+
+    def _query(self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = "") -> list[tuple[Any, ...]]:
+        """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own."""
+        whole = f"WITH usage AS ({select_usage(self.directory, filters)}) {statement}"
+        if copy_to:
+            whole = f"COPY ({whole}) TO {copy_to}"
+        connection = duckdb.connect(config={"threads": 2, "memory_limit": _MEMORY, "preserve_insertion_order": False})
+        watch = threading.Timer(_SECONDS, connection.interrupt)
+        watch.start()
+        try:
+            return connection.execute(whole, values or []).fetchall()
+        finally:
+            watch.cancel()
+            connection.close()
+
+    def _report(self, filters: Filters, width: timedelta, count: int) -> Report:
+        starts = list(bucket_starts(self._clock(), width, count))
+        filters = replace(filters, since=starts[0], until=starts[-1] + width)
+        states = self._states(starts, width)
+        about = (replace(filters, since=None, until=None), width)
+        found: dict[datetime, Facts] = {}
+        with self._lock:
+            for start in starts:
+                kept = self._kept.get((about, start))
+                if kept is not None and kept[0] == states[start]:
+                    self._kept.move_to_end((about, start))
+                    found[start] = kept[1]
+        missing = [start for start in starts if start not in found and states[start]]
+        if missing:
+            rows = sum(size for start in missing for _, _, size in states[start]) // _BYTES_A_ROW
+            fresh = self._sum(replace(filters, since=missing[0], until=missing[-1] + width), width, every=1 + rows // _MEASURED_ROWS)
+            for start in missing:
+                found[start] = fresh.get(start, {})
+                self._keep((about, start), states[start], found[start])
+        return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts))
+
+    def _sum(self, filters: Filters, width: timedelta, every: int) -> dict[datetime, Facts]:
+        dimensions = DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
+        buckets: dict[datetime, Facts] = {}
+
+        def measures(row: tuple[Any, ...]) -> Measures:
+            start = row[0].replace(tzinfo=UTC)
+            name, value = _place(row[1], dimensions, row[2:])
+            return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value, Measures())
+
+        after = 2 + len(dimensions)
+        for row in self._query(filters, _sums(width, dimensions)):
+            measured = measures(row)
+            for name, number in zip(_COUNTED, row[after:], strict=True):
+                setattr(measured, name, number)
+        for row in self._query(filters, _times(width, dimensions, every)):
+            setattr(measures(row), "total" if row[after] else "first_byte", Measures.pack(row[after + 1], row[after + 2]))
+        return buckets
+
+    def _states(self, starts: list[datetime], width: timedelta) -> dict[datetime, Signature]:
+        """What the files of each bucket look like now; an empty one has no rows."""
+        states: dict[datetime, list[tuple[str, int, int]]] = {start: [] for start in starts}
+        first = starts[0]
+        for path in usage_files(self.directory, first, starts[-1] + width):
+            try:
+                about = path.stat()
+            except FileNotFoundError:
+                continue
+            said = (path.name, about.st_mtime_ns, about.st_size)
+            hour = datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00")
+            place = max(0, (hour - first) // width)
+            while place < len(starts) and starts[place] < hour + timedelta(hours=1):
+                states[starts[place]].append(said)
+                place += 1
+        return {start: tuple(found) for start, found in states.items()}
+
+    def _keep(self, key: tuple[object, ...], signature: Signature, facts: Facts) -> None:
+        with self._lock:
+            old = self._kept.pop(key, None)
+            self._size += _weight(facts) - (_weight(old[1]) if old else 0)
+            self._kept[key] = (signature, facts)
+            while self._size > _MOST_KEPT and len(self._kept) > 1:
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self._size -= _weight(dropped)
+
+    def _rows(self, filters: Filters, limit: int, before: tuple[datetime, int] | None) -> list[dict[str, Any]]:
+        ends = filters.until or self._clock() + timedelta(hours=1)
+        condition, values = "", []
+        if before is not None:
+            ends = min(ends, before[0] + timedelta(microseconds=1))
+            condition, values = "WHERE (time, seq) < (?, ?) ", [before[0].astimezone(UTC).replace(tzinfo=None), before[1]]
+        found: list[dict[str, Any]] = []
+        statement = f"SELECT * FROM usage {condition}ORDER BY time DESC, seq DESC LIMIT "
+        for since, until in self._spans(filters.since, ends):
+            rows = self._query(replace(filters, since=since, until=until), f"{statement}{limit - len(found)}", list(values))
+            found += [_named(row) for row in rows]
+            if len(found) >= limit:
+                break
+        return found
+
+    def _spans(self, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Stretches of time with files in them, newest first, each a few times as long as the one before."""
+        files = usage_files(self.directory, since, until)
+        hours = sorted({datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00") for path in files}, reverse=True)
+        take = 2
+        while hours:
+            newest, oldest = hours[0], hours[min(take, len(hours)) - 1]
+            yield max(oldest, since) if since is not None else oldest, min(newest + timedelta(hours=1), until)
+            hours, take = hours[take:], take * 4
+
+    def _row(self, filters: Filters, request_id: str, around: datetime | None) -> dict[str, Any] | None:
+        tries = [replace(filters, since=None, until=None)]
+        if around is not None:
+            tries.insert(0, replace(filters, since=around - timedelta(minutes=1), until=around + timedelta(minutes=1)))
+        for each in tries:
+            rows = self._query(each, "SELECT * FROM usage WHERE request_id = ? LIMIT 1", [request_id])
+            if rows:
+                return _named(rows[0])
+        return None
+
+    def _export(self, filters: Filters, form: str, all_columns: bool) -> Path:
+        count = self._query(filters, "SELECT count(*) FROM usage")[0][0]
+        if count > MOST_ROWS_OUT:
+            raise BadRequest(f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: tollgate usage --format {form}")
+        chosen = ", ".join(column.name for column in COLUMNS if all_columns or column.name not in _OPERATORS_ONLY)
+        with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
+            path = Path(file.name)
+        name = str(path).replace("'", "''")
+        try:
+            self._query(filters, f"SELECT {chosen} FROM usage ORDER BY time, seq", copy_to=f"'{name}' (FORMAT {form})")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+
+def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
+    """The beginnings of the last `count` buckets, oldest first; the last one holds `now`. Widths divide a day, or are days."""
+    origin = datetime(2000, 1, 3, tzinfo=UTC)
+    newest = origin + (now - origin) // width * width
+    for back in range(count - 1, -1, -1):
+        yield newest - back * width
+
+
+def _place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str]:
+    """What a grouping set's row is about: its dimension and value, from the bits of `grouping_id` (0: grouped by it)."""
+    for position, name in enumerate(dimensions):
+        if not which >> (len(dimensions) - 1 - position) & 1:
+            return name, values[position] or ""
+    return ALL, ""
+
+
+def _named(row: tuple[Any, ...]) -> dict[str, Any]:
+    found = {column.name: value for column, value in zip(COLUMNS, row, strict=False)}
+    found["time"] = found["time"].replace(tzinfo=UTC)
+    return found
+
+
+def _weight(facts: Facts) -> int:
+    return 1 + sum(len(values) for values in facts.values())
