@@ -1,6 +1,6 @@
 """CPU per request of the gateway beside others, on one upstream, in one run.
 
-    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--only chat] [--json FILE] [--quick]
+    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--only "40 KB"] [--json FILE] [--quick]
 
 Rounds interleave: every scenario goes through all targets before the next, in an order that turns each round, and the
 table shows medians. CPU is user and system time of the target's processes and threads, idle time's share taken off;
@@ -47,7 +47,7 @@ Table = dict[str, dict[str, Cell]]
 
 async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, list[Target], dict[str, int]]:
     """Starts everything, runs all rounds, stops everything."""
-    chosen = [s for s in SCENARIOS if not options.only or any(word in s.name for word in options.only.split(","))]
+    chosen = [s for s in SCENARIOS if not options.only or any(word in s.name for word in options.only)]
     upstream, port = targets.mock(folder, options.pace)
     running: list[Target] = []
     memory: dict[str, int] = {}
@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=0.02, help="seconds between events of a paced stream")
     parser.add_argument("--settle", type=float, default=1.2, help="pause after a load, so that deferred writes are counted")
     parser.add_argument("--engines", default="hypercorn,uvicorn", help="HTTP servers to run the gateway on")
-    parser.add_argument("--only", default="", help="scenarios whose name holds one of these words")
+    parser.add_argument("--only", action="append", help="scenarios whose name holds this; may be repeated")
     parser.add_argument("--litellm", default=None, help="command that starts LiteLLM's proxy")
     parser.add_argument("--portkey", default=None, help="command that starts Portkey's gateway; {port} is replaced")
     parser.add_argument("--json", type=Path, default=None, help="write every round's figures here")
