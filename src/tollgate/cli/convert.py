@@ -18,7 +18,6 @@ from tollgate.cli.books import config_option, fail, print_json
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
-    from tollgate.config.build import Loaded
     from tollgate.mapping import Mapping
     from tollgate.mapping.explain import Explained
     from tollgate.mapping.provider.offer import Offer
@@ -82,12 +81,10 @@ def command(
 def _job(
     path: Path | None, source: str, target: str | None, what: str, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
 ) -> Job:
-    from tollgate.config.build import load_gateway
     from tollgate.mapping.tracing import TraceContext
 
     try:
-        loaded = load_gateway(path, environ=os.environ, everything=True)
-        mappings, offer = _parts(loaded, model, provider, target if what == "request" else source)
+        mappings, offer = _parts(path, model, provider, target if what == "request" else source)
     except ConfigErrors as errors:
         fail(str(errors))
     if target is None:
@@ -101,16 +98,20 @@ def _job(
     return Job(what, client, upstream, offer, TraceContext(facts, abilities, strict=strict))
 
 
-def _parts(loaded: Loaded, model: str | None, provider: str | None, protocol: str | None) -> tuple[dict[str, Mapping], Offer | None]:
-    """The mappings, and the offer of `--model` that speaks `protocol`."""
-    from tollgate.mapping import compile_mapping
-    from tollgate.mapping.plugins import load_plugins
+def _parts(path: Path | None, model: str | None, provider: str | None, protocol: str | None) -> tuple[dict[str, Mapping], Offer | None]:
+    """The mappings, and the offer of `--model` that speaks `protocol`. Providers are read only for a model."""
+    from tollgate.config.build import load_gateway, load_mappings
 
     if model is None:
-        plugins = load_plugins(loaded.gateway.plugins)
-        return {name: compile_mapping(document, plugins=plugins) for name, document in loaded.gateway.mappings.items()}, None
+        from tollgate.mapping import compile_mapping
+        from tollgate.mapping.plugins import load_plugins
+
+        gateway = load_mappings(path, environ=os.environ)
+        plugins = load_plugins(gateway.plugins)
+        return {name: compile_mapping(document, plugins=plugins) for name, document in gateway.mappings.items()}, None
     from tollgate.runtime import build_runtime
 
+    loaded = load_gateway(path, environ=os.environ, everything=True)
     runtime = build_runtime(loaded, everything=True)
     offers = [
         offer for name, compiled in runtime.providers.items() if provider in (None, name)

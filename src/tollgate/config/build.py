@@ -66,6 +66,18 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
     return settings
 
 
+def load_mappings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
+    """The gateway file and the mapping files, without providers, for commands about mappings alone.
+
+    Raises `ConfigErrors` with every problem of those files.
+    """
+    loading = _Loading(environ)
+    gateway = loading.with_mappings(path)
+    if any(problem.level == "error" for problem in loading.problems):
+        raise ConfigErrors(in_order(loading.problems))
+    return gateway
+
+
 def in_order(problems: list[Problem]) -> list[Problem]:
     """By file (the gateway file first), line and column; the same thing said twice is said once."""
     first = {problem.mark.file: Path(problem.mark.file).name != GATEWAY_FILE for problem in problems}
@@ -121,6 +133,15 @@ class _Loading:
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
         return settings
+
+    def with_mappings(self, path: Path | None) -> Gateway:
+        """As `run`, without providers."""
+        settings = self.settings(path)
+        file, folder = _gateway_file(path)
+        document = read_file(file, shown(file)) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        root = document.root if isinstance(document.root, Map) else Map({}, {}, document.root.mark)
+        mappings = self._mappings(self._mapping_files(document, root, folder))
+        return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
     def _read(self, path: Path) -> Document:
         name = shown(path)
