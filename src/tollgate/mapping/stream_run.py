@@ -128,7 +128,7 @@ class Run:
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_said_error", "_speaker", "_started_by_upstream", "begun", "context",
+        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_said_error", "_speaker", "_started_by_upstream", "begun", "context",
         "count", "created", "error", "event", "id", "known", "model", "more", "nth", "out", "received_chars", "seen", "seq", "stamp", "state",
         "stop", "stop_text", "unmatched", "usage",
     )
@@ -164,6 +164,8 @@ class Run:
         self.state = "open"
         self._current: Part | None = None
         self._held: list[Part] = []
+        self._ahead: dict[str, dict[str, Any]] = {}
+        """Further fields of a kind of part that came before one began."""
         self._done: list[dict[str, Any]] = []
         self._by_key: dict[object, Part] = {}
         self._by_id: dict[str, Part] = {}
@@ -220,8 +222,13 @@ class Run:
             more = {field: value for field, value in more.items() if value is not None}
         if not (text or token or id or name or more) or self.state != "open":
             return
+        if key is not None and (owner := self._by_key.get(_hashable(key))) is not None and owner.kind != kind and not owner.closed:
+            return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
         part = self._find(kind, key, id)
         fresh = part is None
+        if part is None and more and not (text or token or id or name):
+            self._ahead[kind] = _merged(self._ahead.get(kind, _NO_MORE), more)  # told before its part begins
+            return
         if part is None:
             if kind == "tool_call" and not (name or id) and (not text or text.isspace()):  # type: ignore[union-attr]
                 return
@@ -388,6 +395,8 @@ class Run:
     def _new(self, kind: str, key: object, id: object) -> Part:
         key = _hashable(key)
         part = Part(kind, key)
+        if kind in self._ahead:
+            part.more = part.fresh = self._ahead.pop(kind)
         self.seen[kind] = self.seen.get(kind, 0) + 1
         if key is not None:
             self._by_key[key] = part

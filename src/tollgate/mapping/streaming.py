@@ -141,18 +141,20 @@ class StreamConverter:
 class Tap:
     """The accounting side of a stream that passes through untouched. Never raises; a failure is counted."""
 
-    __slots__ = ("_context", "_rules", "_run", "failures")
+    __slots__ = ("_context", "_marked", "_rules", "_run", "failures")
 
     def __init__(self, source: Mapping, context: Context | None = None) -> None:
         self._context = context or Context()
         self._context.lenient = True
         self._rules = source.stream_in
         self._run = Run(_SILENT, self._context, closes=source.stream_closes)
+        self._marked = False
         self.failures = 0
 
     def feed(self, event: object, name: str | None = None) -> None:
         """Watch one event."""
         if type(event) is not dict or self._rules is None:
+            self._marked = self._marked or type(event) is str and event.strip() == DONE
             return
         run = self._run
         run.event = name
@@ -169,9 +171,10 @@ class Tap:
 
     @property
     def stop(self) -> str | None:
-        """Why the upstream stopped, once it did."""
+        """Why the upstream stopped, once it did; `end` (or `tool`) when it only said that the stream is over."""
         run = self._run
-        return settled_stop(run.stop, calls=bool(run.seen.get("tool_call"))) if run.stop else None
+        reason = run.stop or ("end" if self._marked and run.error is None else None)
+        return settled_stop(reason, calls=bool(run.seen.get("tool_call"))) if reason else None
 
     @property
     def error(self) -> dict[str, Any] | None:

@@ -1,0 +1,19 @@
+"""`python -m tollgate.mapping.write_reference` (in a checkout): write the reference page and the editor schema anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tollgate.mapping.reference import editor_schema, page
+
+
+def main() -> None:
+    """Write both files."""
+    package = Path(__file__).resolve().parents[1]
+    (package.parents[1] / "docs" / "mapping-reference.md").write_text(page(), "utf-8")
+    (package / "schemas" / "mapping.schema.json").write_text(json.dumps(editor_schema(), indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

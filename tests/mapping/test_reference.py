@@ -1,0 +1,51 @@
+"""The reference page and the editor schema say what the compiler does; every example in its tables is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+
+from mapping.support import document, run
+from tollgate.config.load import plain, read_file
+from tollgate.mapping import Context
+from tollgate.mapping.directives import DIRECTIVES
+from tollgate.mapping.functions import FILTERS
+from tollgate.mapping.reference import editor_schema, page
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "mapping-reference.md"
+SCHEMA = ROOT / "src" / "tollgate" / "schemas" / "mapping.schema.json"
+AGAIN = "made by `python -m tollgate.mapping.write_reference`"
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert PAGE.read_text("utf-8") == page(), AGAIN
+
+
+def test_the_editor_schema_is_what_the_tables_say() -> None:
+    assert json.loads(SCHEMA.read_text("utf-8")) == editor_schema(), AGAIN
+    Draft7Validator.check_schema(editor_schema())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "mappings").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_editor_schema_takes_our_own_mappings(path: Path) -> None:
+    problems = [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in Draft7Validator(editor_schema()).iter_errors(plain(read_file(path).root, floats=True))]
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", DIRECTIVES)
+def test_the_example_of_a_directive(name: str) -> None:
+    entry = DIRECTIVES[name]
+    assert name in entry.example
+    document(entry.example)
+    assert json.dumps(run(entry.example, json.loads(entry.given), Context())) == json.dumps(json.loads(entry.makes))
+
+
+@pytest.mark.parametrize("name", [name for name, entry in FILTERS.items() if entry.example])
+def test_the_example_of_a_filter(name: str) -> None:
+    expression, _, result = FILTERS[name].example.rpartition(" → ")
+    assert f"| {name}" in expression
+    assert run(json.dumps({"a": "{{ " + expression + " }}"}), {}, Context()) == {"a": json.loads(result)}
