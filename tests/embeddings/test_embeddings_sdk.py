@@ -9,11 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
-from support.running import gateway
+from support.running import ROOT, gateway
 
 
 def light(folder):
-    """Without the conversation mappings, which are not needed here and take half a second to compile."""
+    """One provider, and no conversation mappings: they are not needed here and take half a second to compile."""
+    (folder / "providers").mkdir(exist_ok=True)
+    (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
     (folder / "mappings").mkdir(exist_ok=True)
     for name in ("chat", "responses", "messages", "gemini"):
         (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
@@ -113,7 +115,6 @@ async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, pack
     light(tmp_path)
     answers = {1: large_answer(1, packed), batch: large_answer(batch, packed)}
     async with upstream(answers) as port:
-        (tmp_path / "providers").mkdir()
         (tmp_path / "providers" / "far.yaml").write_text(FAR.replace("PORT", str(port)).replace("BATCH", str(batch)))
         with gateway(tmp_path) as running:
             async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:

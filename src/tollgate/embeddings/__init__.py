@@ -113,6 +113,11 @@ async def _record(exchange: Exchange, found: Embedded) -> None:
     try:
         await exchange.settle("ok", estimated=found.estimated)
     except Unavailable as error:
-        unsaved = TollgateError(f"usage could not be saved: {error.message}")
-        unsaved.billed = True  # type: ignore[attr-defined]
-        raise unsaved from error
+        raise Unsaved(f"usage could not be saved: {error.message}") from error
+
+
+class Unsaved(TollgateError):
+    """The row could not be made durable: a 500 (SPEC errors of embeddings) that must not be repeated, it would cost again."""
+
+    code = "usage_not_saved"
+    billed = True

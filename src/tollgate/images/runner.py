@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, usage_row
@@ -35,7 +35,15 @@ _FORGETFUL_SECONDS = 60.0
 """A provider that does not know a job this young may not have written it down yet; after that the job is lost."""
 _MOST_RUNS = 3
 """How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
+_ADOPT_SECONDS = 30.0
 _NOT_IN_STATE = frozenset({"status", "images", "error"})
+
+
+class Unsaved(TollgateError):
+    """What a provider did could not be stored: a 500 (SPEC errors of images) that must not be repeated, it would cost again."""
+
+    code = "result_not_saved"
+    billed = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class Order:
     webhook: str | None = None
     endpoint: str = "images"
     received_at: datetime | None = None
+    counted: bool = False
+    """The request was counted against the key's rate limits already."""
 
 
 class Jobs:
@@ -60,18 +70,22 @@ class Jobs:
         self._holds: dict[str, Hold] = {}
         self._flights: dict[str, asyncio.Task[Generation]] = {}
         self._running: dict[str, asyncio.Task[Generation]] = {}
+        self._adopts_at = 0.0
         self.pending: dict[str, _Watch] = {}
 
     # What the endpoints and the tools call.
 
     async def create(self, order: Order) -> Generation:
-        """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `UpstreamError`."""
+        """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `RateLimited`,
+        `UpstreamError`, and `Unsaved` when the provider took the job and it could not be stored."""
         routes = image_routes(self.services.runtime.current, order.model, order.key)
         offers = [(routes[0], routes[0].schema.admit(order.input))]
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
         offers = self._in_order(offers)[: self._gateway.retry.attempts]
         costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
-        hold = self.services.ledger.hold(order.key.account_id, max(costs), order.key)
+        if not order.counted:
+            self.services.ledger.admit(order.key)
+        hold = self.services.ledger.hold(order.key, max(costs))
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
             id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id, model=routes[0].model.id,
@@ -92,7 +106,7 @@ class Jobs:
         """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id."""
         if not is_job_id(job_id):
             raise NotFound("generation not found")
-        generation = await self.services.ledger.get_generation(account_id, job_id)
+        generation = await self.services.ledger.get_generation(account_id, job_id.lower())
         if generation is None:
             raise NotFound("generation not found")
         return generation
@@ -145,8 +159,10 @@ class Jobs:
             stored = _with_state(generation, said)
             pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
             await self.services.ledger.create_generation(pending)
-        except BaseException:
+        except BaseException as error:
             hold.release()
+            if isinstance(error, Unavailable):
+                raise Unsaved(error.message) from error
             raise
         self._keep(pending, hold)
         if said.outcome.status in PENDING:
@@ -273,7 +289,10 @@ class Jobs:
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)
-        won = await self.services.ledger.update_generation(generation.id, PENDING, _changes(ended, ended=True), row, hold)
+        try:
+            won = await self.services.ledger.update_generation(generation.id, PENDING, _changes(ended, ended=True), row, hold)
+        except Unavailable as error:
+            raise Unsaved(error.message) from error
         self._forget(generation.id)
         if won:
             self.services.metrics.outcomes[row.outcome] += 1
@@ -314,10 +333,22 @@ class Jobs:
     async def tick(self, most: int) -> None:
         """Refresh the jobs that are due, at most so many at a time."""
         now = self.clock()
+        if now >= self._adopts_at:
+            self._adopts_at = now + _ADOPT_SECONDS
+            self._adopt()
         due = [job_id for job_id, watch in self.pending.items() if watch.due <= now and job_id not in self._running][:most]
         for job_id in due:
             self.pending[job_id].next(now)
-        await asyncio.gather(*(self._visit(job_id) for job_id in due))
+        for job_id, failure in zip(due, await asyncio.gather(*(self._visit(job_id) for job_id in due), return_exceptions=True), strict=True):
+            if isinstance(failure, Exception):
+                log.error("job %s could not be refreshed", job_id, exc_info=failure)
+
+    def _adopt(self) -> None:
+        """Look after jobs past their deadline that nobody looks after: their instance is gone."""
+        now = datetime.now(UTC)
+        for generation in self.services.ledger.pending():
+            if generation.id not in self.pending and generation.deadline_at is not None and generation.deadline_at < now:
+                self._keep(generation, None)
 
     async def _visit(self, job_id: str) -> None:
         watch = self.pending.get(job_id)

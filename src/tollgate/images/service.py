@@ -46,7 +46,9 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
     """`POST /v1/images/generations`: check, submit, answer with id, model and status."""
     order = _order(inbound, _read(inbound.body))
     generation = await jobs_of(services).create(order)
-    return _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
+    reply = _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
+    reply.headers = [(b"x-tollgate-provider", generation.provider.encode())]
+    return reply
 
 
 async def list_generations(services: Services, key: KeyRecord) -> Reply:

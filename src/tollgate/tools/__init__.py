@@ -55,11 +55,18 @@ class ToolsApp:
         headers = headers_of(scope)
         ids: Headers = [(b"x-request-id", tag), (b"request-id", tag)]
 
+        status = 499
+        began = asyncio.get_running_loop().time()
+        metrics = self.services.metrics
+
         async def tagged(message: Any) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), *ids]}
             await send(message)
 
+        metrics.running += 1
         try:
             refused = refuse(headers, allowed_hosts(self._server))
             if refused is not None:
@@ -73,9 +80,13 @@ class ToolsApp:
             else:
                 raise MethodNotAllowed("GET, POST")
         except TollgateError as error:
+            metrics.refused[error.code] += 1
             await _send(tagged, error_reply("tools", error, request_id))
         except ClientGone:
             pass
+        finally:
+            metrics.running -= 1
+            metrics.answered("mcp", status, asyncio.get_running_loop().time() - began)
 
     @property
     def _server(self) -> Any:
@@ -93,6 +104,8 @@ class ToolsApp:
     async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, receive: Receive, send: Send) -> None:
         limit = self._server.max_small_body_bytes
         body = await read_body(receive, headers, limit)
+        if b'"tools/call"' in body:
+            self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
         as_json, as_events = await self._ready(limit)
         manager = as_events if _asks_for_progress(body, headers) else as_json
         given = False

@@ -65,7 +65,7 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     if not isinstance(given, Mapping):
         raise ToolFailed("input is required and must be an object")
     jobs = jobs_of(services)
-    generation = await jobs.create(Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp"))
+    generation = await jobs.create(Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp", counted=True))
     generation = await jobs.wait(generation, WAIT_SECONDS, tell)
     if generation.status == "succeeded":
         shown = show(generation)
