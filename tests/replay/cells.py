@@ -16,6 +16,7 @@ from tests.replay.explained import EXPLAINED
 from tests.replay.facts import Answer, Asked
 from tests.replay.traffic import Exchange, exchange, ids
 from tollgate.config.load import read_file
+from tollgate.mapping import hub
 from tollgate.mapping import (
     Context,
     Refused,
@@ -117,6 +118,11 @@ def tap_cell(upstream: str) -> Cell:
     return cell
 
 
+def hub_misses(kind: str, value: Any) -> list[compare.Miss]:
+    """What of a hub document is against the hub's published schema."""
+    return [compare.Miss("hub", "by its schema", fault) for fault in hub.faults(kind, value)]
+
+
 def tapped(wanted: Answer, usage: Any, stop: str | None, error: str | None) -> list[compare.Miss]:
     misses = []
     for name, value in (wanted.usage or {}).items():
@@ -137,8 +143,9 @@ def answer_cell(client: str, upstream: str) -> Cell:
             wanted = READERS[upstream].answer(x.body)
             before = copy.deepcopy(x.body)
             try:
-                body = convert_response(mapping(upstream), mapping(client), x.body, context()).body
-                misses = compare.answers(wanted, clients.whole(client, body), client)
+                done = convert_response(mapping(upstream), mapping(client), x.body, context())
+                body = done.body
+                misses = hub_misses("response", done.hub) + compare.answers(wanted, clients.whole(client, body), client)
                 if before != x.body:
                     misses.append(compare.Miss("input", "untouched", "changed"))
             except Exception as error:
@@ -201,7 +208,7 @@ def request_result(client: str, upstream: str, x: Exchange) -> Result:
     try:
         done = convert_request(mapping(client), mapping(upstream), x.request, context(can=CAN[upstream]))
         vendors.check(upstream, without_hosted(copy.deepcopy(done.body)) if client == upstream else copy.deepcopy(done.body))
-        misses = compare.requests(wanted, READERS[upstream].asked(done.body), upstream, done.lost)
+        misses = hub_misses("request", done.hub) + compare.requests(wanted, READERS[upstream].asked(done.body), upstream, done.lost)
     except Refused as no:
         return result("request", client, upstream, x, [] if right_to_refuse(no.message, x, upstream) else [compare.Miss("refused", "a request", no.message)], no.message)
     except Exception as error:

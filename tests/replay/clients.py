@@ -33,11 +33,15 @@ def whole(client: str, body: dict[str, Any]) -> Answer:
     if client == "chat":
         parsed = chat_types.ChatCompletion.model_validate(body)
         published("CreateChatCompletionResponse", body)
+        placed(body["choices"][0]["message"].get("annotations"), body["choices"][0]["message"]["content"])
         return read_chat.answer(parsed.to_dict())
     if client == "responses":
         parsed_response = responses_types.Response.model_validate(body)
         published("Response", body)
         complete_response(body)
+        for item in body["output"]:
+            for part in item.get("content") or []:
+                placed(part.get("annotations"), part.get("text"))
         return read_responses.answer(parsed_response.to_dict())
     message = anthropic_types.Message.model_validate(body)
     for block in body["content"]:
@@ -82,6 +86,7 @@ def chat_stream(events: list[tuple[str | None, Any]]) -> Answer:
     if error is None and events[-1][1] != "[DONE]":
         raise ValueError("the stream does not end with [DONE]")
     message = {**final["choices"][0]["message"], "images": images, "annotations": notes}
+    placed(notes, message.get("content"))
     for call in message.get("tool_calls") or []:
         if call.get("custom"):
             call["type"] = "custom"
@@ -193,6 +198,14 @@ def messages_stream(events: list[tuple[str | None, Any]]) -> Answer:
     a = read_messages.answer(body)
     a.error = error
     return a
+
+
+def placed(notes: list[dict[str, Any]] | None, text: str | None) -> None:
+    """A citation's place lies inside the text it stands in."""
+    for note in notes or []:
+        place = note.get("url_citation", note)
+        if "start_index" in place and not 0 <= place["start_index"] <= place["end_index"] <= len(text or ""):
+            raise ValueError(f"a citation at {place['start_index']} to {place['end_index']} of {len(text or '')} characters")
 
 
 # ---- the published schema -------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
         differ("result ids", wanted.results, got.results)
     if sorted(wanted.media) != sorted(got.media):
         differ("media", wanted.media, got.media)
-    if wanted.failed and not got.failed and "error flag" not in named:
+    if wanted.failed and not got.failed and "error" not in named:
         differ("error flag", wanted.failed, got.failed)
     if wanted.reasoning and not got.reasoning and "reasoning" not in named:
         differ("reasoning", wanted.reasoning, "neither carried nor named")
