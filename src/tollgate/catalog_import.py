@@ -201,7 +201,7 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
     told = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
     if not told:
         return []
-    chatty = {protocol for protocol in speaks if protocol in PROTOCOLS.values() and protocol != "embeddings"}
+    chatty = speaks & {"chat", "responses"}  # which of the two is all these paths tell apart
     served = [protocol for protocol in sorted(chatty) if protocol in told]
     if not chatty or not served:
         return [] if chatty else None

@@ -212,11 +212,14 @@ class Endpoint:
     count_tokens_url: Node | None = None
     encoding: Literal["json", "multipart"] = "json"
     models: tuple[str, ...] = ()
-    """Globs over canonical and upstream ids: only these models are served here; empty: all that fit."""
+    """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty: all that fit."""
 
     def serves(self, model: Model) -> bool:
         """Whether the globs let a model through."""
-        return not self.models or any(fnmatchcase(name, glob) for glob in self.models for name in (model.id, model.upstream))
+        names = (model.id, model.upstream)
+        wanted = [glob for glob in self.models if not glob.startswith("!")]
+        return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
+            and not any(fnmatchcase(name, glob[1:]) for glob in self.models if glob.startswith("!") for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _can() -> Schema:
 def _endpoint() -> Schema:
     return record("One protocol's endpoint.", {
         "path": text("Appended to the provider's `url`.", pattern="^/", wanted="a path starting with /"),
-        "models": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Only these models are served here."),
+        "models": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Only these models are served here; with a ! in front: all but these."),
         "url": template("The complete address instead of `url` and `path`."),
         "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
         "mapping": text("The mapping file when it is not the protocol's own.", pattern=PROTOCOL_NAME, wanted="the name of a mapping"),

@@ -69,17 +69,19 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
 
 def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
     """Tiers by prompt length alone: longer is dearer, and the marks go up."""
-    before = (-1, price.prices.get("prompt"))
+    mark_before, prompt_before, said = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
         if mark is None or volume.thinking is not None or volume.min_completion_tokens is not None or volume.max_completion_tokens is not None:
             continue
-        if mark <= before[0]:
-            yield _warn(provider, model, ("volumes", index, "min_prompt_tokens"), f"found {mark}, which is not above the tier before ({before[0]})",
+        # Two rows may share a mark where they set different prices.
+        if mark < mark_before or mark == mark_before and said & volume.written.keys():
+            yield _warn(provider, model, ("volumes", index, "min_prompt_tokens"), f"found {mark}, which is not above the tier before ({mark_before})",
                         hint="all matching tiers apply, the last one wins")
-        elif prompt is not None and before[1] is not None and prompt < before[1]:
-            yield _warn(provider, model, ("volumes", index, "prompt"), f"found {show(prompt)}, which is below the tier before ({show(before[1])})")
-        before = (mark, prompt if prompt is not None else before[1])
+        elif prompt is not None and prompt_before is not None and prompt < prompt_before:
+            yield _warn(provider, model, ("volumes", index, "prompt"), f"found {show(prompt)}, which is below the tier before ({show(prompt_before)})")
+        said = {*volume.written} | (said if mark == mark_before else set())
+        mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
 
 def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]]) -> Iterator[Problem]:

@@ -131,7 +131,8 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     if not isinstance(address, str):
         if not pieces.provider.off:
             pieces.say(node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url")
-        return None
+            return None
+        address = ""  # nobody asks while the provider is off, but its examples run
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(pieces.provider, address, {name: str(value) for name, value in fixed.items()}, seconds, entries, model, test, pieces.variables)
