@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
-from tollgate.errors import ConfigErrors
 from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
@@ -88,11 +87,11 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     built = _Built()
     built.plugins = dict(plugins or {})
     if document.problems and not getattr(document.root, "entries", None):
-        _raise(unit)  # not readable as YAML: nothing more can be said
+        unit.raise_mistakes()  # not readable as YAML: nothing more can be said
     root = document.root
     if not isinstance(root, Map):
         unit.mistake(root, "a mapping file has keys", f"mapping: name, and {', '.join(SECTIONS)}, stream")
-        _raise(unit)
+        unit.raise_mistakes()
         raise AssertionError
     _head(unit, root, built)
     _declare_sections(unit, root, built)
@@ -112,10 +111,9 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     for function in functions:
         if not function.used:
             unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]
-    _raise(unit)
     event = built.stream_out.event if built.stream_out else None
     runtime = {**RUNTIME, "named": (lambda said: (said.get(event), said)), **(tracing(document.file) if trace else {})}
-    return Mapping(document, unit, unit.module.build(runtime), built)
+    return Mapping(document, unit, unit.build(runtime), built)
 
 
 def _head(unit: Unit, root: Map, built: _Built) -> None:
@@ -190,9 +188,3 @@ def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
     return Speaker(
         moments.get("start"), moments.get("finish"), moments.get("error"), namespace[out.stamp] if out.stamp else None, out.end, kinds, out.event,
     )
-
-
-def _raise(unit: Unit) -> None:
-    wrong = [problem for problem in unit.problems if problem.level == "error"]
-    if wrong:
-        raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))

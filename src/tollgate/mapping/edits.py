@@ -78,7 +78,7 @@ def compile_edits(document: Document, nodes: Node, *, defines: Functions | Map |
     wrong = [problem for problem in unit.problems if problem.level == "error"]
     if wrong:
         raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
-    namespace = unit.module.build({**VALUES, **RUNTIME, **(functions.callables if functions else {})})
+    namespace = unit.build({**VALUES, **RUNTIME, **(functions.callables if functions else {})})
     return EditList((namespace["edit"],), (document.file,), request=of == "request")
 
 

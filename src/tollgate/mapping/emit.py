@@ -6,11 +6,19 @@ those of the YAML file, so that tracebacks, coverage and profilers point into th
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import CodeType
 
 _INDENT = "    "
+
+
+class TooDeep(Exception):
+    """Generated code that Python does not take, because it is nested too deeply; `line` is the YAML's."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line}")
+        self.line = line
 
 
 class Code:
@@ -121,12 +129,45 @@ class Module:
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile; returns the namespace holding the functions. `runtime` is what generated code may call."""
         text, lines = self.source()
-        tree = ast.parse(text)
-        for node in ast.walk(tree):
-            line = getattr(node, "lineno", None)
-            if line is not None:
-                node.lineno = node.end_lineno = lines[line - 1]  # type: ignore[attr-defined]
-                node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+        try:
+            code = _relocated(compile(text, self.file, "exec"), lines)
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            generated = getattr(error, "lineno", None) or 1
+            raise TooDeep(lines[min(generated, len(lines)) - 1]) from error
         namespace = {"__name__": f"tollgate.generated:{self.file}", **runtime, **self.names}
-        exec(compile(tree, self.file, "exec"), namespace)  # noqa: S102 - our own generated code, never data
+        exec(code, namespace)  # noqa: S102 - our own generated code, never data
         return namespace
+
+
+def _relocated(code: CodeType, lines: list[int]) -> CodeType:
+    """The same code with YAML lines in its line table.
+
+    Rewriting the table takes a tenth of the time of rewriting a syntax tree. Its format is CPython's since 3.11
+    (Objects/locations.md): entries of up to 8 code units; kind 13 is a line without columns, 15 no line at all.
+    """
+    first = lines[code.co_firstlineno - 1]
+    table = bytearray()
+    before = first
+    for start, end, generated in code.co_lines():
+        line = lines[generated - 1] if generated else None
+        units = (end - start) // 2
+        while units > 0:
+            length = min(units, 8)
+            units -= length
+            if line is None:
+                table.append(0x80 | 15 << 3 | length - 1)
+                continue
+            table.append(0x80 | 13 << 3 | length - 1)
+            _signed(table, line - before)
+            before = line
+    constants = tuple(_relocated(constant, lines) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
+    return code.replace(co_firstlineno=first, co_linetable=bytes(table), co_consts=constants)
+
+
+def _signed(table: bytearray, value: int) -> None:
+    """A signed number in groups of six bits, lowest first, the sign in the lowest bit."""
+    rest = -value << 1 | 1 if value < 0 else value << 1
+    while rest >= 64:
+        table.append(rest & 63 | 64)
+        rest >>= 6
+    table.append(rest)

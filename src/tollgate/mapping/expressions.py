@@ -15,10 +15,17 @@ from tollgate.mapping.reading import read, reads_of
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 
 
+_TOO_LONG = "the expression is too long to compile"
+
+
 def lower(site: Site, text: str, spot: Spot) -> Ex:
     """Expression text -> Python. Mistakes are noted in the unit and give an absent value."""
     parsed = parse(text, spot)
-    return _Lowering(site, parsed, spot).value(parsed.tree) if parsed else NOTHING
+    try:
+        return _Lowering(site, parsed, spot).value(parsed.tree) if parsed else NOTHING
+    except RecursionError:
+        spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
+        return NOTHING
 
 
 def lower_test(site: Site, text: str, spot: Spot) -> tuple[str, Narrowing | None]:
@@ -27,7 +34,11 @@ def lower_test(site: Site, text: str, spot: Spot) -> tuple[str, Narrowing | None
     if not parsed:
         return "False", None
     lowering = _Lowering(site, parsed, spot)
-    return lowering.test(parsed.tree), lowering.narrowing(parsed.tree)
+    try:
+        return lowering.test(parsed.tree), lowering.narrowing(parsed.tree)
+    except RecursionError:
+        spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
+        return "False", None
 
 
 def parse(text: str, spot: Spot) -> Expression | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -55,6 +56,7 @@ class Expression:
     paths: dict[str, str]
 
 
+@lru_cache(maxsize=8192)
 def parse_expression(text: str) -> Expression:
     """Parse; `ExpressionError` when the text is no expression."""
     source, paths = _without_paths(text)

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 from tollgate.config.load import Document, Map, Node, Scalar
-from tollgate.errors import ConfigErrors
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -37,7 +36,7 @@ class Functions:
         self.plugins = dict(plugins or {})
         unit = Unit(document, plugins=plugins)
         compile_functions(unit, declare(unit, node))
-        _raise(unit)
+        unit.raise_mistakes()
         built = build(unit)
         self.functions = unit.functions
         self.callables = {function.py: built[function.py] for function in unit.functions.values()}
@@ -130,7 +129,7 @@ def _compile(
     variables, order = variables_of(names)
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
-    _raise(unit)
+    unit.raise_mistakes()
     built = build(unit, functions)
     return Template(built["piece"], order, document.file)  # type: ignore[arg-type]
 
@@ -151,17 +150,11 @@ def build(unit: Unit, functions: Functions | None = None) -> dict[str, object]:
     runtime = {**RUNTIME, "escaped": _escaped}
     if functions is not None:
         runtime.update(functions.callables)
-    return unit.module.build(runtime)
+    return unit.build(runtime)
 
 
 def _escaped(value: object) -> str:
     return quote(text_of(value), safe="")
-
-
-def _raise(unit: Unit) -> None:
-    wrong = [problem for problem in unit.problems if problem.level == "error"]
-    if wrong:
-        raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
 
 
 __all__ = ["ENGINE", "Ex", "Function", "Functions", "Module", "Template", "build", "compile_expression", "compile_template", "compile_url", "lower_test", "variables_of"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import Document, Mark, Node, Scalar, nearest
-from tollgate.mapping.emit import Code, Module
+from tollgate.config.load import Document, Mark, Node, Problem, Scalar, nearest
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, look, take
 
@@ -99,7 +100,7 @@ class Unit:
         self.functions: dict[str, Function] = dict(functions or {})
         self.filters: dict[str, Filter] = {**FILTERS, **(plugins or {})}
         self.trace = trace
-        self.problems: list = []
+        self.problems: list[Problem] = []
         self.helpers: dict[object, str] = {}
         """Generated helper functions by what they do (paths that give lists)."""
         self.escape_holes = False
@@ -110,6 +111,23 @@ class Unit:
         problem = self.document.problem(at, message, hint=hint, level=level)
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+    def build(self, runtime: dict[str, object]) -> dict[str, object]:
+        """Compile what was generated; raises `ConfigErrors` with everything that is wrong."""
+        self.raise_mistakes()
+        try:
+            return self.module.build(runtime)
+        except TooDeep as error:
+            self.mistake(Mark(self.document.file, error.line, 1), "this is nested too deeply to compile", "name parts of it with $let, or use a function")
+        self.raise_mistakes()
+        raise AssertionError
+
+    def raise_mistakes(self) -> None:
+        """Raise what is wrong so far, if anything is."""
+        wrong = [problem for problem in self.problems if problem.level == "error"]
+        if wrong:
+            raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
 
 
 class Scope:
