@@ -43,12 +43,13 @@ class Target:
     start_seconds: float | None = None
 
 
-def gateway(folder: Path, upstream: int, engine: str) -> Target:
-    """Tollgate with the bench's providers, its ledger on."""
+def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, secrets: dict[str, str] | None = None) -> Target:
+    """Tollgate with the bench's providers, its ledger on; `shipped`: and with all providers it comes with."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
+    files = json.dumps(["providers/*.yaml", *([f"{HERE.parent}/providers/*.yaml"] if shipped else [])])
     (folder / "gateway.yaml").write_text(
-        f"server:\n  engine: {engine}\n  base_url: http://127.0.0.1\nstore: {{directory: var, usage_directory: usage}}\nproviders: [\"providers/*.yaml\"]\n")
+        f"server:\n  engine: {engine}\n  base_url: http://127.0.0.1\nstore: {{directory: var, usage_directory: usage}}\nproviders: {files}\n")
     price = 'price: {prompt: "0.01", completion: "0.02", unit: 1000000, currency: USD}'
     (folder / "providers" / "bench.yaml").write_text(
         f"provider: bench\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions, embeddings: /embeddings}}\n"
@@ -62,17 +63,17 @@ def gateway(folder: Path, upstream: int, engine: str) -> Target:
     rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 4))
     (folder / "providers" / "catalog.yaml").write_text(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\nheaders: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
-    started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat")
+    started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets)
     return Target(f"tollgate {engine}", started, port, key, converts=True, start_seconds=seconds)
 
 
-def serve(folder: Path, options: list[str], model: str) -> tuple[Started, int, str, float]:
+def serve(folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None) -> tuple[Started, int, str, float]:
     """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that took."""
     port, log = free_port(), folder / "gateway.log"
     log.unlink(missing_ok=True)
     began = time.perf_counter()
     started = start([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options], cwd=folder, log=log,
-                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream"})
+                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **(secrets or {})})
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
     failure = ""
     while time.perf_counter() - began < 60 and started.popen.poll() is None:
