@@ -128,6 +128,8 @@ class Module:
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile; returns the namespace holding the functions. `runtime` is what generated code may call."""
+        if not self._functions:
+            return {**runtime, **self.names}
         text, lines = self.source()
         try:
             code = _relocated(compile(text, self.file, "exec"), lines)
