@@ -39,7 +39,10 @@ class Job:
 
 FILE holds the body (JSON), or for --stream the events (an event stream, a JSON array or JSON lines); - reads standard
 input. A request goes from the client's protocol to the upstream's; an answer, a stream and an error come back, so for
-them --from is the upstream's protocol and --to the client's.""")
+them --from is the upstream's protocol and --to the client's.
+
+--from images shows what an image model's file makes of an input, or with --answer of a provider's answer to the step
+that --to names (submit, poll, fetch).""")
 @click.argument("file", type=click.File("rb"))
 @click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: chat, responses, messages, gemini, ...")
 @click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
@@ -57,6 +60,11 @@ def command(
     file: Any, source: str, target: str | None, what: str | None, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
     explain: bool, as_json: bool, path: Path | None,
 ) -> None:
+    if source == "images":
+        from tollgate.cli.convert_images import convert_image
+
+        convert_image(file.read(), model, provider, target, what == "response", path)
+        return
     job = _job(path, source, target, what or "request", model, provider, can, strict)
     given = _read(file.read(), job.what)
     if explain:

@@ -1,0 +1,91 @@
+"""`tollgate convert --from images`: what an image model's file makes of an input, and of a provider's answer.
+
+An input (`{"prompt": ...}`) gives the calls it leads to; with `--answer` FILE is what the provider said to a step
+(`--to submit`, `poll` or `fetch`), and the job it means is shown, with its price when it is done.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from tollgate.cli.books import fail, print_json
+from tollgate.errors import ConfigErrors, TollgateError
+
+STEPS = ("submit", "poll", "fetch")
+
+
+def convert_image(raw: bytes, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None) -> None:
+    """Print the result as JSON; ends with status 1 and the reason when the input is refused or does not fit."""
+    if model is None:
+        raise click.UsageError("--from images needs --model")
+    if step is not None and step not in STEPS:
+        raise click.UsageError(f"--to is a step of the job: {', '.join(STEPS)}")
+    offer = _offer(path, model, provider)
+    try:
+        given = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        fail(f"not JSON: {error}")
+    try:
+        print_json(_answer(offer, step, given) if answered else _request(offer, given))
+    except TollgateError as error:
+        fail(str(error))
+
+
+def _request(offer: Any, given: Any) -> dict[str, Any]:
+    """The input with its defaults, the call that submits it (headers left out: they hold the key), and what is held for it."""
+    from tollgate.mapping.images.price import PriceMissing
+    from tollgate.money import show
+
+    filled = offer.schema.admit(given["input"] if isinstance(given, dict) and isinstance(given.get("input"), dict) else given)
+    job = {"uuid": "00000000-0000-4000-8000-000000000000"}
+    values = offer.values(answer={"input": filled, "model": offer.model.upstream}, input=filled, job=job)
+    step = offer.submit
+    try:
+        price = show(offer.price.expected(values))
+    except PriceMissing as missing:
+        price = f"refused: no price is set for {missing}"
+    return {"provider": offer.provider, "input": filled, "call": f"{step.method} {step.url(values)}", "encoding": step.encoding,
+            "body": step.body(values) if step.body else None, "price": price, "currency": offer.price.currency}
+
+
+def _answer(offer: Any, name: str | None, given: Any) -> dict[str, Any]:
+    """What a provider's answer to a step means: the step's result, and the job it makes of it."""
+    from tollgate.mapping.images.outcome import read_outcome
+    from tollgate.money import show
+
+    name = name or ("submit" if offer.synchronous else "poll")
+    step = {"submit": offer.submit, "poll": offer.poll, "fetch": offer.fetch}[name]
+    if step is None:
+        fail(f"{offer.provider} has no {name} step")
+    values = offer.values(answer=given, input={}, job={}, http={"status": 200, "headers": {}})
+    result = step.result(values)
+    outcome = read_outcome(result, offer.words, final=name == "fetch" or offer.fetch is None)
+    shown = {"provider": offer.provider, "step": name, "result": result, "status": outcome.status, "images": list(outcome.images), "error": outcome.error or None}
+    if outcome.unknown_word is not None:
+        shown["unknown_word"] = outcome.unknown_word
+    if outcome.status == "succeeded" and outcome.images:
+        job = {**(result if isinstance(result, dict) else {}), "images": list(outcome.images)}
+        shown |= {"price": show(offer.price.charge(offer.values(answer=given, input={}, job=job), outcome.images)), "currency": offer.price.currency}
+    return shown
+
+
+def _offer(path: Path | None, model: str, provider: str | None) -> Any:
+    """The image offer of a model, also of a provider that is off: converting needs no key."""
+    from tollgate.config.build import load_gateway
+    from tollgate.config.load import nearest
+    from tollgate.runtime import build_runtime
+
+    try:
+        runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)
+    except ConfigErrors as errors:
+        fail(str(errors))
+    offers = [offer for name, compiled in runtime.providers.items() if provider in (None, name) for offer in compiled.images]
+    found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]
+    if not found:
+        fail(f"no image model {model}{f' at {provider}' if provider else ''} {nearest(model, [offer.model.id for offer in offers])}".rstrip())
+    return min(found, key=lambda offer: offer.model.priority)

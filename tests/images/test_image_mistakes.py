@@ -1,0 +1,83 @@
+"""Mistakes in the image part of a provider file: each is found at start, with its place and its cure."""
+
+import pytest
+
+from tollgate.config.load import read_text
+from tollgate.config.provider import read_provider
+from tollgate.config.shape import check_shape
+from tollgate.errors import ConfigErrors
+from tollgate.mapping.images import Surroundings, compile_images, run_examples
+
+FILE = """provider: acme
+images:
+  submit:
+    call: POST https://api.acme.example/jobs
+    body: $.input
+    result: {id: $.id, status: $.status}
+  poll:
+    call: GET https://api.acme.example/jobs/{{ $job.id }}
+    result: {status: $.status}
+models:
+  acme/draw:
+    price: {price: "0.04"}
+    input_schema: {type: object}
+"""
+
+
+def mistakes(text):
+    document = read_text(text, "acme.yaml")
+    problems, tree = check_shape(document, "provider")
+    if tree is None or problems:
+        return [problem.render(source=False) for problem in problems]
+    provider, problems = read_provider(document, tree)
+    if problems:
+        return [problem.render(source=False) for problem in problems]
+    try:
+        offers = compile_images(provider, Surroundings(errors=None))
+    except ConfigErrors as errors:
+        return [problem.render(source=False) for problem in errors.problems]
+    return [problem.render(source=False) for problem in run_examples(provider, offers)]
+
+
+def test_the_file_itself_is_right():
+    assert mistakes(FILE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("POST https", "FETCH https", "acme.yaml:4:11: images.submit.call: wanted a method and an address (POST https://api.example/v1/jobs)"),
+        ("    call: POST https://api.acme.example/jobs\n", "", "acme.yaml:4:5: images.submit: found no `call`, wanted method and address"),
+        ("https://api.acme.example/jobs/{{ $job.id }}", "$job.url", "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
+        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $job.host }}/x\"",
+         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
+        ("    result: {status: $.status}\n", "    hosts: [\"acme.example/x\"]\n    result: {status: $.status}\n", "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host"),
+        ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
+        ("result: {status: $.status}", "result: {$match: x}", "acme.yaml:9:"),
+        ("result: {status: $.status}", "reslt: {status: $.status}", "acme.yaml:9:5: images.poll: found unknown key `reslt`, wanted"),
+        ("price: {price: \"0.04\"}", "price: {price: cheap}", "acme.yaml:12:20: models.acme/draw.price.price: found cheap, wanted an exact decimal such as \"0.30\""),
+        ("price: {price: \"0.04\"}", "price: {currency: USD}", "acme.yaml:12:12: models.acme/draw.price: found no `price`, wanted what is shown and what a miss costs"),
+        ("    price: {price: \"0.04\"}\n", "", "acme.yaml:11:3: models.acme/draw.price: found no price, wanted one (price: {price: \"0.03\"}; \"0\" is free)"),
+        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", table: {a: \"1\"}}", "acme.yaml:12:12: models.acme/draw.price: `by` and `table` need each other"),
+        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", by: [$input.a], table: {a: {b: \"1\"}}}",
+         "acme.yaml:12:55: models.acme/draw.price.table.a: wanted a price: the table is nested as `by` says"),
+        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", by: [$input.a], table: {a: \"-1\"}}", "acme.yaml:12:55: models.acme/draw.price.table.a: wanted an exact decimal such as \"0.03\""),
+        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", asked: $inpt.n}", "unknown name `$inpt` (did you mean `$input`?)"),
+        ("input_schema: {type: object}", "input_schema: {type: objct}", "acme.yaml:13:26: models.acme/draw.input_schema.type: found \"objct\", wanted JSON Schema"),
+        ("models:", "examples: [{name: e, of: images.submit.body, given: {input: {a: 1}}, expect: {a: 2}}]\nmodels:", "example `e` differs: got {'a': 1}"),
+        ("models:", "examples: [{name: e, of: images.fetch.result, given: {}, expect: {}}]\nmodels:", "example `e`: `fetch` is no step of this file"),
+        ("models:", "examples: [{name: e, of: images.submit.text, given: {}, expect: {}}]\nmodels:", "example `e`: `text` is no part of a step, wanted call, body, headers, result or outcome"),
+    ],
+    ids=["method", "no call", "address from an answer", "host from an answer", "host with a path", "unknown name", "half a choice", "unknown key", "price", "no price",
+         "no price block", "table without by", "table too deep", "price below zero", "unknown name in a price", "schema", "example", "example of no step",
+         "example of no part"],
+)
+def test_mistakes(old, new, said):
+    assert old in FILE
+    found = mistakes(FILE.replace(old, new))
+    assert any(said in each for each in found), found
+
+
+def test_all_mistakes_are_said_at_once():
+    broken = FILE.replace("$job.id", "$jb.id").replace("POST https", "FETCH https").replace("$.input", "$inpt")
+    assert len(mistakes(broken)) == 3
