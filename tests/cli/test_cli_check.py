@@ -70,7 +70,7 @@ def test_init_writes_a_set_that_checks(here: Path) -> None:
     assert result.exit_code == 0, result.output
     written = {str(path.relative_to(here / "starter")) for path in (here / "starter").rglob("*.yaml")}
     root = defaults_root()
-    assert written == {"gateway.yaml", *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).glob("*.yaml"))}
+    assert written == {"gateway.yaml", *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).rglob("*.yaml"))}
     assert "$schema=../schemas/provider.schema.json" in (here / "starter" / "providers" / "sandbox.yaml").read_text()
     assert (here / "starter" / "schemas" / "provider.schema.json").is_file()
     assert run("check", "--config", "starter").exit_code == 0

@@ -12,12 +12,12 @@ from tollgate.config.schema import gateway_schema
 from tollgate.config.shape import check_shape
 
 REPOSITORY = Path(__file__).parents[2]
-PROVIDERS = sorted((REPOSITORY / "providers").glob("*.yaml"))
+PROVIDERS = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return load_gateway(REPOSITORY / "gateway.yaml", environ={})
+    return load_gateway(REPOSITORY / "gateway.yaml", environ={}, everything=True)
 
 
 def uncommented(text: str) -> str:
@@ -30,7 +30,7 @@ def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
 
 
 def test_only_the_sandbox_needs_no_secret(loaded: Loaded) -> None:
-    assert [p.name for p in loaded.gateway.providers.values() if not p.off] == ["sandbox"]
+    assert [p.name for p in loaded.gateway.providers.values() if not p.off] == ["sandbox-images", "sandbox"]
 
 
 def test_some_models_have_several_routes(loaded: Loaded) -> None:
@@ -39,6 +39,8 @@ def test_some_models_have_several_routes(loaded: Loaded) -> None:
         for model in provider.models:
             routes.setdefault(model.id, set()).add(provider.name)
     assert routes["openai/gpt-5.2"] >= {"openai", "azure-openai", "openrouter"}
+    assert routes["anthropic/claude-opus-5.5"] >= {"anthropic", "bedrock", "vertex", "azure-ai", "openrouter"}
+    assert sum(len(providers) > 2 for providers in routes.values()) > 130
 
 
 def test_every_chat_and_embedding_model_has_a_price(loaded: Loaded) -> None:

@@ -36,5 +36,5 @@ def starter_files(folder: Path) -> dict[Path, str]:
     from tollgate.config.files import GATEWAY_FILE, defaults_root
 
     root = defaults_root()
-    found = [root / GATEWAY_FILE, *sorted(root.glob("providers/*.yaml")), *sorted(root.glob("mappings/*.yaml"))]
+    found = [root / GATEWAY_FILE, *sorted(root.glob("providers/**/*.yaml")), *sorted(root.glob("mappings/*.yaml"))]
     return {folder / source.relative_to(root): source.read_text("utf-8").replace(_REPOSITORY, "schemas/") for source in found}
