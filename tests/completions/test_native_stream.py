@@ -1,8 +1,13 @@
 """Native streams: bytes pass, usage joins the finishing chunk, every end is told."""
 
+import json
+
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tollgate.completions.marks import pieces
 from tollgate.completions.native_stream import ChatStream, PlainStream
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder
@@ -12,8 +17,7 @@ def judge(chunk):
     return UpstreamFailed("boom") if chunk.get("error") else None
 
 
-def suspect(data):
-    return b'"error"' in data
+MARKS = (b'"error"',)
 
 
 def sse(*events) -> bytes:
@@ -30,7 +34,7 @@ USAGE_CHUNK = {**chunk(), "choices": [], "usage": USAGE}
 
 
 def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
-    stream = ChatStream(judge, suspect)
+    stream = ChatStream(judge, MARKS)
     out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
     return stream, out + stream.close()
 
@@ -104,7 +108,39 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     stop = b'event: message_stop\ndata: {"type":"message_stop"   }\n\n'
-    stream = PlainStream(judge, suspect, watch)
+    stream = PlainStream(judge, MARKS, (b'"message_',), watch)
     assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + stop) == start + ping
     assert stream.ended and stream.close() == b"" and stream.error is None
     assert stream.tail(None) == stop
+
+
+BLOCK = b"data: a\n\ndata: b\n\n: note\n\ndata: X1\n\ndata: c\n\ndata: X2 Y\n\ndata: d\n\ndata: e"
+
+
+def test_a_block_is_cut_at_its_marked_events_only():
+    cut, rest = pieces(BLOCK, (b"X", b"Y", b"absent"))
+    assert cut == [(False, b"data: a\n\ndata: b\n\n: note\n\n"), (True, b"data: X1\n\n"), (False, b"data: c\n\n"), (True, b"data: X2 Y\n\n"),
+                   (False, b"data: d\n\n")]
+    assert rest == b"data: e"
+
+
+@given(st.lists(st.sampled_from([b"data: a\n\n", b"data: X\n\n", b": c\n\n", b"data: aXb\n\n", b"data: YX\n\n", b"half"]), max_size=12))
+def test_the_pieces_are_the_block_and_marked_ones_are_single_events(blocks):
+    block = b"".join(blocks)
+    cut, rest = pieces(block, (b"X", b"Y"))
+    assert b"".join(piece for _, piece in cut) + rest == block
+    for marked, piece in cut:
+        assert piece.endswith(b"\n\n") and (b"X" in piece or b"Y" in piece) == marked
+        assert not marked or piece.count(b"\n\n") == 1
+
+
+@pytest.mark.parametrize("space", [b"", b" ", b"  "], ids=["compact", "spaced", "odd"])
+def test_any_way_to_write_json_is_understood(space):
+    def write(event):
+        return json.dumps(event, separators=(",", ":" + space.decode())).encode()
+
+    raw = b"".join(b"data: " + write(event) + b"\n\n" for event in (chunk({"content": "x"}), chunk({"content": "y"}), chunk(finish="stop"), USAGE_CHUNK))
+    for size in (50, 1000):
+        stream, out = through(raw, size)
+        assert stream.usage == USAGE and stream.error is None
+        assert b"finish_reason" in out and b'"stop"' not in out

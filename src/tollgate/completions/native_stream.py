@@ -1,24 +1,27 @@
 """A native stream passing through: bytes in, bytes out, with an eye on usage, the end and errors.
 
-Most blocks pass untouched and unparsed; an event is parsed only when it can hold usage, a finish or an error. The
+Most bytes pass untouched and unparsed; an event is parsed only when it holds a mark of usage, a finish or an error. The
 end of the answer is held back until the caller has recorded it (DESIGN invariant 1): `feed` gives what may leave now,
 `tail` what may leave once the row is durable.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
 
+from tollgate.completions.marks import pieces
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.sse import Decoder, Event
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
-Suspect = Callable[[bytes], bool]
-"""Whether some bytes could hold an error at all (`ErrorRules.may_match`)."""
+Marks = tuple[bytes, ...] | None
+"""Words without which no event is an error (`ErrorRules.event_marks`); None: every event must be asked."""
 
+_SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]+)')
 _KEEP_BYTES = 64 * 1024
 """How much of an answer is kept for counting its tokens when the upstream reports none; beyond it the ratio seen in
 what was kept is applied to the rest."""
@@ -27,20 +30,28 @@ what was kept is applied to the rest."""
 class Kept:
     """The first part of a stream, kept for a token estimate: references to blocks that were sent anyway."""
 
-    __slots__ = ("blocks", "held", "total")
+    __slots__ = ("blocks", "held", "last", "total")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
         self.held = 0
         self.total = 0
+        self.last = b""
 
     def add(self, block: bytes) -> None:
         """Note a block that was received."""
         size = len(block)
         self.total += size
+        self.last = block
         if self.held < _KEEP_BYTES:
             self.blocks.append(block)
             self.held += size
+
+    def last_sequence(self) -> int:
+        """The `sequence_number` of the last event received; -1 when there was none."""
+        at = self.last.rfind(b'"sequence_number"')
+        found = _SEQUENCE.match(self.last, at) if at >= 0 else None
+        return int(found.group(1)) if found else -1
 
     def events(self) -> list[Any]:
         """The parsed events of the kept part."""
@@ -76,32 +87,83 @@ class NativeStream(Protocol):
     def tail(self, usage: dict[str, Any] | None) -> bytes: ...
 
 
-class ChatStream:
-    """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
+class _Passing:
+    """What both kinds of stream share: cutting blocks at marks, decoding what must be looked at."""
 
-    `usage` is the usage object as the upstream reported it (the last one seen, wherever it stood: FACTS 1 and 2).
-    `error` is set when the upstream reported one, or ended without a finish.
-    """
-
-    def __init__(self, judge: Judge, suspect: Suspect) -> None:
+    def __init__(self, judge: Judge, marks: Marks) -> None:
         self.kept = Kept()
         self.usage: dict[str, Any] | None = None
         self.error: UpstreamError | None = None
         self.ended = False
         self._decoder = Decoder()
         self._judge = judge
-        self._suspect = suspect
-        self._finish: dict[str, Any] | None = None
-        self._finish_raw = b""
-        self._loose: dict[str, Any] | None = None
-        self._last: dict[str, Any] | None = None
+        self._marks = marks
 
     def feed(self, block: bytes) -> bytes:
         """The bytes that may leave after this block of the upstream's."""
         self.kept.add(block)
-        if _quiet(block) and not self._suspect(block) and not self._decoder.pending and block.endswith(b"\n\n") and block.isascii():
-            return block
-        return self._take(self._decoder.feed(block))
+        if self._marks is None or b"\r" in block or self.ended:
+            return self._take(self._decoder.feed(block))
+        before = b""
+        if self._decoder.pending:
+            end = block.find(b"\n\n") + 2
+            if end < 2:
+                end = len(block)
+            before = self._take(self._decoder.feed(block[:end]))
+            block = block[end:]
+            if self._decoder.pending:  # a line feed of the separator came with the block before
+                return before + self._take(self._decoder.feed(block))
+            if not block or self.ended or self.error is not None:
+                return before
+        cut, rest = pieces(block, self._marks)
+        if len(cut) == 1 and not cut[0][0] and not rest and not before:
+            return _valid_utf8(cut[0][1])
+        out = [before]
+        for marked, piece in cut:
+            if self.error is not None:
+                break
+            out.append(self._take(self._decoder.feed(piece)) if marked or self.ended or self._marks is None else _valid_utf8(piece))
+        if rest and self.error is None:
+            out.append(self._take(self._decoder.feed(rest)))
+        return b"".join(out)
+
+    def _take(self, events: list[Event]) -> bytes:
+        out: list[bytes] = []
+        for event in events:
+            if self.error is not None:
+                break
+            self._event(event, out)
+        return b"".join(out)
+
+    def _event(self, event: Event, out: list[bytes]) -> None:
+        raise NotImplementedError
+
+
+class ChatStream(_Passing):
+    """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
+
+    `usage` is the usage object as the upstream reported it (the last one seen, wherever it stood: FACTS 1 and 2).
+    `error` is set when the upstream reported one, or ended without a finish.
+    """
+
+    def __init__(self, judge: Judge, marks: Marks) -> None:
+        super().__init__(judge, None if marks is None else (*_CHAT_MARKS, *marks))
+        self._style: bytes | None = None
+        self._finish: dict[str, Any] | None = None
+        self._finish_raw = b""
+        self._loose: dict[str, Any] | None = None
+        self._loose_raw = b""
+        self._last: dict[str, Any] | None = None
+        self.elsewhere: dict[str, Any] | None = None
+        """The last chunk that tells usage in a member of the vendor's own; the mapping knows which."""
+
+    def feed(self, block: bytes) -> bytes:
+        """The bytes that may leave after this block of the upstream's."""
+        if self._style is None and self._marks is not None:
+            self._style = _style(block)
+            if not self._style:
+                self._marks = None  # written in a way the marks do not know: every event is looked at
+        return super().feed(block)
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
@@ -116,7 +178,9 @@ class ChatStream:
         if finish is None:
             if usage is None:
                 return b"data: [DONE]\n\n"
-            frame = self._loose or self._last or {}
+            if self._loose is not None:  # a vendor that names no finish: its usage chunk goes as it came
+                return self._loose_raw + b"data: [DONE]\n\n"
+            frame = self._last or {}
             last = {"id": frame.get("id", ""), "object": "chat.completion.chunk", "created": frame.get("created", 0),
                     "model": frame.get("model", ""), "choices": [], "usage": usage}
             return b"data: " + orjson.dumps(last) + b"\n\ndata: [DONE]\n\n"
@@ -124,25 +188,15 @@ class ChatStream:
             return self._finish_raw + b"data: [DONE]\n\n"
         return b"data: " + orjson.dumps({**finish, "usage": usage}) + b"\n\ndata: [DONE]\n\n"
 
-    def _take(self, events: list[Event]) -> bytes:
-        out: list[bytes] = []
-        for event in events:
-            data = event.data
-            if not data:
-                out.append(event.raw)
-            elif data == b"[DONE]":
-                self.ended = True
-            elif self.error is None:
-                self._event(event, data, out)
-        return b"".join(out)
-
-    def _event(self, event: Event, data: bytes, out: list[bytes]) -> None:
-        raw = event.raw
-        if not data.isascii():
-            raw = _valid_utf8(raw)
-        if event.name is None and _quiet(data) and not self._suspect(data):
+    def _event(self, event: Event, out: list[bytes]) -> None:
+        data, raw = event.data, event.raw
+        if not data:
             out.append(raw)
             return
+        if data == b"[DONE]":
+            self.ended = True
+            return
+        raw = _valid_utf8(raw)
         try:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -150,13 +204,15 @@ class ChatStream:
         if not isinstance(chunk, dict):
             out.append(raw)
             return
+        usage = chunk.get("usage")
+        if usage:
+            self.usage = usage
+        elif b'usage"' in data and "usage" not in chunk:
+            self.elsewhere = chunk
         self.error = self._judge(chunk)
         if self.error is not None:
             return
         self._last = chunk
-        usage = chunk.get("usage")
-        if usage:
-            self.usage = usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             out.append(raw)
@@ -164,35 +220,28 @@ class ChatStream:
             if self._finish is not None:
                 out.append(self._finish_raw)
             self._finish, self._finish_raw = chunk, raw
+            self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
         elif usage and _says_nothing(choices):
-            self._loose = chunk
+            self._loose, self._loose_raw = chunk, raw
         else:
+            if self._finish is not None and _others(choices, self._finish):
+                out.append(self._finish_raw)
+                self._finish = None
             out.append(raw)
 
 
-class PlainStream:
+class PlainStream(_Passing):
     """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
 
-    `watch` is called with each parsed event that may matter and says True when it ends the answer.
+    `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
     """
 
-    def __init__(self, judge: Judge, suspect: Suspect, watch: Callable[[str | None, dict[str, Any]], bool]) -> None:
-        self.kept = Kept()
-        self.usage: dict[str, Any] | None = None
-        self.error: UpstreamError | None = None
-        self.ended = False
-        self._decoder = Decoder()
-        self._judge = judge
-        self._suspect = suspect
+    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool]) -> None:
+        super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
         self._held: list[bytes] = []
-
-    def feed(self, block: bytes) -> bytes:
-        """The bytes that may leave after this block of the upstream's."""
-        self.kept.add(block)
-        if not self.ended and not self._decoder.pending and _quiet(block) and not self._suspect(block) and block.endswith(b"\n\n"):
-            return block
-        return self._take(self._decoder.feed(block))
+        self.error_raw = b""
+        """The upstream's own error event: in its protocol already, so it is what the client is told."""
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
@@ -205,45 +254,42 @@ class PlainStream:
         """The bytes held back."""
         return b"".join(self._held)
 
-    def _take(self, events: list[Event]) -> bytes:
-        out: list[bytes] = []
-        for event in events:
-            if self.error is not None:
-                break
-            data = event.data
-            if self.ended:
-                self._held.append(event.raw)
-            elif not data or (_quiet(data) and not self._suspect(data)):
-                out.append(event.raw)
-            else:
-                self._event(event, data, out)
-        return b"".join(out)
-
-    def _event(self, event: Event, data: bytes, out: list[bytes]) -> None:
-        try:
-            parsed = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            parsed = None
+    def _event(self, event: Event, out: list[bytes]) -> None:
+        if self.ended:
+            self._held.append(event.raw)
+            return
+        parsed = None
+        if event.data:
+            try:
+                parsed = orjson.loads(event.data)
+            except orjson.JSONDecodeError:
+                parsed = None
         if isinstance(parsed, dict):
             self.error = self._judge(parsed)
             if self.error is not None:
+                self.error_raw = event.raw
                 return
             if self._watch(event.name, parsed):
                 self.ended = True
                 self._held.append(event.raw)
                 return
-        out.append(event.raw)
+        out.append(_valid_utf8(event.raw))
 
 
-def _quiet(data: bytes) -> bool:
-    """True when no event in `data` can hold usage, a finish or an end; a few substring searches."""
-    if b"[DONE]" in data or b"response." in data and b'"status"' in data or b"message_" in data:
-        return False
-    usages = data.count(b'usage"')
-    if usages and usages != data.count(b'"usage":null'):
-        return False
-    finishes = data.count(b'finish_reason"')
-    return not finishes or finishes == data.count(b'"finish_reason":null')
+_CHAT_MARKS = (b'"finish_reason":"', b'"finish_reason": "', b'"usage":{', b'"usage": {', b"[DONE]")
+
+
+def _style(block: bytes) -> bytes:
+    """How this upstream writes its JSON: the bytes after `"finish_reason"` or `"choices"`; empty when it is neither of the
+    two ways the marks are written in."""
+    for word in (b'"finish_reason"', b'"choices"'):
+        at = block.find(word)
+        if at >= 0:
+            after = block[at + len(word) : at + len(word) + 3]
+            if after[:1] == b":" and after[1:2] not in (b" ", b"\n", b"\t"):
+                return b":"
+            return b": " if after[:2] == b": " and after[2:3] not in (b" ", b"\n", b"\t") else b""
+    return b"" if b"{" in block else b"?"
 
 
 def _says_nothing(choices: list[Any]) -> bool:
@@ -254,8 +300,16 @@ def _says_nothing(choices: list[Any]) -> bool:
     return True
 
 
+def _others(choices: list[Any], finish: dict[str, Any]) -> bool:
+    """True when these choices go on and are none of those that a finishing chunk ended."""
+    ended = {choice.get("index") for choice in finish["choices"] if isinstance(choice, dict)}
+    return bool(choices) and not any(isinstance(choice, dict) and choice.get("index") in ended for choice in choices)
+
+
 def _valid_utf8(raw: bytes) -> bytes:
     """A provider's broken bytes must not break the client's decoder; valid ones pass as they are."""
+    if raw.isascii():
+        return raw
     try:
         raw.decode()
     except UnicodeDecodeError:

@@ -135,6 +135,13 @@ async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
     await exchange.settle("client_gone", status=499, estimated=not usage)
 
 
+_WATCHED = {
+    "messages": (b'"message_',),
+    "responses": (b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"'),
+}
+"""Marks of the events that hold usage, state or the end, by protocol."""
+
+
 class _Native:
     """A native stream as a stage: the bytes pass, the tap reads usage."""
 
@@ -143,12 +150,11 @@ class _Native:
         self._tap = Tap(offer.mapping)
         self._dialect = exchange.inbound.dialect
         self._offer = offer
-        self._last: dict[str, Any] = {}
+        self._response: dict[str, Any] | None = None
         self._minted: list[str] = []
-        self._failed = b""
         judge = self._judge
-        suspect = offer.errors.may_match
-        self._inner: NativeStream = ChatStream(judge, suspect) if self._dialect == "chat" else PlainStream(judge, suspect, self._watch)
+        marks = offer.errors.event_marks
+        self._inner: NativeStream = ChatStream(judge, marks) if self._dialect == "chat" else PlainStream(judge, marks, _WATCHED[self._dialect], self._watch)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
     @property
@@ -173,12 +179,14 @@ class _Native:
     def usage(self) -> dict[str, Any] | None:
         if self._inner.usage is not None:
             self._tap.feed({"choices": [], "usage": self._inner.usage})
+        elif isinstance(self._inner, ChatStream) and self._inner.elsewhere is not None:
+            self._tap.feed({**self._inner.elsewhere, "choices": []})
         if self._offer.usage_read is not None and self._inner.usage is not None:
             return self._offer.usage_read({"usage": self._inner.usage})
         return self._tap.usage or None
 
     def minted(self) -> list[str]:
-        return minted_ids(self._last.get("response") or {}) if self._dialect == "responses" else self._minted
+        return minted_ids(self._response or {}) if self._dialect == "responses" else self._minted
 
     async def estimate(self) -> dict[str, Any]:
         kept = self._inner.kept
@@ -186,15 +194,15 @@ class _Native:
 
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         usage = self._inner.usage
-        if estimated and self._dialect == "chat":
+        if usage is None and hub_usage and self._dialect == "chat":
             target = self._exchange.services.runtime.current.mappings["chat"]
             usage = response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
         return self._inner.tail(usage)
 
     def failure(self, error: TollgateError) -> bytes:
-        if self._failed:
-            return self._failed
-        return stream_error_events(self._dialect, error, sequence=self._last.get("sequence_number", -1) + 1, response=self._last.get("response"))
+        if isinstance(self._inner, PlainStream) and self._inner.error_raw:
+            return self._inner.error_raw
+        return stream_error_events(self._dialect, error, sequence=self._inner.kept.last_sequence() + 1, response=self._response)
 
     def _judge(self, chunk: dict[str, Any]) -> UpstreamError | None:
         return judge_chunk(self._offer, chunk)
@@ -206,6 +214,6 @@ class _Native:
         for holder in (event.get("message"), event.get("delta")):
             if isinstance(holder, dict) and "container" in holder:
                 self._minted.extend(minted_ids(holder))
-        if "sequence_number" in event:
-            self._last = {"sequence_number": event["sequence_number"], "response": event.get("response") or self._last.get("response")}
+        if isinstance(event.get("response"), dict):
+            self._response = event["response"]
         return kind in ("message_stop", "response.completed", "response.incomplete", "response.failed")
