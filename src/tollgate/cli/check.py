@@ -75,6 +75,13 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 
 def check(path: Path | None, options: Options) -> Report:
     """Load, compile and run every stage; a stage that fails keeps the later ones from running."""
+    from tollgate.collecting import collector_resting
+
+    with collector_resting():
+        return _checked(path, options)
+
+
+def _checked(path: Path | None, options: Options) -> Report:
     from tollgate.config.build import in_order, load_gateway
 
     report = Report()
