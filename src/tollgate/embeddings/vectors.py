@@ -24,6 +24,8 @@ _INDEX = re.compile(rb'"index"\s*:\s*([0-9]{1,9})')
 _USAGE = re.compile(rb'"usage"\s*:\s*')
 _NEAR = 16 * 1024
 """How far from either end of an answer its usage and its first vector may stand; an envelope is a few hundred bytes."""
+_MOST_BRACES = 32
+"""Closing braces tried before what follows `usage` is taken for no object."""
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
 """Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number, as the provider sent them."""
 
@@ -108,40 +110,19 @@ def _ends_at(blocks: list[bytes], wanted: int) -> int:
 
 
 def _find_usage(answer: bytes, start: int, end: int) -> tuple[dict[str, Any], tuple[int, int]] | None:
+    """A `usage` object in a stretch of an answer, and where its value stands."""
     for match in _USAGE.finditer(answer, start, end):
-        opens = match.end()
+        opens = closes = match.end()
         if answer[opens : opens + 1] != b"{":
             continue
-        closes = _closing_brace(answer, opens, min(len(answer), opens + _NEAR))
-        if closes is None:
-            continue
-        try:
-            usage = orjson.loads(answer[opens:closes])
-        except orjson.JSONDecodeError:
-            continue
-        return usage, (opens, closes)
-    return None
-
-
-def _closing_brace(answer: bytes, opens: int, end: int) -> int | None:
-    """The place after the brace that closes the one at `opens`; text inside quotes does not count."""
-    depth, quoted, at = 0, False, opens
-    while at < end:
-        byte = answer[at]
-        if quoted:
-            if byte == 0x5C:
-                at += 1
-            elif byte == 0x22:
-                quoted = False
-        elif byte == 0x22:
-            quoted = True
-        elif byte == 0x7B:
-            depth += 1
-        elif byte == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        at += 1
+        for _ in range(_MOST_BRACES):
+            closes = answer.find(b"}", closes) + 1
+            if not closes or closes - opens > _NEAR:
+                break
+            try:
+                return orjson.loads(answer[opens:closes]), (opens, closes)
+            except orjson.JSONDecodeError:
+                continue  # a brace inside: of details, or of a text
     return None
 
 
