@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import orjson
 
-from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 
 
 def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict | None = None) -> bytes:
@@ -18,6 +18,8 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
     message = public_message(error)
     if dialect == "messages":
         kind = "overloaded_error" if getattr(error, "overloaded", False) else "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
+        if isinstance(error, UpstreamRejected):
+            kind = error.kind or "invalid_request_error"
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"

@@ -30,28 +30,20 @@ what was kept is applied to the rest."""
 class Kept:
     """The first part of a stream, kept for a token estimate: references to blocks that were sent anyway."""
 
-    __slots__ = ("blocks", "held", "last", "total")
+    __slots__ = ("blocks", "held", "total")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
         self.held = 0
         self.total = 0
-        self.last = b""
 
     def add(self, block: bytes) -> None:
         """Note a block that was received."""
         size = len(block)
         self.total += size
-        self.last = block
         if self.held < _KEEP_BYTES:
             self.blocks.append(block)
             self.held += size
-
-    def last_sequence(self) -> int:
-        """The `sequence_number` of the last event received; -1 when there was none."""
-        at = self.last.rfind(b'"sequence_number"')
-        found = _SEQUENCE.match(self.last, at) if at >= 0 else None
-        return int(found.group(1)) if found else -1
 
     def events(self) -> list[Any]:
         """The parsed events of the kept part."""
@@ -70,6 +62,13 @@ class Kept:
     def scale(self) -> float:
         """What a count over the kept part must be multiplied with."""
         return self.total / self.held if self.held else 1.0
+
+
+def last_sequence(sent: bytes) -> int:
+    """The `sequence_number` of the last event in what was sent; -1 when it has none."""
+    at = sent.rfind(b'"sequence_number"')
+    found = _SEQUENCE.match(sent, at) if at >= 0 else None
+    return int(found.group(1)) if found else -1
 
 
 class NativeStream(Protocol):
@@ -240,8 +239,6 @@ class PlainStream(_Passing):
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
         self._held: list[bytes] = []
-        self.error_raw = b""
-        """The upstream's own error event: in its protocol already, so it is what the client is told."""
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
@@ -267,7 +264,6 @@ class PlainStream(_Passing):
         if isinstance(parsed, dict):
             self.error = self._judge(parsed)
             if self.error is not None:
-                self.error_raw = event.raw
                 return
             if self._watch(event.name, parsed):
                 self.ended = True

@@ -14,7 +14,7 @@ from tollgate.completions.attempt import AttemptFailed, judge_chunk
 from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream
+from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.stateful import minted_ids
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
@@ -151,6 +151,7 @@ class _Native:
         self._dialect = exchange.inbound.dialect
         self._offer = offer
         self._response: dict[str, Any] | None = None
+        self._left = b""
         self._minted: list[str] = []
         judge = self._judge
         marks = offer.errors.event_marks
@@ -170,7 +171,10 @@ class _Native:
         return self._inner.ended
 
     def feed(self, block: bytes) -> bytes:
-        return self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
+        out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
+        if out:
+            self._left = out
+        return out
 
     def close(self) -> bytes:
         out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
@@ -195,14 +199,18 @@ class _Native:
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         usage = self._inner.usage
         if usage is None and hub_usage and self._dialect == "chat":
-            target = self._exchange.services.runtime.current.mappings["chat"]
-            usage = response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
+            usage = self._told_usage("chat", hub_usage)
         return self._inner.tail(usage)
 
     def failure(self, error: TollgateError) -> bytes:
-        if isinstance(self._inner, PlainStream) and self._inner.error_raw:
-            return self._inner.error_raw
-        return stream_error_events(self._dialect, error, sequence=self._inner.kept.last_sequence() + 1, response=self._response)
+        response = self._response
+        if response is not None and self._exchange.hub_usage:
+            response = {**response, "usage": self._told_usage("responses", self._exchange.hub_usage)}
+        return stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
+
+    def _told_usage(self, protocol: str, hub_usage: dict[str, Any]) -> Any:
+        target = self._exchange.services.runtime.current.mappings[protocol]
+        return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
 
     def _judge(self, chunk: dict[str, Any]) -> UpstreamError | None:
         return judge_chunk(self._offer, chunk)
