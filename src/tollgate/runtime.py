@@ -13,7 +13,7 @@ from typing import Any
 
 from tollgate.catalog import Catalog, CatalogModel, make_catalog
 from tollgate.collecting import collector_resting
-from tollgate.config.build import Loaded
+from tollgate.config.build import Loaded, needed_mappings
 from tollgate.config.load import Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors
@@ -24,7 +24,6 @@ from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.routing import Route, make_route
-from tollgate.wire import CLIENT_FORMATS
 
 Discovered = Mapping[str, tuple[Model, ...]]
 """Models found in providers' own lists, by provider; a written model of the same id wins."""
@@ -83,7 +82,7 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
         problems.extend(errors.problems)
     same_plugins = previous is not None and previous.gateway.plugins == gateway.plugins
     mappings: dict[str, ProtocolMapping] = {}
-    needed = _needed(gateway) if not everything else None
+    needed = needed_mappings(gateway.providers.values()) if not everything else None
     for name, document in gateway.mappings.items():
         if needed is not None and name not in needed:
             continue
@@ -116,12 +115,6 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
     catalog = _priced(make_catalog(routes, gateway.aliases))
     images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
     return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints))
-
-
-def _needed(gateway: Gateway) -> frozenset[str]:
-    """The mappings of the client formats and of the providers that are on."""
-    spoken = (endpoint.mapping for provider in gateway.providers.values() if not provider.off for endpoint in provider.endpoints.values())
-    return frozenset((*CLIENT_FORMATS, *spoken))
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:

@@ -6,7 +6,7 @@ operator sees them all at once; a configuration that loads is one that runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,10 @@ from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets,
 from tollgate.config.server import read_settings, store_reference
 from tollgate.config.shape import check_shape
 from tollgate.errors import ConfigErrors
+from tollgate.wire import CLIENT_FORMATS
+
+EXAMPLES = "examples"
+"""What a running gateway leaves unread at the end of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Loaded:
 def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
 
-    The model files of a provider that is off are read only with `everything`: a gateway does not need them, a check does.
+    `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers that
+    are off, built-in mappings that neither a client nor a provider speaks, and examples.
 
     None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks (providers,
     mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and line order.
@@ -104,7 +109,7 @@ class _Loading:
 
         provider_files = self._provider_files(document, root, folder)
         mapping_files = self._mapping_files(document, root, folder)
-        documents = [self._read(p) for p in provider_files]
+        documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in provider_files]
         trees = [(doc, tree) for doc in documents if (tree := self._shaped(doc, "provider")) is not None]
         settings_folder = Path(Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
         secrets = self._secrets(root, [tree for _, tree in trees], folder / settings_folder)
@@ -112,7 +117,7 @@ class _Loading:
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
         providers = self._providers(trees, secrets)
-        mappings = self._mappings(mapping_files)
+        mappings = self._mappings(mapping_files, needed=None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
             files=tuple(self.files),
@@ -143,12 +148,12 @@ class _Loading:
         mappings = self._mappings(self._mapping_files(document, root, folder))
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
-    def _read(self, path: Path) -> Document:
+    def _read(self, path: Path, without: str = "") -> Document:
         name = shown(path)
         self.files.append(path)
         self.paths[name] = path
         try:
-            document = read_file(path, name)
+            document = read_file(path, name, without=without)
         except OSError as error:
             document = Document(name, "", Map({}, {}, Mark(name, 1, 1)))
             document.problems.append(document.problem(document.root, f"cannot be read: {error.strerror or error}"))
@@ -234,11 +239,16 @@ class _Loading:
         self.problems += problems
         return tree
 
-    def _mappings(self, paths: list[Path]) -> dict[str, Document]:
+    def _mappings(self, paths: list[Path], needed: Container[str] | None = None) -> dict[str, Document]:
+        """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its examples."""
         mappings: dict[str, Document] = {}
+        built_in = defaults_root() / "mappings"
         for path in paths:
-            document = self._read(path)
-            name = Fields(document.root).text("mapping", path.stem)
+            if needed is not None and path.stem not in needed and path.parent == built_in:
+                name, document = path.stem, self._unread(path)
+            else:
+                document = self._read(path, without="" if needed is None else EXAMPLES)
+                name = Fields(document.root).text("mapping", path.stem)
             if name != path.stem:
                 at = Fields(document.root).get("mapping")
                 self.problems.append(document.problem(at or document.root, f'found "{name}", wanted the file\'s own name "{path.stem}"', path="mapping"))
@@ -246,6 +256,17 @@ class _Loading:
                 self.problems.append(document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}'))
             mappings.setdefault(name, document)
         return mappings
+
+    def _unread(self, path: Path) -> Document:
+        self.files.append(path)
+        name = shown(path)
+        return Document(name, "", Map({}, {}, Mark(name, 1, 1)))
+
+
+def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
+    """The mappings of the client formats and of the providers that are on."""
+    spoken = (endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values())
+    return frozenset((*CLIENT_FORMATS, *spoken))
 
 
 def _references_in(node: Node) -> Iterator[Reference]:

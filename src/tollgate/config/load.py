@@ -71,6 +71,7 @@ _TYPED_SECRET = re.compile(
     r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
 )
 """What looks like a secret somebody typed into a file: it is shown as stars, at the same length for the caret's sake."""
+_TOP_LEVEL = re.compile(r"^[^\s#-]|^---", re.MULTILINE)
 _MAX_DEPTH = 100
 """Nesting a person can still read; it also bounds every recursive walk over a file."""
 MAX_NODES = 1_000_000
@@ -155,28 +156,39 @@ Node = Scalar | List | Map
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """A file read: its tree, its lines (for carets) and what was wrong with its syntax."""
+    """A file read: its tree and what was wrong with its syntax."""
 
     file: str
     text: str
     root: Node
     problems: list[Problem] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
     size: int = 0
     """Nodes of the tree, aliases written out."""
     included: tuple[Document, ...] = ()
     """Files whose nodes were put into this tree; a problem there shows their line."""
+    _lines: list[str] | None = field(default=None, repr=False)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines, for carets: split when first asked for, as most files have nothing wrong."""
+        if self._lines is None:
+            self._lines = self.text.splitlines()
+        return self._lines
 
     def problem(self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error") -> Problem:
         """A `Problem` at a node or mark, carrying its source line."""
         mark = at if isinstance(at, Mark) else at.mark
-        lines = self.lines if mark.file == self.file else next((other.lines for other in self.included if other.file == mark.file), [])
+        holder = self if mark.file == self.file else next((other for other in self.included if other.file == mark.file), None)
+        lines = holder.lines if holder else []
         line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
 
-def read_file(path: Path, shown_as: str | None = None) -> Document:
-    """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened."""
+def read_file(path: Path, shown_as: str | None = None, *, without: str = "") -> Document:
+    """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened.
+
+    `without` is a last key of the file to leave unread (`examples`, which only a check runs, are half of many files).
+    """
     name = shown_as or str(path)
     raw = path.read_bytes()
     try:
@@ -186,12 +198,28 @@ def read_file(path: Path, shown_as: str | None = None) -> Document:
         mark = Mark(name, line, error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1)
         root = Map({}, {}, Mark(name, 1, 1))
         return Document(name, "", root, [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")])
+    if without:
+        head = _before(text, without)
+        if head:
+            document = read_text(head, name)
+            if not document.problems:
+                document.text = text
+                return document
     return read_text(text, name)
+
+
+def _before(text: str, key: str) -> str:
+    """The text before a top-level `key:` when no other key follows it; empty when there is no such end to leave out.
+
+    Should the line stand inside quotes or braces, what is before it is not whole, and does not parse.
+    """
+    at = text.find(f"\n{key}:")
+    return text[:at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else ""
 
 
 def read_text(text: str, name: str) -> Document:
     """Read YAML text; an empty text is an empty map. All problems found are in `Document.problems`."""
-    document = Document(name, text, Map({}, {}, Mark(name, 1, 1)), lines=text.splitlines())
+    document = Document(name, text, Map({}, {}, Mark(name, 1, 1)))
     try:
         reader = _Reader(text)
         try:

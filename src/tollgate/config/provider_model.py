@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import PRICE_KEYS
+from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
 from tollgate.config.model import Model, Pricing, Provider
 from tollgate.config.prices import read_decimal, read_pricing
@@ -116,10 +114,9 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     if node is None:
         return None
     schema = plain(node, floats=True)
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        at_fault = find(node, error.absolute_path)
-        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *error.absolute_path]))
+    mistake = schema_mistake(schema)
+    if mistake is not None:
+        at_fault = find(node, mistake[0])
+        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *mistake[0]]))
         return None
     return MappingProxyType(schema)  # type: ignore[arg-type]

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
+from typing import TYPE_CHECKING, Any, Literal
 
 from tollgate.config.accept import Test, compile_accept
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
 from tollgate.config.provider_schema import models_schema, provider_schema
 from tollgate.config.schema import Schema, gateway_schema
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 Kind = Literal["gateway", "provider", "models"]
 Path = tuple[str | int, ...]
@@ -87,6 +88,8 @@ def _accepts(kind: Kind) -> Test | None:
 
 @cache
 def _validator(kind: Kind) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator  # 60 ms to import, wanted only when something is wrong
+
     return Draft202012Validator(_SCHEMAS[kind]())
 
 

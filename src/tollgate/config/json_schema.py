@@ -1,0 +1,78 @@
+"""Whether a value is a JSON Schema (2020-12): for the input schemas of image models.
+
+The test here is sure of the usual keywords and says nothing else; `jsonschema`, whose check takes 5 ms a schema and 60 ms
+to import, is asked only about what is not surely right, and words the mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TEXTS = frozenset({"title", "description", "format", "$comment"})
+_FLAGS = frozenset({"deprecated", "readOnly", "writeOnly", "uniqueItems"})
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
+_SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
+_CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
+
+
+def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
+    """Where in a schema it is none, and what is wrong there; None when it is one."""
+    if _sound(schema):
+        return None
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return tuple(error.absolute_path), error.message
+    return None
+
+
+def _sound(schema: Any) -> bool:
+    """True only for what is certainly a schema."""
+    if isinstance(schema, bool):
+        return True
+    return isinstance(schema, Mapping) and all(_keyword(word, value) for word, value in schema.items())
+
+
+def _keyword(word: str, value: Any) -> bool:
+    if word in _SCHEMAS:
+        return _sound(value)
+    if word in _TABLES:
+        return isinstance(value, Mapping) and all(_sound(child) for child in value.values())
+    if word in _CHOICES:
+        return isinstance(value, list) and bool(value) and all(_sound(child) for child in value)
+    if word == "type":
+        names = value if isinstance(value, list) else [value]
+        return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names) and len(set(names)) == len(names)
+    if word == "required":
+        return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+    if word in _TEXTS:
+        return isinstance(value, str)
+    if word in _FLAGS:
+        return isinstance(value, bool)
+    if word in _BOUNDS:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if word == "multipleOf":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    if word in _COUNTS:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if word == "pattern":
+        return isinstance(value, str) and _compiles(value)
+    if word in ("enum", "examples"):
+        return isinstance(value, list)
+    return word in ("default", "const")
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""The quick test for schemas says yes only where jsonschema does, and leaves the wording of mistakes to it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from tollgate.config.json_schema import _sound, schema_mistake
+
+WORDS = ["type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern", "anyOf", "title", "default", "uniqueItems",
+         "additionalProperties", "multipleOf", "unknown", "$ref", "$defs"]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False) | st.sampled_from(["object", "string", "(", "x", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4), max_leaves=12)
+
+
+def _agrees(schema):
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError:
+        return False
+    return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5))
+def test_what_is_accepted_quickly_is_a_schema(schema):
+    if _sound(schema):
+        assert _agrees(schema)
+    assert (schema_mistake(schema) is None) == _agrees(schema)
+
+
+def test_a_usual_input_schema_needs_no_jsonschema(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    schema = {"type": "object", "required": ["prompt"], "additionalProperties": False, "properties": {
+        "prompt": {"type": "string", "minLength": 1, "maxLength": 4000, "pattern": "\\S"}, "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
+        "size": {"anyOf": [{"enum": ["auto"]}, {"type": "string"}]}, "step": {"type": ["number", "null"], "multipleOf": 0.5}}}
+    assert schema_mistake(schema) is None
+
+
+@pytest.mark.parametrize(("schema", "path"), [
+    ({"properties": {"a": {"type": "text"}}}, ("properties", "a", "type")),
+    ({"required": ["a", "a"]}, ("required",)),
+    ({"pattern": "("}, ("pattern",)),
+    ({"anyOf": []}, ("anyOf",)),
+], ids=["unknown type", "twice required", "pattern", "no choice"])
+def test_a_mistake_is_told_with_its_place(schema, path):
+    found = schema_mistake(schema)
+    assert found is not None and found[0] == path and found[1]
