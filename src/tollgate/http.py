@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from tollgate.errors import BadRequest, BodyTooLarge
-from tollgate.services import Reply
+from tollgate.services import LastBlock, Reply
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -144,6 +144,9 @@ class Responder:
             if not self.started:
                 await self._start(reply.headers, reply.status)
             async for block in stream:
+                if type(block) is LastBlock:
+                    await self._block(block, last=True)
+                    return
                 await self._block(block)
             await self._block(b"", last=True)
         finally:

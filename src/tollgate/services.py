@@ -104,6 +104,18 @@ class Services:
     """Completions being answered now, for the operator's page; weak, so that no exit path can leave one behind."""
 
 
+class LastBlock(bytes):
+    """The last block of a stream, marked so that it leaves together with the end of the body."""
+
+
+_ID_HEX = 24
+_drawn = ""
+
+
 def new_request_id() -> str:
-    """`req_` and 24 hexadecimal characters (CLIENTS 3c)."""
-    return "req_" + secrets.token_hex(12)
+    """`req_` and 24 random hexadecimal characters (CLIENTS 3c); randomness is drawn for many ids at a time."""
+    global _drawn
+    if not _drawn:
+        _drawn = secrets.token_hex(_ID_HEX * 128)
+    made, _drawn = _drawn[:_ID_HEX], _drawn[_ID_HEX:]
+    return "req_" + made

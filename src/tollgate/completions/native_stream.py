@@ -146,8 +146,9 @@ class ChatStream(_Passing):
     """
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
-        super().__init__(judge, None if marks is None else (*_CHAT_MARKS, *marks))
-        self._style: bytes | None = None
+        super().__init__(judge, None)
+        self._errors = marks
+        self._styled = marks is None
         self._finish: dict[str, Any] | None = None
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
@@ -158,11 +159,19 @@ class ChatStream(_Passing):
 
     def feed(self, block: bytes) -> bytes:
         """The bytes that may leave after this block of the upstream's."""
-        if self._style is None and self._marks is not None:
-            self._style = _style(block)
-            if not self._style:
-                self._marks = None  # written in a way the marks do not know: every event is looked at
+        if not self._styled:
+            self._choose_marks(block)
         return super().feed(block)
+
+    def _choose_marks(self, block: bytes) -> None:
+        """The first block with an event shows how this upstream writes; in a way we do not know, every event is looked at."""
+        style = _style(block)
+        if style is None:
+            return
+        self._styled = True
+        known = _CHAT_MARKS.get(style)
+        if known is not None and self._errors is not None:
+            self._marks = (*known, *self._errors)
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
@@ -272,20 +281,25 @@ class PlainStream(_Passing):
         out.append(_valid_utf8(event.raw))
 
 
-_CHAT_MARKS = (b'"finish_reason":"', b'"finish_reason": "', b'"usage":{', b'"usage": {', b"[DONE]")
+_CHAT_MARKS = {
+    b":": (b'"finish_reason":"', b'"usage":{', b"[DONE]"),
+    b": ": (b'"finish_reason": "', b'"usage": {', b"[DONE]"),
+}
+"""What ends a chat answer or counts it, by the way the upstream writes its JSON."""
 
 
-def _style(block: bytes) -> bytes:
-    """How this upstream writes its JSON: the bytes after `"finish_reason"` or `"choices"`; empty when it is neither of the
-    two ways the marks are written in."""
+def _style(block: bytes) -> bytes | None:
+    """What stands between a name and its value: `:` or `: `, something else (empty), or None when no name was seen."""
     for word in (b'"finish_reason"', b'"choices"'):
         at = block.find(word)
-        if at >= 0:
-            after = block[at + len(word) : at + len(word) + 3]
-            if after[:1] == b":" and after[1:2] not in (b" ", b"\n", b"\t"):
+        after = block[at + len(word) : at + len(word) + 3]
+        if at >= 0 and len(after) == 3:
+            if after[:1] != b":":
+                return b""
+            if not after[1:2].isspace():
                 return b":"
-            return b": " if after[:2] == b": " and after[2:3] not in (b" ", b"\n", b"\t") else b""
-    return b"" if b"{" in block else b"?"
+            return b": " if after[1:2] == b" " and not after[2:3].isspace() else b""
+    return None
 
 
 def _says_nothing(choices: list[Any]) -> bool:

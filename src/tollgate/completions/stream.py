@@ -20,7 +20,7 @@ from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
-from tollgate.services import Reply
+from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
 
 _GRACE_SECONDS = 0.25
@@ -74,7 +74,10 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
 
 async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncIterator[bytes], stage: Stage, first: bytes) -> AsyncIterator[bytes]:
     try:
-        if first:
+        held = b""
+        if first and stage.ended:
+            held = first  # it is all here: one write instead of two
+        elif first:
             yield first
         try:
             if not stage.ended and stage.error is None:
@@ -85,10 +88,8 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
                     if stage.ended or stage.error is not None:
                         break
             if stage.error is None:
-                rest = await _rest(blocks, stage) if stage.ended else b""
-                rest += stage.close()
-                if rest:
-                    yield rest
+                rest = await _rest(blocks, stage) if stage.ended and not answer.ended else b""
+                held += rest + stage.close()
         except UpstreamError as error:
             stage.error = error
         usage = stage.usage()
@@ -98,13 +99,13 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
             exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
-            yield stage.failure(stage.error)
+            yield LastBlock(held + stage.failure(stage.error))
             return
         exchange.route_answered()
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         await exchange.settle("ok", estimated=estimated)
-        yield stage.tail(exchange.hub_usage, estimated=estimated)
+        yield LastBlock(held + stage.tail(exchange.hub_usage, estimated=estimated))
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:

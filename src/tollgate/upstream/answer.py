@@ -176,6 +176,11 @@ class Answer:
             if not await self._wait():
                 return b""
 
+    @property
+    def ended(self) -> bool:
+        """True when the body has ended and all of it was taken."""
+        return self._done and not self.parts and (self._coding is None or not self._coding.more)
+
     def abort(self) -> None:
         """Stop now: the connection is closed at once if the body has not ended. May be called twice."""
         self.parts.clear()
