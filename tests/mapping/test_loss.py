@@ -114,3 +114,24 @@ def test_a_loss_is_said_once() -> None:
     context.lose("a")
     context.lose("a")
     assert context.lost == ["a"]
+
+
+def test_a_choice_inside_a_choice_is_remembered_by_both_labels() -> None:
+    mapping = compiled("""
+mapping: nested
+request:
+  to_hub:
+    turns:
+      - $each: $m in $.messages
+        $match: $m.type
+        note:
+          $match: $m.role
+          user: {role: user, parts: [{kind: text, text: $m.a}]}
+          assistant: {role: assistant, parts: [{kind: text, text: $m.b}]}
+  from_hub: {turns: $.turns}
+""")
+    for _ in range(2):
+        for role, field in (("user", "a"), ("assistant", "b"), ("user", "b"), ("assistant", "a"), ("stranger", "a")):
+            message = {"type": "note", "role": role, field: "x"}
+            expected = [] if (role, field) in (("user", "a"), ("assistant", "b")) else [f"messages[].{field}"]
+            assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == expected

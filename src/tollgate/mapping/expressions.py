@@ -57,10 +57,19 @@ def truth(site: Site, value: Ex) -> str:
         return value.py
     if value.kind in ("text", "list", "object"):
         return value.py
+    return _true(site, value)[0]
+
+
+def _true(site: Site, value: Ex) -> tuple[str, str]:
+    """(condition, name of the value inside it). Absent is what most values are, so it is asked first."""
     if value.atom:
-        return f"({value.py} or {value.py} == 0 and {value.py} is not False)"
-    name = site.temp()
-    return f"(({name} := {value.py}) or {name} == 0 and {name} is not False)"
+        name, first = value.py, value.py
+    else:
+        name = site.temp()
+        first = f"({name} := {value.py})"
+    if value.present:
+        return f"({first} or {name} == 0 and {name} is not False)", name
+    return f"({first} is not None and ({name} or {name} == 0 and {name} is not False))", name
 
 
 class Narrowing:
@@ -352,9 +361,9 @@ class _Lowering:
         left, right = self.value(node.left), self.value(node.right)
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} or {truth(self.site, right)})", True, "bool")
-        name = self.site.temp()
+        condition, name = _true(self.site, left)
         kind = left.kind if left.kind == right.kind else "any"
-        return Ex(f"({name} if (({name} := {left.py}) or {name} == 0 and {name} is not False) else {right.py})", right.present, kind, places=left.places + right.places)
+        return Ex(f"({name} if {condition} else {right.py})", right.present, kind, places=left.places + right.places)
 
     def _and(self, node: nodes.And) -> Ex:
         left = self.value(node.left)
@@ -362,9 +371,9 @@ class _Lowering:
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")
-        name = self.site.temp()
         left.look()
-        return Ex(f"({right.py} if (({name} := {left.py}) or {name} == 0 and {name} is not False) else {name})", left.present and right.present, places=right.places)
+        condition, name = _true(self.site, left)
+        return Ex(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
     def _not(self, node: nodes.Not) -> Ex:
         return Ex(f"(not {self.test(node.node)})", True, "bool")

@@ -124,28 +124,14 @@ class Walker:
                 self._walk(below, child, f"{path}.{key}" if path else str(key), found, depth + 1)
 
 
-def _all_read(value: Any, state: _State, depth: int) -> bool:
-    """The quick look that most documents need only: True when nothing is left unread."""
-    if state.whole:
-        return True
-    if type(value) is list:
-        items = state.items
-        if items is None:
-            return not value
-        if depth > _DEPTH:
-            return True
-        for item in value:
-            if type(item) in _CONTAINERS and not _all_read(item, items, depth + 1):
-                return False
-        return True
+def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
+    """The quick look that most documents need only: True when nothing of an object is left unread."""
     if state.items is not None and not state.fields:
         state = state.items
-        if state.whole:
-            return True
     if state._pending:
         state = state.resolved(value)
-        if state.whole:
-            return True
+    if state.whole:
+        return True
     if not value.keys() <= state.known:
         if not state.fields:
             return not value
@@ -155,22 +141,41 @@ def _all_read(value: Any, state: _State, depth: int) -> bool:
                 return False
     elif not state.fields:
         return not value
-    if depth > _DEPTH:
-        return True
     for key, child in state.deep:
         below = value.get(key)
-        if type(below) in _CONTAINERS and not _all_read(below, child, depth + 1):
+        if below is None:
+            continue
+        kind = type(below)
+        if kind is dict:
+            if depth < _DEPTH and not _all_read(below, child, depth + 1):
+                return False
+        elif kind is list and below and not _items_read(below, child, depth + 1):
             return False
     return True
 
 
-_CONTAINERS = (dict, list)
+def _items_read(value: list[Any], state: _State, depth: int) -> bool:
+    items = state.items
+    if state.whole:
+        return True
+    if items is None:
+        return False
+    if items.whole or depth > _DEPTH:
+        return True
+    for item in value:
+        kind = type(item)
+        if kind is dict:
+            if not _all_read(item, items, depth + 1):
+                return False
+        elif kind is list and item and not _items_read(item, items, depth + 1):
+            return False
+    return True
 
 
 class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
-    __slots__ = ("_done", "_next", "_pending", "_places", "_quick", "_walker", "deep", "fields", "items", "known", "whole")
+    __slots__ = ("_done", "_keys", "_next", "_pending", "_places", "_quick", "_walker", "deep", "fields", "items", "known", "whole")
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
         self._walker = walker
@@ -181,8 +186,12 @@ class _State:
             switch for place in places for switch in place.switches if id(switch) not in done
         ]
         self._next: dict[tuple[str, ...], _State] = {}
-        self._quick: dict[str | None, _State] | None = {} if len(self._pending) == 1 and len(self._pending[0].path) == 1 else None
-        """The usual case, one label in a field of the object itself: label -> the state for it."""
+        paths = {switch.path for switch in self._pending}
+        self._keys: tuple[tuple[str, frozenset[str]], ...] = tuple(
+            (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path))) for path in paths
+        ) if all(len(path) == 1 for path in paths) else ()
+        self._quick: dict[Any, _State] = {}
+        """The usual case, labels in fields of the object itself: the known labels among them -> the next state."""
         self.known: frozenset[str] = frozenset()
         self.deep: tuple[tuple[str, _State], ...] = ()
         """Fields whose value is not taken whole, so that it must be looked into."""
@@ -208,35 +217,39 @@ class _State:
 
     def resolved(self, value: dict[str, Any]) -> _State:
         """This state for a document whose labels are known."""
-        quick = self._quick
-        if quick is not None:
-            switch = self._pending[0]
-            label = value.get(switch.path[0])
-            if type(label) is str:
-                found = quick.get(label)
-                if found is not None:
-                    return found
-                found = self._resolved(value)
-                if label in switch.labels:
-                    quick[label] = found
-                return found
-        return self._resolved(value)
-
-    def _resolved(self, value: dict[str, Any]) -> _State:
         state = self
         while state._pending:
-            labels = tuple(_label(switch, value) for switch in state._pending)
-            following = state._next.get(labels)
-            if following is None:
-                places = set(state._places)
-                for switch, label in zip(state._pending, labels, strict=True):
-                    chosen = switch.absent if label == _ABSENT else switch.other if label == _OTHER else switch.cases.get(label)
-                    if chosen is not None:
-                        places.add(chosen)
-                done = state._done | {id(switch) for switch in state._pending}
-                following = state._next[labels] = state._walker.state(places, done)
-            state = following
+            keys = state._keys
+            if not keys:
+                state = state._following(value)
+                continue
+            if len(keys) == 1:
+                key, known = keys[0]
+                label: Any = value.get(key)
+                if label is not None and (label.__class__ is not str or label not in known):
+                    label = _OTHER
+            else:
+                label = tuple([
+                    one if (one := value.get(key)) is None or one.__class__ is str and one in known else _OTHER for key, known in keys
+                ])
+            found = state._quick.get(label)
+            if found is None:
+                found = state._quick[label] = state._following(value)
+            state = found
         return state
+
+    def _following(self, value: dict[str, Any]) -> _State:
+        labels = tuple(_label(switch, value) for switch in self._pending)
+        following = self._next.get(labels)
+        if following is None:
+            places = set(self._places)
+            for switch, label in zip(self._pending, labels, strict=True):
+                chosen = switch.absent if label == _ABSENT else switch.other if label == _OTHER else switch.cases.get(label)
+                if chosen is not None:
+                    places.add(chosen)
+            done = self._done | {id(switch) for switch in self._pending}
+            following = self._next[labels] = self._walker.state(places, done)
+        return following
 
 
 _MISSING: Any = object()

@@ -35,7 +35,7 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
         places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
         return walk(site, Ex(found.py, found.present, found.kind, places=places), steps[1:], spot.line, found.kind == "object" and found.present)
     if not steps:
-        return Ex(var.py, var.present, atom=True, places=var.places)
+        return Ex(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
     return walk(site, Ex(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
 
@@ -47,7 +47,10 @@ def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool
     if plain == len(steps):
         return value
     look(value.places)
-    return Ex(f"{_helper(site, steps[plain:], line)}({value.py})", kind="list", places=reads_of(value.places, steps[plain:]))
+    helper = _helper(site, steps[plain:], line)
+    name = value.py if value.atom else site.temp()
+    bound = name if value.atom else f"({name} := {value.py})"
+    return Ex(f"(None if {bound} is None else {helper}({name}))", kind="list", places=reads_of(value.places, steps[plain:]))
 
 
 def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:

@@ -66,6 +66,8 @@ class Var:
     """The only fields it can have, when that is certain."""
     fields: Mapping[str, Field] | None = None
     """An engine record: its fields are read as attributes."""
+    kind: str = "any"
+    """What it is when present, as in `Ex`."""
     whole: str | None = ""
     """How the record reads when it is used whole; empty = as `py`; None = it cannot be."""
 

@@ -192,10 +192,7 @@ _DELTA = ("kind", "key", "text", "token", "id", "name", "origin")
 
 
 def _delta(site: Site, given: dict[str, str], line: int) -> None:
-    """A delta is called only when there is something in it; for text that is known before the call."""
-    if set(given) & {"token", "id", "name"} or "text" not in given:
-        _call(site, "delta", _DELTA, given, line)
-        return
+    """A delta is called only when there is something in it."""
     tests = []
     for key, value in given.items():
         if key in ("kind", "key", "origin"):
@@ -203,7 +200,7 @@ def _delta(site: Site, given: dict[str, str], line: int) -> None:
         held = given[key] = site.temp()
         site.code.add(f"{held} = {value}", line)
         tests.append(f"{held} is not None")
-    with site.code.block(f"if {' or '.join(tests)}", line):
+    with site.code.block(f"if {' or '.join(tests) or 'False'}", line):
         _call(site, "delta", _DELTA, given, line)
 
 

@@ -179,7 +179,7 @@ class Run:
         if more:
             self.more.update({key: value for key, value in more.items() if value is not None})
         if self.begun:
-            self.known = not more
+            self.known = True
             return
         if type(id) is str and id:
             self.id = id

@@ -46,6 +46,9 @@ def value_of(site: Site, node: Node) -> Ex:
         return leaf(site, node)
     if sure(site, node):
         return display(site, node)
+    expression = directives.first.lowered(site, node) if not site.unit.trace else None
+    if expression is not None:
+        return expression.take()
     name = site.temp("v")
     site.code.add(f"{name} = None", node.mark.line)
     emit(site, node, ToLocal(name))
@@ -166,8 +169,11 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         store(site, Ex("{" + start + "}", True, "object"), dest, line)
         return
     name = site.temp("o")
-    site.code.add(f"{name} = {{{start}}}", line)
     certain = first > 0
+    if entries[0][0] == "$copy" and directives.copy.whole(site, node, name):
+        entries = entries[1:]
+    else:
+        site.code.add(f"{name} = {{{start}}}", line)
     for key, value in entries[first:]:
         if key == "$copy":
             directives.copy.emit(site, node, name)

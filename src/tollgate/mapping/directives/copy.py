@@ -31,6 +31,16 @@ def emit(site: Site, node: Map, target: str) -> None:
         site.unit.mistake(entry, "`$copy` takes a list of names, {$x: [names]} or a path")
 
 
+def whole(site: Site, node: Map, target: str) -> bool:
+    """When the object begins as a copy of everything in a value: make it one. False when it does not."""
+    entry = node.entries["$copy"]
+    if site.unit.trace or path_of(entry) is None:
+        return False
+    view = dict_view(site, lower_scalar(site, entry).take(), entry.mark.line)  # type: ignore[arg-type]
+    site.code.add(f"{target} = {view}.copy()", entry.mark.line)
+    return True
+
+
 def _names(site: Site, source: str, names: List, target: str, owner: Map | None = None) -> None:
     base = path_of(Scalar(source, source, False, names.mark))
     if base is None:

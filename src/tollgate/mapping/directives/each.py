@@ -50,20 +50,28 @@ def enter(site: Site, node: Map) -> tuple[str, Scope, int] | None:
     name = site.temp(f"e_{item}_")
     places = tuple(place.each() for place in source.places)
     added = [Var(item, name, places, present=True)]
-    over = _items(site, source)
+    over = _items(site, source, line)
     if count:
         counter = site.temp(f"n_{count}_")
-        added.append(Var(count, counter, present=True))
+        added.append(Var(count, counter, present=True, kind="number"))
         header = f"for {counter}, {name} in enumerate({over})"
     else:
         header = f"for {name} in {over}"
     return header, site.scope.with_names(*added), line
 
 
-def _items(site: Site, source: Ex) -> str:
+def _items(site: Site, source: Ex, line: int) -> str:
+    """What to walk over: a list, one value as a list of one, absent as nothing."""
+    if source.kind == "list" and source.present:
+        return source.py
+    if source.atom:
+        held = source.py
+    else:
+        held = site.temp("s")
+        site.code.add(f"{held} = {source.py}", line)
     if source.kind == "list":
-        return source.py if source.present else f"({source.py} or ())"
-    return f"items_of({source.py})"
+        return f"{held} or ()"
+    return f"() if {held} is None else {held} if type({held}) is list else ({held},)"
 
 
 RESERVED = frozenset({"model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job", "vars", "old", "parent"})

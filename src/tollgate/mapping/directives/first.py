@@ -8,6 +8,7 @@ from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToLocal, store
 from tollgate.mapping.emit import Code
+from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Ex, Site
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar, path_of
 
@@ -17,6 +18,10 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
     candidates = node.entries["$first"]
     if not isinstance(candidates, List) or not candidates.items:
         site.unit.mistake(candidates, "`$first` takes a list of candidates")
+        return
+    expression = lowered(site, node) if not site.unit.trace else None
+    if expression is not None:
+        store(site, expression.take(), dest, node.mark.line)
         return
     _check(site, candidates)
     name = site.temp("first")
@@ -44,6 +49,28 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
             site.code.add(dest.put(f"item_{name}"), line)
         return
     store(site, Ex(name, certain or null, atom=True), dest, line)
+
+
+def lowered(site: Site, node: Node) -> Ex | None:
+    """A `$first` of scalars as one expression, which keeps the places of its candidates; None for any other node."""
+    candidates = node.get("$first") if isinstance(node, Map) and len(node.entries) == 1 else None
+    if not isinstance(candidates, List) or not candidates.items:
+        return None
+    if not all(isinstance(item, Scalar) and item.value != NOTHING_WORD for item in candidates.items):
+        return None
+    _check(site, candidates)
+    text = ""
+    places: Places = ()
+    last = len(candidates.items) - 1
+    for number, item in enumerate(candidates.items):
+        one = lower_scalar(site, item)  # type: ignore[arg-type]
+        places += one.places
+        if number == last or one.present:  # what follows a certain value is never reached
+            return Ex(f"{text}{one.py}{')' * number}", one.present, "any" if number else one.kind, places=places)
+        name = one.py if one.atom else site.temp()
+        bound = name if one.atom else f"({name} := {one.py})"
+        text += f"({name} if {bound} is not None else "
+    return None
 
 
 def _candidate(site: Site, item: Node, name: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import Map, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToLocal
+from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import RESERVED
-from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Ex, Site, Var
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar
 
@@ -45,7 +45,7 @@ def _named(site: Site, name: str, value: Node) -> Var:
     lowered = _lowered(site, value)
     if lowered is not None:
         site.code.add(f"{local} = {lowered.py}", line)
-        return Var(name, local, lowered.places, lowered.present and lowered.kind != "null")
+        return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind)
     site.code.add(f"{local} = None", line)
     templates.emit(site, value, ToLocal(local))
     return Var(name, local)
@@ -55,16 +55,4 @@ def _lowered(site: Site, value: Node) -> Ex | None:
     """A value that is a path (or a `$first` of paths) keeps its places: what is read through the name counts as read there."""
     if isinstance(value, Scalar) and value.value != NOTHING_WORD:
         return lower_scalar(site, value)
-    candidates = value.get("$first") if isinstance(value, Map) and len(value.entries) == 1 else None
-    if not isinstance(candidates, List) or not candidates.items or not all(isinstance(item, Scalar) for item in candidates.items):
-        return None
-    places: Places = ()
-    text = ""
-    for number, item in enumerate(candidates.items):
-        one = lower_scalar(site, item)  # type: ignore[arg-type]
-        places += one.places
-        if number == len(candidates.items) - 1:
-            return Ex(text + one.py + ")" * number, one.present and one.kind != "null", places=places)
-        held = site.temp()
-        text += f"({held} if ({held} := {one.py}) is not None else "
-    return None
+    return first.lowered(site, value)
