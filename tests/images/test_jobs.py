@@ -6,18 +6,20 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, settled
+from image_fakes import PNG, Judge, Provider, at, close_services, image_model, make_offer, open_services, settled
 
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
     NotFound,
     QuotaExhausted,
+    RateLimited,
     UpstreamFailed,
     UpstreamRejected,
     UpstreamUnreachable,
 )
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
+from tollgate.images.runner import Unsaved
 from tollgate.ledger import UsageRow
 from tollgate.mapping.images.hosts import read_host
 from tollgate.mapping.images.offer import Step
@@ -391,3 +393,60 @@ async def test_the_catalog_shows_descriptors(gateway):
         "id": "acme/draw", "name": "Draw", "model_provider": "acme", "description": "Draws.", "tags": ["text-to-image"],
         "pricing": {"price": 0.04, "currency": "USD", "unit": 1}, "input_schema": make_offer().schema.document}]}
     assert [model["id"] for model in json.loads((await list_image_models(services, key)).body)["data"]] == ["acme/draw", "acme/hidden"]
+
+
+async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
+    """A synchronous provider's file says `succeeded`; that nothing came and why is in the body."""
+    class Inside(Judge):
+        def judge(self, status, headers, body, *, chunk=False, inside=True):
+            found = super().judge(status, headers, body)
+            return found or (super().judge(503, headers, body) if inside and body.get("error") else None)
+
+    broken = make_offer("acme", poll=False, submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}))
+    object.__setattr__(broken, "errors", Inside())
+    second = Provider(Script((200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(None, broken, make_offer("bemo", poll=False),
+                                     apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second})
+    made = await create(services, key)
+    await settled(services)
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["images"]) == ("succeeded", URL)
+    assert len(second.calls) == 1
+
+
+async def test_what_cannot_be_stored_is_told_so_and_not_repeated(gateway):
+    from tollgate.errors import Unavailable
+
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+
+    async def refuse(*_):
+        raise Unavailable("disk full")
+
+    services.ledger.create_generation = refuse
+    with pytest.raises(Unsaved) as raised:
+        await create(services, key)
+    assert (raised.value.status, raised.value.billed) == (500, True)
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_key_s_rate_limit_holds_for_jobs(gateway):
+    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    slow = await services.ledger.update_key(key.id, rpm=1)
+    await create(services, slow)
+    with pytest.raises(RateLimited):
+        await create(services, slow, request_id="req_2")
+    assert len(provider.calls) == 1
+
+
+async def test_an_orphan_past_its_deadline_is_adopted(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})))
+    made = await create(services, key)
+    jobs = jobs_of(services)
+    jobs.pending.clear()  # as if another instance had looked after it
+    await services.ledger.update_generation(made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
+    now = jobs.clock()
+    jobs.clock = lambda: now
+    await jobs.tick(10)
+    now += 5
+    await jobs.tick(10)
+    assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "failed"

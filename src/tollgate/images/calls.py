@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.multipart import encode_form
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted
-from tollgate.mapping.images.outcome import Outcome, read_outcome
+from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer, Step
+    from tollgate.mapping.provider import Verdict
     from tollgate.services import Services
 
 log = logging.getLogger("tollgate.images")
@@ -68,12 +69,7 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         raise JobGone
     verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
     if verdict is not None:
-        if verdict.kind == "stop":
-            raise UpstreamRejected(verdict.message, status=verdict.status, body=content, param=verdict.param, provider=offer.provider)
-        error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
-                               retry_after=verdict.retry_after)
-        error.alarm = verdict.alarm
-        raise error
+        raise _failure(offer, verdict, content)
     if not isinstance(content, (dict, list)):
         raise UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
     try:
@@ -82,9 +78,23 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
         raise UpstreamFailed("the answer does not fit its file", upstream_status=answer.status, provider=offer.provider) from None
     outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
+    if outcome.status == "failed" and outcome.error == NO_IMAGE:
+        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may do better.
+        verdict = offer.errors.judge(answer.status, answer.headers, content)
+        if verdict is not None:
+            raise _failure(offer, verdict, content)
     if outcome.unknown_word is not None:
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
     return Said(content, outcome, http)
+
+
+def _failure(offer: ImageOffer, verdict: Verdict, body: Any) -> UpstreamError:
+    if verdict.kind == "stop":
+        return UpstreamRejected(verdict.message, status=verdict.status, body=body, param=verdict.param, provider=offer.provider)
+    error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
+                           retry_after=verdict.retry_after)
+    error.alarm = verdict.alarm
+    return error
 
 
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:

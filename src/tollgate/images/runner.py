@@ -158,11 +158,12 @@ class Jobs:
                         raise
             stored = _with_state(generation, said)
             pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
-            await self.services.ledger.create_generation(pending)
-        except BaseException as error:
-            hold.release()
-            if isinstance(error, Unavailable):
+            try:
+                await self.services.ledger.create_generation(pending)
+            except Unavailable as error:
                 raise Unsaved(error.message) from error
+        except BaseException:
+            hold.release()
             raise
         self._keep(pending, hold)
         if said.outcome.status in PENDING:

@@ -15,6 +15,7 @@ from typing import Any
 
 STATUSES = ("starting", "processing", "succeeded", "failed", "canceled")
 PENDING = frozenset({"starting", "processing"})
+NO_IMAGE = "the provider returned no image"
 _IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
 _MAGIC = (
@@ -53,7 +54,7 @@ def read_outcome(result: object, words: Mapping[str, str] | None, *, final: bool
     images = tuple(picture for picture in (read_image(item) for item in _list(given.get("images"))) if picture)
     error = _text(given.get("error"))
     if status == "succeeded" and not images and final:
-        return Outcome("failed", (), error or "the provider returned no image", facts=given)
+        return Outcome("failed", (), error or NO_IMAGE, facts=given)
     if status in ("failed", "canceled"):
         return Outcome(status, images if status == "canceled" else (), error or "the provider reported a failure", facts=given)
     return Outcome(status or "processing", images if status == "succeeded" else (), "", unknown, given)

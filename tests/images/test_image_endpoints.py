@@ -1,0 +1,79 @@
+"""The image endpoints over HTTP, with the sandbox's jobs: envelopes, statuses and messages to the letter."""
+
+import asyncio
+import contextlib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from support.inprocess import inprocess
+
+SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
+JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
+
+
+@contextlib.asynccontextmanager
+async def gateway(folder):
+    (folder / "mappings").mkdir()
+    for name in ("chat", "responses", "messages", "gemini"):
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+    async with inprocess(folder, providers={"sandbox-images": SANDBOX}) as here:
+        yield here
+
+
+async def test_the_whole_way(tmp_path):
+    async with gateway(tmp_path) as here:
+        models = await here.get("/v1/images/models", key=None)
+        assert [model["id"] for model in models.json()["data"]] == ["sandbox/draw", "sandbox/paint"]
+        assert {"id", "name", "model_provider", "description", "tags", "pricing", "input_schema"} == set(models.json()["data"][0])
+        made = await here.post("/v1/images/generations", {**JOB, "input": {"prompt": "a cat", "count": 2}, "webhook": "https://hook.example"})
+        job = made.json()["data"]
+        assert made.json() == {"success": True, "code": 200, "data": {"id": job["id"], "model": "sandbox/draw", "status": "starting"}}
+        assert (await here.get("/v1/images/generations")).json()["data"] == []
+        seen = []
+        while not seen or seen[-1]["status"] in ("starting", "processing"):
+            await asyncio.sleep(0.05)
+            seen.append((await here.get(f"/v1/images/generations/{job['id']}")).json()["data"])
+        assert [each["status"] for each in seen][-1] == "succeeded"
+        assert seen[-1]["cost"] == 0.02
+        assert [sorted(image) for image in seen[-1]["images"]] == [["context_type", "data", "height", "width"]] * 2
+        assert (await here.get("/v1/images/generations")).json()["data"] == [seen[-1]]
+        assert here.balance() == Decimal("99.98")
+
+
+async def test_a_provider_that_is_done_at_once(tmp_path):
+    async with gateway(tmp_path) as here:
+        made = (await here.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})).json()["data"]
+        assert (made["model"], made["status"]) == ("sandbox/paint", "succeeded")
+        assert here.balance() == Decimal("99.98")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "input validation failed: the request body is not valid JSON"),
+        ({"input": {}}, "input validation failed: model is required"),
+        ({"model": "sandbox/draw"}, "input validation failed: input is required"),
+        ({**JOB, "input": 5}, "input validation failed: input is required and must be an object"),
+        ({**JOB, "input": {}}, "input validation failed: input.prompt: is required"),
+        ({**JOB, "input": {"prompt": "a", "aspect_ratio": "2:1"}}, 'input validation failed: input.aspect_ratio: "2:1" is not one of "1:1", "16:9"'),
+        ({**JOB, "model": "sandbox/none"}, "input validation failed: model not found: sandbox/none"),
+        ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
+    ],
+)
+async def test_wrong_requests(tmp_path, body, message):
+    async with gateway(tmp_path) as here:
+        reply = await here.post("/v1/images/generations", body)
+        assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
+        assert reply.json()["message"].startswith(message)
+
+
+async def test_other_refusals(tmp_path):
+    async with gateway(tmp_path) as here:
+        for job_id in ("nonsense", "00000000-0000-4000-8000-000000000000"):
+            reply = await here.get(f"/v1/images/generations/{job_id}")
+            assert (reply.status_code, reply.json()) == (404, {"success": False, "code": 404, "message": "missing ID parameter"})
+        assert (await here.get("/v1/images/generations", key=None)).status_code == 401
+        await here.services.ledger.grant("default", Decimal("-99.995"))
+        reply = await here.post("/v1/images/generations", JOB)
+        assert (reply.status_code, reply.json()) == (403, {"success": False, "code": 403, "message": "insufficient quota"})
