@@ -1,0 +1,53 @@
+"""The official clients, pointed at an in-process gateway: what an SDK makes of an answer, in the shape the readers take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+
+
+def client_of(here: Any, protocol: str) -> Any:
+    """An SDK client whose requests reach the gateway without a socket."""
+    wire = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=here.opened.app))
+    if protocol == "messages":
+        return anthropic.AsyncAnthropic(base_url="http://127.0.0.1:8787", api_key=here.key, max_retries=0, http_client=wire)
+    return openai.AsyncOpenAI(base_url="http://127.0.0.1:8787/v1", api_key=here.key, max_retries=0, http_client=wire)
+
+
+def create_of(client: Any, protocol: str) -> Any:
+    """The method that sends a request of this protocol."""
+    return {"chat": lambda: client.chat.completions, "responses": lambda: client.responses, "messages": lambda: client.messages}[protocol]().create
+
+
+async def whole(client: Any, protocol: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A whole answer as the SDK parsed it. Raises the SDK's error."""
+    return json.loads((await create_of(client, protocol)(**split(body))).to_json(indent=None))
+
+
+async def events(client: Any, protocol: str, body: dict[str, Any]) -> list[tuple[str | None, Any]]:
+    """A stream's events as the SDK parsed them; an error it raised in mid-stream is the last. Raises what came before the first."""
+    found: list[tuple[str | None, Any]] = []
+    stream = await create_of(client, protocol)(**split({**body, "stream": True}))
+    try:
+        async for event in stream:
+            parsed = json.loads(event.to_json(indent=None))
+            found.append((None if protocol == "chat" else parsed["type"], parsed))
+    except (openai.APIError, anthropic.APIError) as error:
+        if not found:
+            raise
+        told = {"message": getattr(error, "message", str(error)), "type": "api_error"}
+        found.append(("error", {"type": "error", "error": told}) if protocol != "chat" else (None, {"error": told}))
+    else:
+        if protocol == "chat":
+            found.append((None, "[DONE]"))  # the SDK keeps it to itself
+    return found
+
+
+def split(body: dict[str, Any]) -> dict[str, Any]:
+    """A body as keyword arguments: what the SDK may not know by name goes beside them."""
+    known = {name: body[name] for name in ("model", "messages", "input", "max_tokens", "stream") if name in body}
+    return {**known, "extra_body": {name: value for name, value in body.items() if name not in known}}
