@@ -87,11 +87,14 @@ class Reports:
         self._waiting = 0
         self._kept: OrderedDict[tuple[object, ...], tuple[Signature, Facts]] = OrderedDict()
         self._size = 0
+        self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop what runs and let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for connection in tuple(self._running):
+            connection.interrupt()
 
     # ---- what pages ask
 
@@ -134,10 +137,12 @@ class Reports:
         connection = duckdb.connect(config={"threads": 2, "memory_limit": _MEMORY, "preserve_insertion_order": False})
         watch = threading.Timer(_SECONDS, connection.interrupt)
         watch.start()
+        self._running.add(connection)
         try:
             return connection.execute(whole, values or []).fetchall()
         finally:
             watch.cancel()
+            self._running.discard(connection)
             connection.close()
 
     def _report(self, filters: Filters, width: timedelta, count: int) -> Report:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tollgate.app import App
 from tollgate.config.build import load_gateway
+from tollgate.dashboard import dashboard_app, first_link
 from tollgate.images import run_refresher
 from tollgate.ledger import Ledger
 from tollgate.metrics import Metrics
@@ -38,6 +39,8 @@ class Opened:
     reloader: Reloader
     first_key: str | None
     """The key of the default account, only when this start created it."""
+    sign_in: str | None = None
+    """A one-time link to the dashboard, for whoever starts the gateway."""
 
 
 def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Runtime:
@@ -69,9 +72,13 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
     reloader = Reloader(holder, path, on_swap=swapped)
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services))
+    sign_in = None
+    if gateway.dashboard.enabled:
+        app.mount("/dashboard", dashboard_app(services, reloader))
+        sign_in = await first_link(ledger)
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(run_refresher(services))
-    return Opened(app, services, reloader, first_key)
+    return Opened(app, services, reloader, first_key, sign_in)
 
 
 async def close_gateway(opened: Opened) -> None:

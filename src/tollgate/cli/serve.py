@@ -61,5 +61,7 @@ def _announce(opened) -> None:  # type: ignore[no-untyped-def]
         ]
     else:
         lines.append("  key        the ones made before; a new one: tollgate keys create --account default")
+    if opened.sign_in:
+        lines.insert(4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)")
     click.echo("\n".join(lines) + "\n")
     sys.stdout.flush()

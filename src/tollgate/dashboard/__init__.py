@@ -1,0 +1,65 @@
+"""The web pages at `/dashboard`: what a person may do with an account, and what an operator may see.
+
+`dashboard_app(services, reloader)` is an ASGI application; the pages call the same services as the commands do. Everything
+is made at the first visit, off the event loop: a gateway whose pages nobody opens starts as if it had none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from tollgate.ledger import Ledger
+    from tollgate.reload import Reloader
+    from tollgate.services import Services
+
+__all__ = ["dashboard_app", "first_link"]
+
+
+def dashboard_app(services: Services, reloader: Reloader) -> ASGIApp:
+    """The pages, to be mounted at `/dashboard`; also makes the ledger's sign-in links lead here."""
+    base = services.runtime.current.gateway.server.base_url.rstrip("/").removesuffix("/v1")
+    services.ledger.links.address = f"{base}/dashboard/link/"
+    return _Lazy(services, reloader)
+
+
+async def first_link(ledger: Ledger) -> str:
+    """A sign-in link for whoever started the gateway: an operator's, the account `default` before others."""
+    accounts = await ledger.list_accounts()
+    operators = [account.id for account in accounts if account.role == "operator"] or [account.id for account in accounts]
+    return await ledger.create_link("default" if "default" in operators else operators[0])
+
+
+class _Lazy:
+    """Makes the pages when they are first asked for."""
+
+    def __init__(self, services: Services, reloader: Reloader) -> None:
+        self._given = (services, reloader)
+        self._lock = asyncio.Lock()
+        self._pages: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self._pages is None:
+            async with self._lock:
+                if self._pages is None:
+                    self._pages = await asyncio.to_thread(_make, *self._given)
+                    self._given[0].tasks.spawn(_closing(self._pages))
+        await self._pages(scope, receive, send)
+
+
+def _make(services: Services, reloader: Reloader) -> ASGIApp:
+    from tollgate.dashboard.application import make_pages
+
+    return make_pages(services, reloader)
+
+
+async def _closing(pages: ASGIApp) -> None:
+    """Let go of what the pages hold when the gateway closes."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        pages.state.reports.close()  # type: ignore[attr-defined]

@@ -1,0 +1,190 @@
+"""The dashboard as an ASGI application: routes, who may see them, and the headers that keep pages safe.
+
+Rules that must stay true: a page that needs an account never runs without one; operator pages look absent to others;
+every POST carries a token made for the session; nothing is loaded from, or sent to, another host.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from tollgate.dashboard import pages, signin
+from tollgate.dashboard.sessions import Session, Sessions
+from tollgate.dashboard.templating import Statics, environment
+from tollgate.dashboard.throttle import Throttle
+from tollgate.dashboard.visit import Form, State, Visit
+from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError
+from tollgate.ledger import Account
+from tollgate.reload import Reloader
+from tollgate.reports import Reports
+from tollgate.services import Services
+
+log = logging.getLogger("tollgate.dashboard")
+
+Handler = Callable[[Visit], Awaitable[Response]]
+Who = Literal["anybody", "account", "operator"]
+
+_MOST_BODY = 1024 * 1024
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+                               "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-robots-tag": "noindex",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path below /dashboard, what answers there, and who may come."""
+
+    path: str
+    handler: Handler
+    methods: tuple[str, ...] = ("GET",)
+    who: Who = "account"
+
+
+PLACES: tuple[Place, ...] = (
+    Place("/sign-in", signin.form, who="anybody"),
+    Place("/sign-in", signin.with_password, ("POST",), "anybody"),
+    Place("/link/{token}", signin.link, who="anybody"),
+    Place("/link/{token}", signin.with_link, ("POST",), "anybody"),
+    Place("/theme", signin.theme, ("POST",), "anybody"),
+    Place("/sign-out", signin.sign_out, ("POST",)),
+    *(Place(*each) for each in pages.PLACES),
+)
+
+
+def make_pages(services: Services, reloader: Reloader) -> Pages:
+    """The application for one running gateway."""
+    gateway = services.runtime.current.gateway
+    base = gateway.server.base_url.rstrip("/").removesuffix("/v1")
+    said = urlsplit(base)
+    return Pages(State(
+        services=services, reloader=reloader, sessions=Sessions(gateway.store.directory, gateway.dashboard.session_hours), throttle=Throttle(),
+        reports=Reports(gateway.store.usage_directory), templates=environment(), statics=Statics(), root=said.path.rstrip("/") + "/dashboard",
+        address=base + "/dashboard", secure=said.scheme == "https"))
+
+
+class Pages:
+    """The application itself; one per running gateway."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        routes = [Route("/dashboard" + place.path, self._endpoint(place), methods=list(place.methods)) for place in PLACES]
+        routes.append(Route("/dashboard/static/{name}", self._static))
+        self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self._router(scope, receive, send)
+
+    def _endpoint(self, place: Place) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await self._serve(request, place)
+
+        return endpoint
+
+    async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def missing(visit: Visit) -> Response:
+            raise NotFound("there is no such page")
+
+        response = await self._serve(Request(scope, receive), Place("", missing, who="anybody"))
+        await response(scope, receive, send)
+
+    async def _serve(self, request: Request, place: Place) -> Response:
+        session, account = await self._session(request)
+        visit = Visit(self.state, request, session, account, Form())
+        try:
+            response = await self._answer(visit, place)
+        except TollgateError as error:
+            response = visit.render("error.html", status=error.status, error=error)
+        except ClientDisconnect:
+            response = PlainTextResponse("", 400)
+        except Exception:
+            log.exception("page %s failed", request.url.path)
+            response = visit.render("error.html", status=500, error=TollgateError("this page could not be made; the log of the gateway says why"))
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("cache-control", "no-store")
+        if visit.new_session is not None:
+            self._set_cookie(response, visit.new_session)
+        return response
+
+    async def _answer(self, visit: Visit, place: Place) -> Response:
+        request = visit.request
+        if place.who != "anybody" and visit.account is None:
+            wanted = request.url.path.removeprefix("/dashboard") if request.method == "GET" else ""
+            query = f"?{request.url.query}" if request.url.query and wanted else ""
+            return RedirectResponse(visit.url("/sign-in", next=wanted + query), 303)
+        if place.who == "operator" and not visit.is_operator:
+            raise NotFound("there is no such page")
+        if request.method == "POST":
+            visit.form = Form.parse(await _body(request))
+            if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+                raise Refused("this form was sent from another site")
+            if not self.state.sessions.owns_form(visit.session, visit.form["form_token"]):
+                raise Refused("this form is too old; go back, reload the page and send it again")
+        return await place.handler(visit)
+
+    async def _session(self, request: Request) -> tuple[Session, Account | None]:
+        sessions = self.state.sessions
+        session = sessions.read(request.cookies.get(self._cookie_name, ""))
+        if session is None:
+            return sessions.visitor(), None
+        if not session.account:
+            return session, None
+        try:
+            account = await self.state.services.ledger.get_account(session.account)
+        except NotFound:
+            return sessions.visitor(), None
+        return (session, account) if sessions.mark(account) == session.password_mark else (sessions.visitor(), None)
+
+    @property
+    def _cookie_name(self) -> str:
+        return "__Host-tollgate" if self.state.secure else "tollgate"
+
+    def _set_cookie(self, response: Response, session: Session) -> None:
+        if not session.id:
+            response.delete_cookie(self._cookie_name, path="/", secure=self.state.secure, httponly=True, samesite="lax")
+            return
+        response.set_cookie(self._cookie_name, self.state.sessions.cookie(session), expires=None, path="/", secure=self.state.secure,
+                            httponly=True, samesite="lax", max_age=None)
+
+    async def _static(self, request: Request) -> Response:
+        found = self.state.statics.files.get(request.path_params["name"])
+        if found is None:
+            return PlainTextResponse("not found", 404)
+        current = request.url.query == self.state.statics.tags[request.path_params["name"]]
+        headers = _HEADERS | {"cache-control": "public, max-age=31536000, immutable" if current else "no-cache"}
+        return Response(found[0], media_type=found[1], headers=headers)
+
+
+class Refused(BadRequest):
+    """A form that is not ours."""
+
+    status = 403
+    code = "form_refused"
+
+
+async def _body(request: Request) -> bytes:
+    blocks, size = [], 0
+    async for block in request.stream():
+        size += len(block)
+        if size > _MOST_BODY:
+            raise BodyTooLarge(_MOST_BODY)
+        blocks.append(block)
+    return b"".join(blocks)

@@ -1,0 +1,45 @@
+"""The pages by path: (path below /dashboard, handler, methods, who may come)."""
+
+from tollgate.dashboard.pages import account, config, health, images, keys, live, models, operator, overview, requests, tryit, usage
+
+_POST = ("POST",)
+
+PLACES = (
+    ("", overview.show),
+    ("/keys", keys.show),
+    ("/keys", keys.create, _POST),
+    ("/keys/{key}", keys.one),
+    ("/keys/{key}", keys.change, _POST),
+    ("/keys/{key}/revoke", keys.revoke, _POST),
+    ("/usage", usage.mine),
+    ("/usage/download.{form}", usage.download_mine),
+    ("/requests", requests.mine),
+    ("/requests/{request_id}", requests.one_of_mine),
+    ("/credits", account.credits),
+    ("/account", account.settings),
+    ("/account/password", account.password, _POST),
+    ("/models", models.show),
+    ("/models/{model:path}", models.one),
+    ("/try", tryit.show),
+    ("/try", tryit.answer, _POST),
+    ("/try/stream", tryit.stream, _POST),
+    ("/images", images.show),
+    ("/images", images.create, _POST),
+    ("/images/{job}", images.one),
+    ("/images/{job}/{number:int}", images.picture),
+    ("/operator/accounts", operator.accounts, ("GET",), "operator"),
+    ("/operator/accounts", operator.create, _POST, "operator"),
+    ("/operator/accounts/{account}", operator.one, ("GET",), "operator"),
+    ("/operator/accounts/{account}/grant", operator.grant, _POST, "operator"),
+    ("/operator/accounts/{account}/change", operator.change, _POST, "operator"),
+    ("/operator/accounts/{account}/link", operator.link, _POST, "operator"),
+    ("/operator/accounts/{account}/keys/{key}/revoke", operator.revoke, _POST, "operator"),
+    ("/operator/usage", usage.all_of_it, ("GET",), "operator"),
+    ("/operator/usage/download.{form}", usage.download_all, ("GET",), "operator"),
+    ("/operator/requests", requests.everybodys, ("GET",), "operator"),
+    ("/operator/requests/{request_id}", requests.one_of_all, ("GET",), "operator"),
+    ("/operator/providers", health.show, ("GET",), "operator"),
+    ("/operator/live", live.show, ("GET",), "operator"),
+    ("/operator/config", config.show, ("GET",), "operator"),
+    ("/operator/config/reload", config.reload, _POST, "operator"),
+)

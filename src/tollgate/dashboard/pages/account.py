@@ -1,0 +1,65 @@
+"""Credits of the account, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from tollgate import accounts
+from tollgate.dashboard import charts
+from tollgate.dashboard.visit import Visit
+from tollgate.dashboard.words import plain_money
+from tollgate.errors import BadRequest
+from tollgate.ledger.reports import Filters
+from tollgate.passwords import LONGEST, SHORTEST, check_password
+
+_DAYS = 30
+
+
+async def credits(visit: Visit) -> Response:
+    """Balance, what makes it up, and every grant."""
+    name = visit.me.id
+    width = timedelta(days=1)
+    report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
+    series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
+    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money)
+    days = [bucket for bucket in report.buckets if bucket.all.cost]
+    sums = await visit.ledger.sums(name)
+    pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7
+    left = int(sums.balance / pace) if pace > 0 and sums.balance > 0 else None
+    return visit.render("credits.html", sums=sums, grants=await visit.ledger.list_grants(name), chart=chart, days=len(days), left=left,
+                        minimum=visit.services.runtime.current.gateway.credits.minimum)
+
+
+async def settings(visit: Visit) -> Response:
+    """The account's name and its password."""
+    return _settings(visit)
+
+
+async def password(visit: Visit) -> Response:
+    """Set, change or take away the password; other sessions end, this one goes on."""
+    me, form = visit.me, visit.form
+    throttle, address = visit.state.throttle, visit.request.client.host if visit.request.client else ""
+    if me.password_hash:
+        if throttle.wait(address, me.id):
+            return _settings(visit, "Too many tries. Wait some minutes.", 429)
+        async with visit.state.passwords:
+            fits = await asyncio.to_thread(check_password, form["current"], me.password_hash)
+        if not fits:
+            throttle.failed(address, me.id)
+            return _settings(visit, "The current password is another one.", 403)
+    remove = form["remove"] == "yes"
+    if not remove and form["new"] != form["again"]:
+        return _settings(visit, "The two new passwords differ.", 400)
+    try:
+        changed = await accounts.set_password(visit.ledger, me.id, None if remove else form["new"])
+    except BadRequest as error:
+        return _settings(visit, error.message[:1].upper() + error.message[1:] + ".", 400)
+    visit.new_session = visit.state.sessions.signed_in(changed)
+    return visit.to("/account", done="removed" if remove else "password")
+
+
+def _settings(visit: Visit, problem: str = "", status: int = 200) -> Response:
+    return visit.render("account.html", status=status, problem=problem, shortest=SHORTEST, longest=LONGEST)

@@ -1,0 +1,62 @@
+"""Providers as they do: routes, failures, cooldowns, latency, and alarms only an operator can cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from starlette.responses import Response
+
+from tollgate.dashboard import charts
+from tollgate.dashboard.visit import Visit
+from tollgate.health import RouteHealth
+from tollgate.ledger.reports import Filters
+from tollgate.measures import Measures
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderView:
+    """One provider: what the configuration says, what its routes did since the start, what it cost in a day."""
+
+    name: str
+    about: str
+    off: str
+    models: int
+    protocols: tuple[str, ...]
+    routes: tuple[tuple[RouteHealth, float], ...]
+    """With the seconds each still rests."""
+    day: Measures
+    spark: str
+
+    @property
+    def state(self) -> str:
+        """off · idle · resting · failing · well."""
+        if self.off:
+            return "off"
+        if not self.routes:
+            return "idle"
+        if all(rest > 0 for _, rest in self.routes):
+            return "resting"
+        return "failing" if any(rest > 0 or health.error_rate > 0.2 for health, rest in self.routes) else "well"
+
+
+async def show(visit: Visit) -> Response:
+    """Every provider of the configuration; those in use first."""
+    services = visit.services
+    runtime, health = services.runtime.current, services.health
+    width = timedelta(hours=1)
+    report = await visit.state.reports.report(Filters(), width, 24)
+    days = dict(report.by("provider"))
+    resting = health.cooling()
+    views = []
+    for name, provider in runtime.gateway.providers.items():
+        routes = tuple((route, resting.get(route.route, 0.0)) for route in health.routes() if route.provider == name)
+        spark = charts.spark([bucket.of("provider", name).requests for bucket in report])
+        compiled = runtime.providers[name]
+        views.append(ProviderView(name, provider.about, provider.off, len(compiled.config.models), tuple(provider.endpoints), routes, days.get(name, Measures()), spark))
+    order = {"failing": 0, "resting": 0, "well": 1, "idle": 2, "off": 3}
+    views.sort(key=lambda view: (order[view.state], -view.day.requests, view.name))
+    alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]
+    return visit.render("providers.html", views=views, alarms=alarms, attempts=services.metrics.attempts, zero=Decimal(0),
+                        moment=lambda seconds: datetime.fromtimestamp(seconds, UTC), spark_width=24)

@@ -1,0 +1,116 @@
+"""Image jobs: a gallery of what was made, what is running, one job, and the pictures themselves.
+
+Pictures are served from here, so that pages load nothing from other hosts: inline data is decoded, a provider's address
+is fetched by the guarded download, and only known raster types are shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from typing import Any
+
+import orjson
+from starlette.responses import PlainTextResponse, Response
+
+from tollgate.accounts import key_views
+from tollgate.dashboard.visit import Visit
+from tollgate.errors import BadRequest, NotFound, TollgateError
+from tollgate.fetch import fetch_inline, media_type
+from tollgate.images.catalog import image_models
+from tollgate.images.runner import Order
+from tollgate.images.service import jobs_of
+from tollgate.ledger import Generation
+from tollgate.public_errors import public_message
+from tollgate.services import new_request_id
+
+_SHOWN = 60
+_RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif", "image/avif", "image/bmp"})
+
+
+async def show(visit: Visit) -> Response:
+    """The gallery, the running jobs, and a form for a new one."""
+    return await _page(visit)
+
+
+async def create(visit: Visit) -> Response:
+    """Start a job with one of the account's keys."""
+    form = visit.form
+    if not form["once"] or not visit.once(form["once"]):
+        return visit.to("/images", done="again")
+    key = next((view.key for view in await key_views(visit.ledger, visit.me.id) if view.key.id == form["key"] and view.state == "active"), None)
+    try:
+        if key is None:
+            raise BadRequest("choose one of your active keys")
+        visit.ledger.require_credits(key)
+        job = await jobs_of(visit.services).create(Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"])))
+    except TollgateError as error:
+        return await _page(visit, public_message(error), error.status)
+    return visit.to(f"/images/{job.id}")
+
+
+async def one(visit: Visit) -> Response:
+    """One job of this account; a running one is asked about first."""
+    jobs = jobs_of(visit.services)
+    try:
+        job = await jobs.refreshed(visit.me.id, visit.argument("job"))
+    except NotFound:
+        raise NotFound("there is no such job") from None
+    except TollgateError:
+        job = await jobs.stored(visit.me.id, visit.argument("job"))
+    asked = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
+    return visit.render("image.html", job=job, asked=asked, key=await _key_name(visit, job))
+
+
+async def picture(visit: Visit) -> Response:
+    """One picture of a job of this account."""
+    job = await jobs_of(visit.services).stored(visit.me.id, visit.argument("job"))
+    number = int(visit.argument("number"))
+    if number >= len(job.images):
+        raise NotFound("there is no such picture")
+    try:
+        kind, data = await _bytes(visit, dict(job.images[number]))
+    except (BadRequest, binascii.Error):
+        return PlainTextResponse("this picture is no longer to be had", 404)
+    if kind not in _RASTER:
+        return PlainTextResponse(f"this is no picture that can be shown: {kind}", 415)
+    return Response(data, media_type=kind, headers={"cache-control": "private, max-age=3600"})
+
+
+async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
+    if image.get("data"):
+        data = base64.b64decode(image["data"], validate=False)
+        return media_type(str(image.get("context_type") or ""), data), data
+    kind, data = await fetch_inline(str(image.get("url") or ""), visit.services.runtime.current.gateway.fetch)
+    return media_type(kind, data), data
+
+
+async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
+    made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
+    running = [job for job in visit.ledger.pending() if job.account_id == visit.me.id]
+    models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
+    active = [view for view in await key_views(visit.ledger, visit.me.id) if view.state == "active"]
+    return visit.render("images.html", status=status, made=made, running=running, models=models, keys=active, problem=problem, form=visit.form,
+                        once=secrets.token_urlsafe(12), prompt_of=_prompt_of)
+
+
+def _input(written: str, prompt: str) -> Any:
+    """What is sent: the JSON of the form, with the prompt in it."""
+    try:
+        given = orjson.loads(written) if written.strip() else {}
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the settings are not valid JSON: {error.msg}") from None
+    if not isinstance(given, dict):
+        raise BadRequest("the settings are no JSON object")
+    return given | ({"prompt": prompt} if prompt.strip() else {})
+
+
+def _prompt_of(job: Generation) -> str:
+    said = job.input.get("prompt") if isinstance(job.input, dict) else None
+    return said if isinstance(said, str) else ""
+
+
+async def _key_name(visit: Visit, job: Generation) -> str:
+    keys = {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys(visit.me.id)}
+    return keys.get(job.key_id, job.key_id)

@@ -1,0 +1,109 @@
+"""Keys of the signed-in account: list, create (the secret is shown once), change, revoke."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from tollgate import accounts
+from tollgate.accounts import KeyView, KeyWish
+from tollgate.dashboard import charts
+from tollgate.dashboard.visit import Form, Visit
+from tollgate.dashboard.words import plain_money
+from tollgate.errors import BadRequest, NotFound
+from tollgate.ledger.reports import Filters
+from tollgate.money import show as plain
+
+_DAYS = 30
+
+
+async def show(visit: Visit) -> Response:
+    """All keys, and the form for a new one."""
+    return await _list(visit, KeyWish())
+
+
+async def create(visit: Visit) -> Response:
+    """Make a key and show its secret, this once; the same form sent again only leads back to the list."""
+    wish = _wish(visit.form)
+    if not visit.form["once"] or not visit.once(visit.form["once"]):
+        return visit.to("/keys", done="again")
+    try:
+        key, secret = await accounts.create_key(visit.ledger, visit.me.id, wish)
+    except BadRequest as error:
+        return await _list(visit, wish, error)
+    return visit.render("key_made.html", key=key, secret=secret, example=_example(visit))
+
+
+async def one(visit: Visit) -> Response:
+    """One key: its limits to change, what it spent, and its end."""
+    view = await _mine(visit)
+    return await _detail(visit, view, _as_typed(view))
+
+
+async def change(visit: Visit) -> Response:
+    """Give the key the limits of the form."""
+    view = await _mine(visit)
+    wish = _wish(visit.form)
+    try:
+        await accounts.change_key(visit.ledger, view.key.id, wish)
+    except BadRequest as error:
+        return await _detail(visit, view, wish, error)
+    return visit.to(f"/keys/{view.key.id}", done="saved")
+
+
+async def revoke(visit: Visit) -> Response:
+    """End the key for good."""
+    view = await _mine(visit)
+    await visit.ledger.revoke_key(view.key.id)
+    return visit.to("/keys", done="revoked")
+
+
+async def _mine(visit: Visit) -> KeyView:
+    """The key of the path, if it is this account's; a foreign one looks like none."""
+    wanted = visit.argument("key")
+    for view in await accounts.key_views(visit.ledger, visit.me.id):
+        if view.key.id == wanted:
+            return view
+    raise NotFound("there is no such key")
+
+
+async def _list(visit: Visit, wish: KeyWish, error: BadRequest | None = None) -> Response:
+    views = await accounts.key_views(visit.ledger, visit.me.id)
+    order = {"active": 0, "expired": 1, "revoked": 2}
+    views.sort(key=lambda view: (order[view.state], -view.key.created_at.timestamp()))
+    return visit.render("keys.html", status=400 if error else 200, views=views, wish=wish, error=error, once=secrets.token_urlsafe(12),
+                        models=_chat_models(visit))
+
+
+async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest | None = None) -> Response:
+    width = timedelta(days=1)
+    report = await visit.state.reports.report(Filters(account=visit.me.id, key=view.key.id), width, _DAYS)
+    series = [charts.Series("Cost", "s0", [float(bucket.all.cost) for bucket in report])]
+    chart = charts.bars("cost", "Cost by day", [bucket.start for bucket in report], width, series, plain_money)
+    return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_chat_models(visit),
+                        last_used=view.key.last_used)
+
+
+def _wish(form: Form) -> KeyWish:
+    return KeyWish(name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"], window=form["window"] or "total",
+                   rpm=form["rpm"], tpm=form["tpm"], strict=form["strict"] == "yes")
+
+
+def _as_typed(view: KeyView) -> KeyWish:
+    """A key's limits in the notation of the form."""
+    key = view.key
+    models = "all" if key.allowed_models is None else ", ".join(key.allowed_models) or "none"
+    ends = f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}" if key.expires_at and key.expires_at > datetime.now(UTC) else ""
+    return KeyWish(name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap), window=key.cap_window,
+                   rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict)
+
+
+def _chat_models(visit: Visit) -> list[str]:
+    return list(visit.services.runtime.current.catalog.models)
+
+
+def _example(visit: Visit) -> str:
+    catalog = visit.services.runtime.current.catalog
+    return "sandbox/echo" if catalog.resolve("sandbox/echo") else next((model.id for model in catalog.models.values() if model.type == "chat"), "MODEL")

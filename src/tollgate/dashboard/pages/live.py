@@ -1,0 +1,21 @@
+"""What is running at this moment: completions and image jobs, of all accounts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+from tollgate.dashboard.visit import Visit
+
+_MOST = 200
+
+
+async def show(visit: Visit) -> Response:
+    """The list, longest first; renewed every few seconds when asked."""
+    running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
+    now = datetime.now(UTC)
+    jobs = visit.ledger.pending()
+    keys = {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys()}
+    return visit.render("live.html", running=running[:_MOST], count=len(running), jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]],
+                        keys=keys, renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now)

@@ -1,0 +1,88 @@
+"""The catalog: search, prices, context, routes; and one model with an example to copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from starlette.responses import Response
+
+from tollgate.catalog import CatalogModel
+from tollgate.config.model import Pricing
+from tollgate.dashboard.visit import Visit
+from tollgate.errors import NotFound
+
+_TYPES = ("chat", "embedding", "image")
+_MILLION = Decimal(1_000_000)
+_FLAT = frozenset({"request", "image", "web_search"})
+_LABELS = {
+    "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
+    "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input", "audio_output": "Audio output",
+    "request": "Each request", "image": "Each image", "web_search": "Each web search",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model as the list shows it; prices are per million tokens, an image model's per image in `picture`."""
+
+    model: CatalogModel
+    prompt: Decimal | None
+    completion: Decimal | None
+    picture: Decimal | None
+    currency: str
+
+
+async def show(visit: Visit) -> Response:
+    """The list, narrowed by a search over ids, names, aliases and providers."""
+    said, kind = visit.query["q"].strip()[:100], visit.query["type"]
+    kind = kind if kind in _TYPES else ""
+    models = visit.services.runtime.current.catalog.models.values()
+    found = [model for model in models if (not kind or model.type == kind) and _fits(model, said.lower().split())]
+    counts = {name: sum(1 for model in models if model.type == name) for name in _TYPES}
+    return visit.render("models.html", entries=[_entry(visit, model) for model in found], said=said, kind=kind, counts=counts, total=len(models))
+
+
+async def one(visit: Visit) -> Response:
+    """One model by id or alias."""
+    model = visit.services.runtime.current.catalog.resolve(visit.argument("model"))
+    if model is None:
+        raise NotFound("there is no such model")
+    images = visit.services.runtime.current.images
+    offer = next((offer for route in model.routes if (offer := images.offer(model.id, route.provider)) is not None), None)
+    return visit.render("model.html", entry=_entry(visit, model), model=model, price=price_list(model.facts.price), health=_health(visit, model), offer=offer)
+
+
+def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal, str]]:
+    """(what, exact price, per what) of a price list; token prices per million."""
+    if pricing is None:
+        return []
+    listed = []
+    for name, label in _LABELS.items():
+        if name in pricing.prices:
+            flat = name in _FLAT
+            listed.append((label, pricing.prices[name] if flat else pricing.prices[name] * _MILLION / pricing.unit, "" if flat else "per million tokens"))
+    return listed
+
+
+def _entry(visit: Visit, model: CatalogModel) -> Entry:
+    pricing = model.facts.price
+    if model.type == "image":
+        images = visit.services.runtime.current.images
+        offer = next((offer for route in model.routes if (offer := images.offer(model.id, route.provider)) is not None), None)
+        return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
+    if pricing is None:
+        return Entry(model, None, None, None, "USD")
+    prompt, completion = (pricing.prices[name] * _MILLION / pricing.unit if name in pricing.prices else None for name in ("prompt", "completion"))
+    return Entry(model, prompt, completion, None, pricing.currency)
+
+
+def _fits(model: CatalogModel, words: list[str]) -> bool:
+    text = " ".join((model.id, model.facts.name, *model.aliases, *(route.provider for route in model.routes))).lower()
+    return all(word in text for word in words)
+
+
+def _health(visit: Visit, model: CatalogModel) -> dict[str, bool]:
+    """Which routes rest just now."""
+    resting = visit.services.health.cooling()
+    return {route.key: route.key in resting for route in model.routes}

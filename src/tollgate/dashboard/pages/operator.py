@@ -1,0 +1,99 @@
+"""All accounts: create, give credits, change role and name, sign-in links, keys."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from tollgate import accounts as service
+from tollgate.dashboard import charts
+from tollgate.dashboard.visit import Visit
+from tollgate.dashboard.words import plain_money
+from tollgate.errors import BadRequest, NotFound
+from tollgate.ledger.links import LINK_SECONDS
+from tollgate.ledger.reports import Filters
+
+_DAYS = 30
+
+
+async def accounts(visit: Visit) -> Response:
+    """The list, and the form for a new one."""
+    return await _list(visit)
+
+
+async def create(visit: Visit) -> Response:
+    """A new account, with credits if some are given."""
+    form = visit.form
+    try:
+        if form["credits"].strip():
+            service.read_amount(form["credits"], "credits")
+        await service.create_account(visit.ledger, form["id"].strip(), form["name"], form["role"] or "user")
+        if form["credits"].strip():
+            await service.grant(visit.ledger, form["id"].strip(), form["credits"], "at creation")
+    except BadRequest as error:
+        return await _list(visit, error)
+    return visit.to(f"/operator/accounts/{form['id'].strip()}", done="made")
+
+
+async def one(visit: Visit) -> Response:
+    """One account: credits, grants, keys."""
+    return await _detail(visit)
+
+
+async def grant(visit: Visit) -> Response:
+    """Give credits or take them back; a reload of the answer gives nothing twice."""
+    name = visit.argument("account")
+    await visit.ledger.get_account(name)
+    if not visit.form["once"] or not visit.once(visit.form["once"]):
+        return visit.to(f"/operator/accounts/{name}", done="again")
+    try:
+        await service.grant(visit.ledger, name, visit.form["amount"], visit.form["note"].strip())
+    except BadRequest as error:
+        return await _detail(visit, error)
+    return visit.to(f"/operator/accounts/{name}", done="granted")
+
+
+async def change(visit: Visit) -> Response:
+    """Name and role. Nobody takes their own role away: somebody must stay."""
+    name, role = visit.argument("account"), visit.form["role"] or "user"
+    try:
+        if name == visit.me.id and role != "operator":
+            raise BadRequest("this is your own account; another operator has to change its role", "role")
+        await service.change_account(visit.ledger, name, visit.form["name"], role)
+    except BadRequest as error:
+        return await _detail(visit, error)
+    return visit.to(f"/operator/accounts/{name}", done="saved")
+
+
+async def link(visit: Visit) -> Response:
+    """A one-time sign-in link for this account, shown once."""
+    address = await visit.ledger.create_link(visit.argument("account"))
+    return await _detail(visit, link=address)
+
+
+async def revoke(visit: Visit) -> Response:
+    """End a key of this account."""
+    name, key_id = visit.argument("account"), visit.argument("key")
+    if (await visit.ledger.get_key(key_id)).account_id != name:
+        raise NotFound("there is no such key")
+    await visit.ledger.revoke_key(key_id)
+    return visit.to(f"/operator/accounts/{name}", done="revoked")
+
+
+async def _list(visit: Visit, error: BadRequest | None = None) -> Response:
+    views = await service.account_views(visit.ledger)
+    return visit.render("accounts.html", status=400 if error else 200, views=views, error=error, form=visit.form)
+
+
+async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = "") -> Response:
+    name = visit.argument("account")
+    view = await service.account_view(visit.ledger, name)
+    width = timedelta(days=1)
+    report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
+    series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
+    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money)
+    return visit.render("one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
+                        grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60, form=visit.form,
+                        once=secrets.token_urlsafe(12))

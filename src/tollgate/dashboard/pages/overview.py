@@ -1,0 +1,34 @@
+"""The first page: what is left, what the last days cost, the newest requests, and how to begin."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from tollgate.accounts import key_views
+from tollgate.dashboard import charts
+from tollgate.dashboard.pages.usage import RANGES, costs_by
+from tollgate.dashboard.visit import Visit
+from tollgate.dashboard.words import plain_money
+from tollgate.ledger.reports import Filters
+
+_NEWEST = 8
+
+
+async def show(visit: Visit) -> Response:
+    """The start page of the signed-in account."""
+    name = visit.me.id
+    filters = Filters(account=name)
+    width, count = RANGES["7d"][1:]
+    report = await visit.state.reports.report(filters, width, count)
+    newest = await visit.state.reports.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
+    views = await key_views(visit.ledger, name)
+    today = await visit.state.reports.report(filters, timedelta(days=1), 2)
+    chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money)
+    catalog = visit.services.runtime.current.catalog
+    example = "sandbox/echo" if catalog.resolve("sandbox/echo") else next((model.id for model in catalog.models.values() if model.type == "chat"), "MODEL")
+    return visit.render(
+        "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all, yesterday=today.buckets[0].all, chart=chart,
+        models=report.by("model")[:5], rows=newest, names={view.key.id: view.key.name or f"…{view.key.last_four}" for view in views},
+        active=[view for view in views if view.state == "active"], example=example)

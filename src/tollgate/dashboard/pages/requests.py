@@ -1,0 +1,97 @@
+"""The table of requests, newest first, down to one row with everything that is known of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from tollgate.dashboard.pages.usage import ENDPOINTS, OUTCOMES, RANGES, Scope, choices, key_names, read_wish
+from tollgate.dashboard.visit import Visit
+from tollgate.errors import NotFound
+from tollgate.ledger.reports import Filters
+from tollgate.ledger.usage_row import COLUMNS
+
+_PAGE = 50
+_OPERATORS_ONLY = ("provider_cost",)
+
+
+async def mine(visit: Visit) -> Response:
+    """Requests of the signed-in account."""
+    return await _show(visit, Scope(visit.me.id))
+
+
+async def everybodys(visit: Visit) -> Response:
+    """Requests of all accounts."""
+    return await _show(visit, Scope(None, "/operator"))
+
+
+async def one_of_mine(visit: Visit) -> Response:
+    """One request of the signed-in account."""
+    return await _one(visit, Scope(visit.me.id))
+
+
+async def one_of_all(visit: Visit) -> Response:
+    """One request of any account."""
+    return await _one(visit, Scope(None, "/operator"))
+
+
+async def _show(visit: Visit, scope: Scope) -> Response:
+    wish = read_wish(visit.query)
+    width, count = RANGES[wish.range][1:]
+    filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
+    rows = await visit.state.reports.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
+    whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
+    names = await key_names(visit, scope)
+    more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
+    return visit.render("requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more, choices=choices(whole, names), names=names,
+                        outcomes=OUTCOMES, endpoints=ENDPOINTS, paged=bool(visit.query["before"]))
+
+
+async def _one(visit: Visit, scope: Scope) -> Response:
+    request_id = visit.argument("request_id")[:100]
+    around = read_position(visit.query["at"])
+    row = await visit.state.reports.row(Filters(account=scope.account), request_id, around[0] if around else None)
+    if row is None:
+        raise NotFound("there is no such request; a new one appears here some seconds after it ended")
+    names = await key_names(visit, scope)
+    hidden = () if visit.is_operator else _OPERATORS_ONLY
+    lost = [part.strip() for part in (row["lost"] or "").split(";") if part.strip()]
+    return visit.render("request.html", scope=scope.prefix, row=row, names=names, lost=lost, buckets=_buckets(row), prices=_prices(row["prices"]),
+                        columns=[column for column in COLUMNS if column.name not in hidden])
+
+
+def position(row: dict[str, Any]) -> str:
+    """Where a row is in the order of the table, for links: microseconds and seq."""
+    return f"{int(row['time'].timestamp() * 1_000_000)}-{row['seq']}"
+
+
+def read_position(said: str) -> tuple[datetime, int] | None:
+    """The time and seq of a link; None when it says none."""
+    moment, _, seq = said.partition("-")
+    if not (moment.isascii() and moment.isdigit() and seq.isascii() and seq.isdigit() and len(moment) <= 17 and len(seq) <= 18):
+        return None
+    seconds, micros = divmod(int(moment), 1_000_000)
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros), int(seq)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _buckets(row: dict[str, Any]) -> list[tuple[str, int]]:
+    kinds = (("Input", "input_tokens"), ("Cache read", "cache_read_tokens"), ("Cache write", "cache_write_tokens"), ("Output", "output_tokens"),
+             ("Reasoning", "reasoning_tokens"), ("Images", "images"), ("Web searches", "searches"))
+    return [(label, row[name]) for label, name in kinds if row[name]]
+
+
+def _prices(text: str | None) -> list[tuple[str, str]]:
+    """The prices in force, as they are in the row."""
+    try:
+        said = orjson.loads(text or "null")
+    except orjson.JSONDecodeError:
+        return []
+    if not isinstance(said, dict):
+        return []
+    return [(str(name).replace("_", " "), value if isinstance(value, str) else orjson.dumps(value, default=str).decode()) for name, value in said.items()]

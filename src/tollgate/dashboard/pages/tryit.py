@@ -1,0 +1,119 @@
+"""Try a model from the browser: the gateway's own pipeline, with a key of the account, so limits, prices and rows are the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from tollgate.accounts import KeyView, key_views
+from tollgate.catalog import access_of, may_use
+from tollgate.completions import complete
+from tollgate.dashboard.visit import Visit
+from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
+from tollgate.http import ClientGone, Responder
+from tollgate.public_errors import public_message
+from tollgate.services import Inbound, Reply, Services, new_request_id
+
+_MOST_TOKENS = 32_000
+
+
+async def show(visit: Visit) -> Response:
+    """The form."""
+    return await _form(visit, {"model": visit.query["model"][:200], "prompt": "", "system": "", "key": "", "temperature": "", "max_tokens": ""})
+
+
+async def answer(visit: Visit) -> Response:
+    """The whole answer on a page, for browsers without scripts."""
+    try:
+        inbound = await _inbound(visit, stream=False)
+        reply = await complete(visit.services, inbound)
+    except TollgateError as error:
+        return await _form(visit, visit.form, problem=public_message(error), status=error.status)
+    said = orjson.loads(reply.body)
+    headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
+    return await _form(visit, visit.form, said=said["choices"][0]["message"], usage=said.get("usage") or {}, headers=headers, request_id=inbound.request_id)
+
+
+async def stream(visit: Visit) -> Response:
+    """The answer as the chat stream, for the page's script."""
+    try:
+        return Streamed(visit.services, await _inbound(visit, stream=True))
+    except TollgateError as error:
+        return JSONResponse({"error": {"message": error.message}}, error.status)
+
+
+class Streamed(Response):
+    """A pipeline's reply as a Starlette response. The pipeline runs inside it, so that a browser that leaves cancels the upstream call."""
+
+    def __init__(self, services: Services, inbound: Inbound) -> None:
+        super().__init__()
+        self._services = services
+        self._inbound = inbound
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the pipeline and send what it gives."""
+        extra = [(name, value) for name, value in self.raw_headers if name not in (b"content-length", b"content-type", b"cache-control")]
+        responder = Responder(receive, send, [*extra, (b"x-request-id", self._inbound.request_id.encode())])
+        responder.watch_client()
+        try:
+            try:
+                reply = await complete(self._services, self._inbound)
+            except TollgateError as error:
+                reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
+            await responder.send(reply)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            if not responder.client_gone:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        finally:
+            responder.close()
+
+
+async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
+    """The chat request of the form. Raises what the API would."""
+    form, services = visit.form, visit.services
+    key = next((view.key for view in await key_views(visit.ledger, visit.me.id) if view.key.id == form["key"] and view.state == "active"), None)
+    if key is None:
+        raise NotFound("choose one of your active keys")
+    if not services.ledger.ready:
+        raise Unavailable(services.ledger.not_ready_reason)
+    services.ledger.require_credits(key)
+    if not form["prompt"].strip():
+        raise BadRequest("write something to send")
+    messages = [{"role": "user", "content": form["prompt"]}]
+    if form["system"].strip():
+        messages.insert(0, {"role": "system", "content": form["system"]})
+    body: dict[str, Any] = {"model": form["model"], "messages": messages, "stream": stream}
+    if form["temperature"].strip():
+        body["temperature"] = _number(form["temperature"], "temperature", float, 2)
+    if form["max_tokens"].strip():
+        body["max_tokens"] = _number(form["max_tokens"], "most tokens", int, _MOST_TOKENS)
+    return Inbound("chat", key, orjson.dumps(body), {"content-type": "application/json"}, new_request_id())
+
+
+def _number(said: str, what: str, kind: type, most: int) -> Any:
+    try:
+        value = kind(said.strip())
+    except ValueError:
+        raise BadRequest(f"{what} is \"{said[:20]}\", wanted a number") from None
+    if not 0 <= value <= most:
+        raise BadRequest(f"{what} is {said[:20]}, wanted 0 to {most}")
+    return value
+
+
+async def _form(visit: Visit, form: Any, *, said: Any = None, usage: Any = None, headers: Any = None, problem: str = "", status: int = 200,
+                request_id: str = "") -> Response:
+    active: list[KeyView] = [view for view in await key_views(visit.ledger, visit.me.id) if view.state == "active"]
+    catalog = visit.services.runtime.current.catalog
+    usable = [model.id for model in catalog.models.values() if model.type == "chat" and any(may_use(access_of(view.key), model) for view in active)]
+    chosen = catalog.resolve(form["model"])
+    return visit.render("try.html", status=status, form=form, keys=active, models=usable, chosen=chosen.id if chosen else "", said=said, usage=usage,
+                        headers=headers or {}, problem=problem, request_id=request_id)

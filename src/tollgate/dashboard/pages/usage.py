@@ -1,0 +1,193 @@
+"""Usage over time: cost, requests, tokens, failures and latency, by model, key, provider and endpoint; downloads.
+
+The same pages serve an account (its own rows, always) and an operator (all rows, under /operator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
+
+from tollgate.dashboard import charts
+from tollgate.dashboard.charts import OTHERS, Series
+from tollgate.dashboard.visit import Form, Visit
+from tollgate.dashboard.words import compact, milliseconds, plain_money
+from tollgate.errors import NotFound
+from tollgate.ledger.reports import Filters
+from tollgate.measures import Measures, Report
+
+RANGES: dict[str, tuple[str, timedelta, int]] = {
+    "1h": ("Last hour", timedelta(minutes=2), 30),
+    "24h": ("24 hours", timedelta(hours=1), 24),
+    "7d": ("7 days", timedelta(hours=6), 28),
+    "30d": ("30 days", timedelta(days=1), 30),
+    "90d": ("90 days", timedelta(days=1), 90),
+}
+"""Name -> words, width of a column, columns."""
+DEFAULT_RANGE = "7d"
+OUTCOMES = ("ok", "failed", "client_gone", "upstream_error", "timeout", "error", "rejected")
+ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp")
+GROUPS = {"model": "Model", "key_id": "Key", "provider": "Provider", "endpoint": "Endpoint", "account_id": "Account"}
+_SHOWN_SERIES = 6
+_SHOWN_VALUES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose rows: an account's, or everybody's for an operator; `prefix` is where the pages are."""
+
+    account: str | None
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the filter form says; empty is everything."""
+
+    range: str = DEFAULT_RANGE
+    model: str = ""
+    key: str = ""
+    provider: str = ""
+    endpoint: str = ""
+    outcome: str = ""
+    account: str = ""
+    text: str = ""
+
+    def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
+        """The rows meant: never more than the scope's."""
+        return Filters(since=since, account=scope.account or self.account or None, key=self.key or None, model=_exactly(self.model), provider=_exactly(self.provider),
+                       endpoint=self.endpoint or None, outcome=self.outcome or None, text=self.text or None)
+
+    def query(self, **changes: str) -> dict[str, str]:
+        """The form as a query string's fields, for links that keep it."""
+        fields = {name: getattr(self, name) for name in ("model", "key", "provider", "endpoint", "outcome", "account", "text") if getattr(self, name)}
+        return {"range": self.range} | fields | changes
+
+
+def read_wish(query: Form) -> Wish:
+    """The filter form of a query string; what it does not know is left at its default."""
+    return Wish(
+        range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE, model=query["model"][:200], key=query["key"][:60], provider=query["provider"][:100],
+        endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "", outcome=query["outcome"] if query["outcome"] in OUTCOMES else "",
+        account=query["account"][:63], text=query["text"].strip()[:200])
+
+
+async def mine(visit: Visit) -> Response:
+    """Usage of the signed-in account."""
+    return await _show(visit, Scope(visit.me.id))
+
+
+async def all_of_it(visit: Visit) -> Response:
+    """Usage of all accounts."""
+    return await _show(visit, Scope(None, "/operator"))
+
+
+async def download_mine(visit: Visit) -> Response:
+    """The account's rows as a file."""
+    return await _download(visit, Scope(visit.me.id))
+
+
+async def download_all(visit: Visit) -> Response:
+    """All rows as a file."""
+    return await _download(visit, Scope(None, "/operator"))
+
+
+async def _show(visit: Visit, scope: Scope) -> Response:
+    wish = read_wish(visit.query)
+    width, count = RANGES[wish.range][1:]
+    report = await visit.state.reports.report(wish.filters(scope), width, count)
+    whole = report if not set(wish.query()) - {"range"} else await visit.state.reports.report(Filters(account=scope.account), width, count)
+    groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
+    by = visit.query["by"] if visit.query["by"] in groups else "model"
+    names = await key_names(visit, scope)
+    starts = [bucket.start for bucket in report]
+    drawn = (
+        charts.bars("cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money),
+        charts.bars("requests", "Requests", starts, width, [
+            Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
+            Series("Failed", "bad", [bucket.all.failed for bucket in report])], _count, compact),
+        charts.bars("tokens", "Tokens", starts, width, _tokens(report), _count, compact),
+        charts.lines("latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value))),
+    )
+    tables = [(title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)]) for name, title in groups.items()]
+    return visit.render(
+        "usage.html", scope=scope.prefix, wish=wish, ranges=RANGES, by=by, groups=groups, sums=report.all(), charts=drawn,
+        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables], choices=choices(whole, names), outcomes=OUTCOMES,
+        report=report)
+
+
+async def _download(visit: Visit, scope: Scope) -> Response:
+    form = visit.argument("form")
+    if form not in ("csv", "parquet"):
+        raise NotFound("there is no such download")
+    wish = read_wish(visit.query)
+    name, width, count = RANGES[wish.range]
+    filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
+    path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
+    named = f"tollgate-usage-{scope.account or 'all'}-{wish.range}.{form}"
+    media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
+    return FileResponse(path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True))
+
+
+async def key_names(visit: Visit, scope: Scope) -> Mapping[str, str]:
+    """Key id -> its name, for the keys this scope may know."""
+    return {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys(scope.account)}
+
+
+def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """What can be chosen in the filter form: values that occur, with their names."""
+    return {name: sorted(((value, _named(name, value, names)) for value, _ in report.by(name) if value), key=lambda entry: entry[1].lower()) for name in GROUPS}
+
+
+def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
+    """The cost of the dearest values of a dimension, and of all others together."""
+    values = report.by(by)
+    shown = [value for value, _ in values[: _SHOWN_SERIES if len(values) > _SHOWN_SERIES + 1 else _SHOWN_SERIES]]
+    series = [Series(_named(by, value, names), f"s{place}", [float(bucket.of(by, value).cost) for bucket in report]) for place, value in enumerate(shown)]
+    if len(values) > len(shown):
+        rest = [float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0))) for bucket in report]
+        series.append(Series(f"{len(values) - len(shown)} others", OTHERS, rest))
+    return series
+
+
+def _tokens(report: Report) -> Sequence[Series]:
+    kinds = (("Input", "input_tokens"), ("Cache read", "cache_read_tokens"), ("Cache write", "cache_write_tokens"), ("Output", "output_tokens"), ("Reasoning", "reasoning_tokens"))
+    return [Series(label, f"s{place}", [getattr(bucket.all, name) for bucket in report]) for place, (label, name) in enumerate(kinds)]
+
+
+def _latency(report: Report) -> Sequence[Series]:
+    return [
+        Series("First byte, p50", "s1", [bucket.all.first_byte_ms(0.5) for bucket in report]),
+        Series("First byte, p95", "s1 thin", [bucket.all.first_byte_ms(0.95) for bucket in report]),
+        Series("Whole answer, p50", "s2", [bucket.all.total_ms(0.5) for bucket in report]),
+        Series("Whole answer, p95", "s2 thin", [bucket.all.total_ms(0.95) for bucket in report]),
+    ]
+
+
+def _rest(rows: Sequence[tuple[str, str, Measures]]) -> tuple[int, Measures] | None:
+    if not rows:
+        return None
+    rest = Measures()
+    for _, _, measures in rows:
+        rest.add(measures)
+    return len(rows), rest
+
+
+def _named(dimension: str, value: str, names: Mapping[str, str]) -> str:
+    return names.get(value, value) if dimension == "key_id" else value or "none"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _exactly(value: str) -> str | None:
+    """A glob that fits this text only."""
+    if not value:
+        return None
+    return "".join(f"[{char}]" if char in "*?[" else char for char in value)

@@ -1,0 +1,131 @@
+"""Who is signed in: a signed cookie that says it, and the tokens that prove a form came from our own page.
+
+The cookie holds a random session id, the account, when it ends, and a mark of the account's password: a new password
+ends every session. Signing in always begins a new session id. Signing out writes the id down until the session would have ended anyway.
+The signing secret is made once and kept beside the ledger, readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from tollgate.ledger import Account
+
+_SECRET_NAME = "dashboard.secret"
+_ENDED_NAME = "dashboard.ended"
+_VISIT_SECONDS = 3600
+"""How long the sign-in page may lie open before its form is refused."""
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One browser's session; `account` is empty before signing in."""
+
+    id: str
+    account: str
+    ends: int
+    password_mark: str = ""
+
+
+class Sessions:
+    """Makes and reads session cookies."""
+
+    def __init__(self, directory: Path, hours: float, clock: Callable[[], float] = time.time) -> None:
+        self._secret = _secret(directory / _SECRET_NAME)
+        self._ended_file = directory / _ENDED_NAME
+        self._hours = hours
+        self._clock = clock
+        self._ended = _read_ended(self._ended_file, clock())
+
+    def visitor(self) -> Session:
+        """A new session of somebody who has not signed in."""
+        return Session(secrets.token_urlsafe(18), "", int(self._clock()) + _VISIT_SECONDS)
+
+    def signed_in(self, account: Account) -> Session:
+        """A new session of this account, whatever the browser had before (no session fixation)."""
+        return Session(secrets.token_urlsafe(18), account.id, int(self._clock() + self._hours * 3600), self.mark(account))
+
+    def mark(self, account: Account) -> str:
+        """What changes when the account's password does."""
+        return self._sign("password", account.id + "\0" + account.password_hash)[:16]
+
+    def cookie(self, session: Session) -> str:
+        """The cookie's value."""
+        payload = _encode(orjson.dumps([session.id, session.account, session.ends, session.password_mark]))
+        return f"{payload}.{self._sign('session', payload)}"
+
+    def read(self, value: str) -> Session | None:
+        """The session of a cookie; None when it is not ours, over, or was signed out."""
+        payload, _, signature = value.partition(".")
+        if len(value) > _LONGEST or not value.isascii() or not hmac.compare_digest(self._sign("session", payload), signature):
+            return None
+        try:
+            session = Session(*orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))
+        except (binascii.Error, orjson.JSONDecodeError, TypeError):
+            return None
+        return session if session.ends > self._clock() and session.id not in self._ended else None
+
+    def end(self, session: Session) -> None:
+        """Sign out: the cookie is refused from now on, after a restart too."""
+        now = self._clock()
+        self._ended = {id: ends for id, ends in self._ended.items() if ends > now} | {session.id: session.ends}
+        _write_private(self._ended_file, "".join(f"{id} {ends}\n" for id, ends in self._ended.items()).encode())
+
+    def form_token(self, session: Session) -> str:
+        """What every form of this session carries."""
+        return self._sign("form", session.id)
+
+    def owns_form(self, session: Session, token: str) -> bool:
+        """Whether a form was made for this session."""
+        return token.isascii() and hmac.compare_digest(self.form_token(session), token)
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return _encode(hmac.digest(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256))
+
+
+def _secret(path: Path) -> bytes:
+    """The signing secret, made at the first start. A file somebody else may read is made private again."""
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        found = b""
+    if len(found) < 32:
+        found = secrets.token_bytes(48)
+        _write_private(path, found)
+    else:
+        path.chmod(0o600)
+    return found
+
+
+def _read_ended(path: Path, now: float) -> dict[str, int]:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.split() for line in lines)
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit() and int(pair[1]) > now}
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)
+
+
+def _encode(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,0 +1,101 @@
+"""Coming and going: the sign-in page, passwords, one-time links, signing out, and light or dark."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import RedirectResponse, Response
+
+from tollgate.dashboard.sessions import Session
+from tollgate.dashboard.visit import Visit
+from tollgate.errors import NotFound
+from tollgate.passwords import check_password
+
+_THEME_SECONDS = 365 * 86_400
+
+
+async def form(visit: Visit) -> Response:
+    """The sign-in page."""
+    if visit.account is not None:
+        return _onward(visit, visit.query["next"])
+    return _form(visit, visit.query["next"])
+
+
+async def with_password(visit: Visit) -> Response:
+    """Account and password; the answer to a wrong one does not say which of the two it was."""
+    name, password, onward = visit.form["account"].strip(), visit.form["password"], visit.form["next"]
+    address = visit.request.client.host if visit.request.client else ""
+    throttle = visit.state.throttle
+    wait = throttle.wait(address, name)
+    if wait:
+        response = _form(visit, onward, name, f"Too many tries. Wait {max(1, round(wait / 60))} minutes, or use a sign-in link.", 429)
+        response.headers["retry-after"] = str(max(1, round(wait)))
+        return response
+    try:
+        account = await visit.ledger.get_account(name)
+    except NotFound:
+        account = None
+    throttle.failed(address, name)  # counted before the slow check, so that many tries at once do not slip through
+    async with visit.state.passwords:
+        fits = await asyncio.to_thread(check_password, password, account.password_hash if account else "")
+    if account is None or not fits:
+        return _form(visit, onward, name, "That account and password do not fit.", 403)
+    throttle.succeeded(name)
+    visit.new_session = visit.state.sessions.signed_in(account)
+    return _onward(visit, onward)
+
+
+async def link(visit: Visit) -> Response:
+    """Where a one-time link leads: a button, because programs that preview links must not use it up."""
+    account = visit.ledger.links.look(visit.argument("token"))
+    if account is not None:
+        _begin(visit)
+    return visit.render("link.html", status=200 if account else 404, account=account, token=visit.argument("token"))
+
+
+async def with_link(visit: Visit) -> Response:
+    """Use the link up."""
+    address = visit.request.client.host if visit.request.client else ""
+    account = None
+    if not visit.state.throttle.wait(address, ""):
+        account = visit.ledger.links.take(visit.argument("token"))
+    if account is None:
+        visit.state.throttle.failed(address, "")
+        return visit.render("link.html", status=404, account=None, token="")
+    visit.new_session = visit.state.sessions.signed_in(await visit.ledger.get_account(account))
+    return visit.to("")
+
+
+async def sign_out(visit: Visit) -> Response:
+    """End the session here and for good."""
+    await asyncio.to_thread(visit.state.sessions.end, visit.session)
+    visit.new_session = Session("", "", 0)
+    return visit.to("/sign-in", done="out")
+
+
+async def theme(visit: Visit) -> Response:
+    """Remember light or dark; anything else follows the system again."""
+    response = _onward(visit, visit.form["next"])
+    chosen = visit.form["theme"]
+    if chosen in ("light", "dark"):
+        response.set_cookie("theme", chosen, max_age=_THEME_SECONDS, path=visit.state.root, samesite="lax", secure=visit.state.secure, httponly=True)
+    else:
+        response.delete_cookie("theme", path=visit.state.root)
+    return response
+
+
+def _form(visit: Visit, onward: str, name: str = "", problem: str = "", status: int = 200) -> Response:
+    _begin(visit)
+    return visit.render("signin.html", status=status, next=onward, name=name, problem=problem)
+
+
+def _begin(visit: Visit) -> None:
+    """Give a visitor a session, so that the form of this page can be told from a foreign one."""
+    if visit.account is None:
+        visit.new_session = visit.session
+
+
+def _onward(visit: Visit, path: str) -> Response:
+    """Go to a page of ours: a path that begins with one slash; anything else is the start page."""
+    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
+    return RedirectResponse(visit.state.root + (path if safe and path != "/" else ""), 303)

@@ -1,0 +1,45 @@
+"""How often somebody may try to sign in: failures by address and by account, in memory, over a quarter of an hour."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+WINDOW = 15 * 60
+BY_ADDRESS = 30
+"""Behind a proxy many people share an address."""
+BY_ACCOUNT = 10
+_MOST = 10_000
+
+
+class Throttle:
+    """Failures of each address and account."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+
+    def wait(self, address: str, account: str) -> float:
+        """Seconds until the next try is allowed; 0 when it is now."""
+        return max(self._left(("address", address), BY_ADDRESS), self._left(("account", account), BY_ACCOUNT))
+
+    def failed(self, address: str, account: str) -> None:
+        """Count a wrong password, or a link that is not valid (with an empty account)."""
+        now = self._clock()
+        for name in (("address", address), ("account", account)):
+            if name[1]:
+                recent = [moment for moment in self._failures.get(name, []) if moment > now - WINDOW]
+                self._failures[name] = [*recent, now][-BY_ADDRESS:]
+                self._failures.move_to_end(name)
+        while len(self._failures) > _MOST:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, account: str) -> None:
+        """Forget the failures of an account; those of the address stay."""
+        self._failures.pop(("account", account), None)
+
+    def _left(self, name: tuple[str, str], most: int) -> float:
+        now = self._clock()
+        recent = [moment for moment in self._failures.get(name, []) if moment > now - WINDOW]
+        return recent[-most] + WINDOW - now if len(recent) >= most else 0.0

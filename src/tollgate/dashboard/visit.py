@@ -1,0 +1,150 @@
+"""One request to the pages: who asks, what was sent, and how to answer. Handlers get a `Visit` and give a Starlette response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tollgate.dashboard.sessions import Session
+from tollgate.errors import BadRequest, NotFound
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from tollgate.dashboard.sessions import Sessions
+    from tollgate.dashboard.templating import Statics
+    from tollgate.dashboard.throttle import Throttle
+    from tollgate.ledger import Account, Ledger
+    from tollgate.reload import Reloader
+    from tollgate.reports import Reports
+    from tollgate.services import Services
+
+_MOST_FIELDS = 100
+_NOTICES = {
+    "again": "That form was sent before; nothing was done twice.", "granted": "The credits are given.", "kept": "The files are wrong: nothing was changed.",
+    "made": "The account is there.", "out": "You are signed out.", "password": "The password is changed.", "reloaded": "The configuration was read again.",
+    "removed": "The password is taken away.", "revoked": "The key is revoked: it is refused from now on.", "saved": "Saved.",
+}
+"""What a page says after a change, by the word in its address."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the dashboard of one process is made of."""
+
+    services: Services
+    reloader: Reloader
+    sessions: Sessions
+    throttle: Throttle
+    reports: Reports
+    templates: Environment
+    statics: Statics
+    root: str
+    """The path pages live under, as browsers see it: `/dashboard`, or below the prefix of `base_url`."""
+    address: str
+    """The same with scheme and host."""
+    secure: bool
+    passwords: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    """Passwords checked at the same time: each takes a core and 32 MiB for a moment."""
+    used_forms: dict[str, None] = field(default_factory=dict)
+    """Forms that must not work twice (a new key): tokens of those that were sent, newest last."""
+
+
+class Form(dict[str, str]):
+    """The fields of a form, as text; a field that was not sent is empty."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+    @classmethod
+    def parse(cls, body: bytes) -> Form:
+        """Read an `application/x-www-form-urlencoded` body; a repeated field keeps its last value."""
+        try:
+            fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+        except (UnicodeDecodeError, ValueError):
+            raise BadRequest("the form could not be read") from None
+        return cls({name: values[-1].replace("\r\n", "\n") for name, values in fields.items()})
+
+
+class Visit:
+    """A request with its session; `account` is None for a visitor who has not signed in."""
+
+    def __init__(self, state: State, request: Request, session: Session, account: Account | None, form: Form) -> None:
+        self.state = state
+        self.request = request
+        self.session = session
+        self.account = account
+        self.form = form
+        self.new_session: Session | None = None
+        """Set to give the browser another session with the answer."""
+
+    @property
+    def services(self) -> Services:
+        return self.state.services
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.state.services.ledger
+
+    @property
+    def me(self) -> Account:
+        """The account that is signed in; only on pages that need one."""
+        if self.account is None:
+            raise NotFound("not signed in")
+        return self.account
+
+    @property
+    def is_operator(self) -> bool:
+        return self.account is not None and self.account.role == "operator"
+
+    @property
+    def query(self) -> Form:
+        """The query string's fields."""
+        return Form(self.request.query_params)
+
+    def argument(self, name: str) -> str:
+        """A variable part of the path."""
+        return str(self.request.path_params[name])
+
+    def url(self, path: str = "", **query: Any) -> str:
+        """The address of a page: url("/keys", done="made"); empty values are left out."""
+        said = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return self.state.root + quote(path, safe="/:@~._-") + (f"?{said}" if said else "")
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page."""
+        page = self.state.templates.get_template(template).render(**self._common(), **values)
+        return HTMLResponse(page, status)
+
+    def to(self, path: str, **query: Any) -> Response:
+        """Go to another page with GET."""
+        return RedirectResponse(self.url(path, **query), 303)
+
+    def once(self, token: str) -> bool:
+        """Whether this form is sent for the first time; a reload of the answer sends it again."""
+        used = self.state.used_forms
+        if token in used:
+            return False
+        used[token] = None
+        while len(used) > 2000:
+            del used[next(iter(used))]
+        return True
+
+    def _common(self) -> Mapping[str, Any]:
+        state = self.state
+        theme = self.request.cookies.get("theme", "")
+        return {
+            "url": self.url, "me": self.account, "is_operator": self.is_operator, "form_token": state.sessions.form_token(self.new_session or self.session),
+            "path": self.request.url.path.removeprefix("/dashboard"), "theme": theme if theme in ("light", "dark") else "auto",
+            "static": lambda name: f"{state.root}/static/{name}?{state.statics.tags[name]}",
+            "balance": self.ledger.balance(self.account.id) if self.account else None,
+            "api": state.address.removesuffix("/dashboard") + "/v1", "done": self.query["done"],
+            "notices": _NOTICES,
+            "trouble": bool(self.is_operator and (not state.reloader.state.ok or state.services.health.alarms())),
+        }

@@ -1,0 +1,140 @@
+"""How numbers, money and times are written on the pages. Pure functions from values to text or safe markup.
+
+Money is always shown with every digit it has: two decimals in the full colour, finer ones dimmed behind them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from markupsafe import Markup, escape
+
+from tollgate.ledger import KeyRecord
+from tollgate.money import show
+
+DASH = Markup('<span class="none">–</span>')
+
+
+def money(amount: Decimal | None) -> Markup:
+    """Exact credits: 12.3456 -> $12.34 with a dimmed 56; nothing at all -> a dash."""
+    if amount is None:
+        return DASH
+    whole, _, decimals = show(abs(amount)).partition(".")
+    decimals = decimals.ljust(2, "0")
+    sign = "−" if amount < 0 else ""
+    fine = Markup('<span class="fine">{}</span>').format(decimals[2:]) if len(decimals) > 2 else ""
+    return Markup('<span class="money">{}${}.{}{}</span>').format(sign, f"{int(whole):,}", decimals[:2], fine)
+
+
+def plain_money(amount: Decimal | float) -> str:
+    """Money for titles and axes, where digits beyond what it takes to tell values apart would only be noise."""
+    value = Decimal(amount) if not isinstance(amount, Decimal) else amount
+    if value == 0:
+        return "$0"
+    if abs(value) >= 1:
+        return f"${value:,.2f}"
+    return "$" + (f"{value:.2g}" if abs(value) >= Decimal("0.0001") else show(Decimal(f"{value:.2g}")))
+
+
+def number(value: float | None) -> Markup | str:
+    """1234567 -> 1,234,567."""
+    return DASH if value is None else f"{value:,}"
+
+
+def compact(value: float) -> str:
+    """Four characters or so: 950, 1.2k, 34k, 5.6M."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.1f}".removesuffix(".0") + unit if abs(scaled) < 9.95 else f"{scaled:.0f}{unit}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.2g}"
+
+
+def share(value: float) -> str:
+    """0.0123 -> 1.2%; a small one is never shown as none."""
+    if not value:
+        return "0%"
+    if value < 0.001:
+        return "<0.1%"
+    return f"{value * 100:.1f}".removesuffix(".0") + "%"
+
+
+def milliseconds(value: float | None) -> Markup | str:
+    """842.3 -> 842 ms, 12345 -> 12.3 s, 3 minutes -> 3 min 0 s."""
+    if value is None:
+        return DASH
+    if value < 999.5:
+        return f"{value:.0f} ms" if value >= 9.95 else f"{value:.1f} ms"
+    if value < 99_950:
+        return f"{value / 1000:.1f} s" if value < 9_950 else f"{value / 1000:.0f} s"
+    minutes, seconds = divmod(round(value / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def exact_time(moment: datetime) -> str:
+    """The time for a title: 2026-11-21 14:03:07 UTC."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def when(moment: datetime | None, now: datetime | None = None) -> Markup:
+    """A relative time, with the exact one as its title: 5 minutes ago."""
+    if moment is None:
+        return DASH
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment.astimezone(UTC).isoformat(timespec="seconds"), exact_time(moment), relative(moment, now or datetime.now(UTC)))
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """just now, 5 minutes ago, yesterday, in 3 days, 12 Mar 2026."""
+    ahead = moment > now
+    gap = abs(moment - now)
+    if gap < timedelta(seconds=10):
+        return "in a moment" if ahead else "just now"
+    if gap > timedelta(days=60):
+        return f"{moment.day} {moment:%b %Y}"
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        count = int(gap.total_seconds() / size)
+        if count:
+            said = f"{count} {unit}{'s' if count > 1 else ''}"
+            break
+    if said == "1 day":
+        return "tomorrow" if ahead else "yesterday"
+    return f"in {said}" if ahead else f"{said} ago"
+
+
+def clock(moment: datetime) -> str:
+    """The time of day to the second, for tables that are in one order of time."""
+    return f"{moment.astimezone(UTC):%H:%M:%S}"
+
+
+def span(seconds: float) -> str:
+    """How long something has been: 42 s, 3 min, 5 h, 2 days."""
+    for size, unit in ((172_800, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / (86_400 if unit == 'days' else size):.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def price(amount: Decimal | None, currency: str = "USD") -> Markup:
+    """A price per million, exact: $0.3 or 2 CNY."""
+    if amount is None:
+        return DASH
+    if amount == 0:
+        return Markup('<span class="free">free</span>')
+    said = show(amount)
+    if "." in said and len(said.partition(".")[2]) == 1:
+        said += "0"
+    return escape(f"${said}" if currency == "USD" else f"{said} {currency}")
+
+
+def limits(key: KeyRecord) -> Markup | str:
+    """A key's speed limits in a few words."""
+    said = []
+    if key.rpm is not None:
+        said.append(f"{key.rpm:,} requests/min")
+    if key.tpm is not None:
+        said.append(f"{compact(key.tpm)} tokens/min")
+    if key.strict:
+        said.append("strict")
+    return ", ".join(said) or DASH
