@@ -7,6 +7,7 @@ is checked against the hub's schema.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping as Table
 from typing import Any
 
@@ -44,7 +45,26 @@ class Difference(Exception):
 def run_examples(mapping: Mapping, others: Table[str, Mapping] | None = None) -> list[Problem]:
     """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name."""
     known = {mapping.name: mapping, **(others or {})}
-    return each_example(mapping.document, mapping.examples, lambda entry: _run(mapping, known, entry), SECTIONS)
+    pure = not any(found.plugins for found in known.values())
+
+    def run(entry: Example) -> None:
+        if pure:
+            _run(mapping, known, entry)
+        else:
+            _run_twice(mapping, known, entry)
+
+    return each_example(mapping.document, mapping.examples, run, SECTIONS)
+
+
+def _run_twice(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
+    """Plugins must be pure functions: the same result again, and the input as it was."""
+    before = copy.deepcopy(entry.given)
+    first = _run(mapping, known, entry)
+    if entry.given != before:
+        raise Difference("changes what it is given: a plugin is not a pure function")
+    entry.context.lost.clear()
+    if _run(mapping, known, entry) != first:
+        raise Difference("gives something else the second time: a plugin is not a pure function")
 
 
 def each_example(document: Document, examples: Node | None, run: Callable[[Example], None], sections: tuple[str, ...]) -> list[Problem]:
@@ -129,7 +149,7 @@ def _read(document: Document, node: Node, sections: tuple[str, ...], problems: l
     return Example(node) if len(problems) == before else None
 
 
-def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
+def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
     section, _, direction = entry.of.partition(".")
     context = entry.context
     context.lenient = section != "request"
@@ -152,7 +172,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
             raise Difference(f"is refused: {refused.message}") from None
         if entry.refused not in refused.message:
             raise Difference(f"is refused with `{refused.message}`, wanted `{entry.refused}`") from None
-        return
+        return refused.message
     if entry.refused is not None:
         raise Difference("is not refused")
     if entry.has_expect:
@@ -163,6 +183,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
             lost += [words for words in mapping.walkers[entry.of].lost(entry.given) if words not in lost]
         if sorted(lost) != sorted(entry.lost):
             raise Difference(f"loses {_shown(lost)}, wanted {_shown(entry.lost)}")
+    return result
 
 
 def _check_hub(section: str, value: object, verb: str = "is given") -> None:

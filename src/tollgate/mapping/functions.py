@@ -78,6 +78,11 @@ def _join(value: Any, separator: Any = "") -> str | None:
         return value
     if type(value) is not list:
         return None
+    if type(separator) is str:
+        try:
+            return joined(separator.join(value)) if value else None
+        except TypeError:  # not all of them are texts
+            pass
     pieces = [text for item in value if item is not None and (text := _scalar_text(item)) is not None]
     return joined((_scalar_text(separator) or "").join(pieces)) if pieces else None
 
