@@ -107,6 +107,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
             if choice.get("index") not in (0, None):
                 continue
             finish = choice.get("finish_reason") or finish
+            if choice.get("finish_reason") and chunk.get("citations"):
+                a.links = a.links or list(chunk["citations"])
             d = choice.get("delta") or {}
             text, thought = content_texts(d.get("content"))
             a.text += text
