@@ -16,7 +16,7 @@ from pathlib import Path
 from tollgate.config.build import load_gateway
 from tollgate.config.load import Problem
 from tollgate.errors import ConfigErrors
-from tollgate.runtime import Runtime, RuntimeHolder, build_runtime
+from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 
 log = logging.getLogger("tollgate.reload")
 
@@ -35,20 +35,21 @@ class ReloadState:
 
 
 class Reloader:
-    """Rebuilds the runtime of `holder` from `path`. `on_swap` hears of every new runtime."""
+    """Rebuilds the runtime of `holder` from `path`. `on_swap` hears of every new runtime; `found` gives the models that
+    providers' own lists hold at the moment."""
 
     def __init__(self, holder: RuntimeHolder, path: Path | None, *, environ: Mapping[str, str] | None = None,
-                 on_swap: Callable[[Runtime], None] = lambda runtime: None) -> None:
+                 on_swap: Callable[[Runtime], None] = lambda runtime: None, found: Callable[[], Discovered] = dict) -> None:
         self._holder = holder
         self._path = path
         self._environ = environ if environ is not None else os.environ
         self._on_swap = on_swap
-        self._lock = asyncio.Lock()
+        self._found = found
         self.state = ReloadState()
 
     async def reload(self) -> ReloadState:
         """Build aside, off the event loop, and swap. Never raises for what the files hold."""
-        async with self._lock:
+        async with self._holder.swapping:
             try:
                 runtime = await asyncio.to_thread(self._build)
             except ConfigErrors as errors:
@@ -84,7 +85,7 @@ class Reloader:
         loaded = load_gateway(self._path, environ=self._environ)
         for warning in loaded.warnings:
             log.warning("%s", warning.render(source=False))
-        return build_runtime(loaded, previous=self._holder.current)
+        return build_runtime(loaded, previous=self._holder.current, discovered=self._found())
 
     def _stamp(self) -> frozenset[tuple[str, int, int]]:
         """Name, time and size of every file the configuration was read from, and of new ones beside them."""

@@ -6,6 +6,7 @@ taken over from it: mappings whose text is the same, providers whose text, secre
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -53,12 +54,16 @@ class Runtime:
 
 
 class RuntimeHolder:
-    """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment."""
+    """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment.
 
-    __slots__ = ("current",)
+    Who builds another one holds `swapping` meanwhile, so that no change is lost to a build that began before it.
+    """
+
+    __slots__ = ("current", "swapping")
 
     def __init__(self, runtime: Runtime) -> None:
         self.current = runtime
+        self.swapping = asyncio.Lock()
 
 
 def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None,

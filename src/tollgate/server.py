@@ -15,6 +15,7 @@ from pathlib import Path
 from tollgate.app import App
 from tollgate.config.build import load_gateway
 from tollgate.dashboard import dashboard_app, first_link
+from tollgate.discovery import Discoverer
 from tollgate.images import run_refresher
 from tollgate.ledger import Ledger
 from tollgate.metrics import Metrics
@@ -69,7 +70,8 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
         services.health.settings = new.gateway.retry
         services.health.keep(new.route_names(), new.providers)
 
-    reloader = Reloader(holder, path, on_swap=swapped)
+    discoverer = Discoverer(holder, client, on_swap=swapped)
+    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found)
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services))
     sign_in = None
@@ -77,6 +79,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
         app.mount("/dashboard", dashboard_app(services, reloader))
         sign_in = await first_link(ledger)
     services.tasks.spawn(reloader.watch())
+    services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
     return Opened(app, services, reloader, first_key, sign_in)
 

@@ -1,0 +1,160 @@
+"""Models found in providers' own lists, kept fresh in the background (`discover:` of a provider file).
+
+Each provider with such a list is asked once at start and then every so often. What must stay true: the last good list
+stays in force whatever happens to the next one; a request never waits for this; a list that did not change costs no
+rebuild. How entries become models is `mapping/provider/discover.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import orjson
+
+from tollgate.config.load import Problem
+from tollgate.config.model import Model, Timeouts
+from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
+from tollgate.upstream import Call
+
+if TYPE_CHECKING:
+    from tollgate.mapping.provider import Discovery
+    from tollgate.upstream import Client
+
+log = logging.getLogger("tollgate.discovery")
+
+MAX_BYTES = 32 * 1024 * 1024
+"""The largest public list of models is some 2 MB."""
+_BUDGETS = Timeouts(connect=10, first_byte=30, idle=30, total=60)
+_FIRST_RETRY = 30.0
+"""Seconds before a failed list is asked for again; doubled each time, at most the list's own interval."""
+_LOOK = 15.0
+"""How long the loop sleeps at most: a reload may have brought a provider with a list."""
+
+
+@dataclass(slots=True)
+class ListState:
+    """How one provider's list is doing, for the operator's pages."""
+
+    at: datetime | None = None
+    """When the list in force was read; None before the first."""
+    models: int = 0
+    problem: str = ""
+    """Why the last attempt failed; empty when it did not."""
+    skipped: tuple[Problem, ...] = ()
+    """Entries that could not be used."""
+    due: float = 0.0
+    failures: int = 0
+    source: object = field(default=None, repr=False)
+
+
+class Discoverer:
+    """Asks the lists and puts what changed into the runtime of `holder`. `on_swap` hears of every new runtime."""
+
+    def __init__(self, holder: RuntimeHolder, client: Client, *, on_swap: Callable[[Runtime], None] = lambda runtime: None,
+                 spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1)) -> None:
+        self._holder = holder
+        self._client = client
+        self._on_swap = on_swap
+        self._spread = spread
+        self._found: dict[str, tuple[Model, ...]] = {}
+        self.states: dict[str, ListState] = {}
+
+    @property
+    def found(self) -> Discovered:
+        """The lists in force, by provider; a reload hands them to the runtime it builds."""
+        return dict(self._found)
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await self.refresh()
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.05, min([_LOOK, *(state.due - now for state in self.states.values())])))
+
+    async def refresh(self, *, everything: bool = False) -> bool:
+        """Ask every list that is due (or all), all at once; True when the runtime changed."""
+        now = asyncio.get_running_loop().time()
+        lists = self._lists()
+        for name in self.states.keys() - lists.keys():
+            del self.states[name]
+            self._found.pop(name, None)
+        due = [name for name, discovery in lists.items() if everything or self._is_due(name, discovery, now)]
+        differs = await asyncio.gather(*(self._ask(name, lists[name]) for name in due))
+        changed = [name for name, differ in zip(due, differs, strict=True) if differ]
+        return await self._swap(changed) if changed else False
+
+    def _lists(self) -> dict[str, Discovery]:
+        return {name: provider.discovery for name, provider in self._holder.current.providers.items()
+                if provider.discovery is not None and provider.discovery.url and not provider.config.off}
+
+    def _is_due(self, name: str, discovery: Discovery, now: float) -> bool:
+        state = self.states.get(name)
+        # the provider's file changed: what it says of its list may be new
+        return state is None or now >= state.due or state.source is not discovery.provider.document
+
+    async def _ask(self, name: str, discovery: Discovery) -> bool:
+        """Ask one list; True when it differs from the one in force."""
+        state = self.states.setdefault(name, ListState())
+        now = asyncio.get_running_loop().time()
+        state.source = discovery.provider.document
+        try:
+            models, problems = await asyncio.to_thread(discovery.read, await self._body(name, discovery))
+            if problems and not models:
+                raise _Unusable(problems[0].render(source=False))
+        except (TollgateError, _Unusable) as error:
+            said = str(error) or type(error).__name__
+            if said != state.problem:
+                log.warning("the list of models of %s was not read, %s: %s", name,
+                            f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet", said)
+            state.problem, state.failures = said, state.failures + 1
+            state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
+            return False
+        if state.problem:
+            log.info("the list of models of %s is read again", name)
+        state.at, state.models, state.problem, state.failures, state.skipped = datetime.now(UTC), len(models), "", 0, problems
+        state.due = now + discovery.every * self._spread()
+        if self._found.get(name) == models:
+            return False
+        self._found[name] = models
+        return True
+
+    async def _body(self, name: str, discovery: Discovery) -> object:
+        provider = discovery.provider
+        call = Call("GET", discovery.url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name, proxy=provider.proxy,
+                    verify=provider.verify_tls, ca_file=provider.ca_file)
+        async with await self._client.open(call) as answer:
+            raw = await answer.read(MAX_BYTES)
+        if answer.status != 200:
+            raise _Unusable(f"the list's address answered {answer.status}")
+        try:
+            return orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            raise _Unusable("the list is not JSON") from None
+
+    async def _swap(self, changed: list[str]) -> bool:
+        async with self._holder.swapping:
+            old = self._holder.current
+            try:
+                runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self.found)
+            except ConfigErrors as errors:
+                # an entry that loads but does not compile: this provider's list is left out until it changes again
+                log.error("the models found at %s cannot be used: %s", ", ".join(changed), errors)
+                for name in changed:
+                    self._found.pop(name, None)
+                    self.states[name].problem = str(errors)
+                return False
+            self._holder.current = runtime
+            self._on_swap(runtime)
+        log.info("models found: %s", ", ".join(f"{name} {len(self._found[name])}" for name in changed))
+        return True
+
+
+class _Unusable(Exception):
+    """A list that cannot be used; its text says why."""

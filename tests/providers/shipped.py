@@ -1,0 +1,56 @@
+"""The repository's own providers, all switched on with made-up secrets, compiled once for every test here."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+from tollgate.config.build import Loaded, load_gateway
+from tollgate.mapping.provider import Offer
+from tollgate.runtime import Runtime, build_runtime
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHARED = REPOSITORY.parent / "shared"
+CANARY = "sk-canary-0123456789"
+
+
+@functools.cache
+def secrets() -> dict[str, str]:
+    """A value for every secret any provider file names."""
+    names = {name for path in (REPOSITORY / "providers").glob("*.yaml") for name in re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)", path.read_text("utf-8"))}
+    values = {name: CANARY for name in names}
+    return values | {name: "http://127.0.0.1:9" for name in names if name.endswith("_URL")} | {"AWS_REGION": "us-east-1", "AZURE_RESOURCE_NAME": "acme"}
+
+
+@functools.cache
+def loaded() -> Loaded:
+    return load_gateway(REPOSITORY / "gateway.yaml", environ=secrets(), everything=True)
+
+
+@functools.cache
+def runtime() -> Runtime:
+    return build_runtime(loaded(), everything=True)
+
+
+def offers(provider: str) -> list[Offer]:
+    """Every offer of a provider."""
+    return [offer for found in runtime().providers[provider].offers.values() for offer in found]
+
+
+def offer_for(provider: str, endpoint: str, model: str | None) -> Offer:
+    """The offer of a recorded model name, else any of this endpoint (old models are no longer on sale)."""
+    fitting = [offer for offer in offers(provider) if offer.endpoint == endpoint]
+    wanted = (model or "").rpartition("/")[2].lower()
+    for offer in fitting:
+        if model and model in (offer.model.upstream, offer.model.id, *offer.model.aliases):
+            return offer
+    for offer in fitting:
+        if wanted and offer.model.upstream.lower().endswith(wanted):
+            return offer
+    return fitting[0]
+
+
+def mapping(name: str) -> Any:
+    return runtime().mappings[name]

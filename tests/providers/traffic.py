@@ -1,0 +1,136 @@
+"""Recorded exchanges by the provider file that would have served them, with the usage their bytes told."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tests.providers import facts
+from tests.providers.shipped import SHARED
+from tests.replay.traffic import read_sse
+
+FOLDER = SHARED / "traffic"
+ABSENT = "no recorded traffic at shared/traffic beside the repository"
+
+FILES = {
+    "openai": "openai", "azure-openai": "azure-openai", "anthropic": "anthropic", "gemini": "gemini", "vertexai": "vertex", "bedrock": "bedrock",
+    "bedrock-mantle": "bedrock-mantle", "mistral": "mistral", "groq": "groq", "deepseek": "deepseek", "xai": "xai", "cohere": "cohere",
+    "together": "together", "fireworks": "fireworks", "openrouter": "openrouter", "cerebras": "cerebras", "perplexity": "perplexity",
+    "alibaba": "dashscope", "zai": "zai", "huggingface": "huggingface", "ollama": "ollama", "sambanova": "sambanova", "novita": "novita", "voyage": "voyage",
+}
+"""Recorded provider -> file here."""
+ENDPOINTS = {
+    "openai-chat": ("chat", "chat"), "openai-responses": ("responses", "responses"), "anthropic-messages": ("messages", "messages"),
+    "gemini-generate": ("gemini", "gemini"), "bedrock-converse": ("bedrock", "bedrock"), "bedrock-invoke": ("messages", "messages"),
+    "cohere-chat": ("cohere", "cohere"), "ollama-chat": ("ollama", "ollama"),
+}
+"""Recorded protocol -> (endpoint, mapping)."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One exchange; `events` are (name, data) for a stream, else empty."""
+
+    id: str
+    file: str
+    endpoint: str
+    mapping: str
+    model: str | None
+    stream: bool
+    status: int
+    features: frozenset[str]
+    request: Any
+    headers: dict[str, str]
+    body: Any
+    events: tuple[tuple[str | None, Any], ...]
+    beside: bool
+    """The upstream tells reasoning tokens beside the others (xAI)."""
+
+    @property
+    def usage(self) -> facts.Buckets | None:
+        """What the recorded bytes say was used; None when they say nothing."""
+        told = _last_usage(self.mapping, self.events) if self.stream else _usage(self.mapping, self.body)
+        if not told:
+            return None
+        return facts.chat(told, reasoning_beside=self.beside) if self.mapping == "chat" else getattr(facts, self.mapping)(told)
+
+    @property
+    def answered(self) -> bool:
+        """A whole answer that is one."""
+        if self.stream or self.status >= 400 or not isinstance(self.body, dict) or self.body.get("error"):
+            return False
+        return self.mapping != "chat" or bool(self.body.get("choices"))
+
+
+def _usage(mapping: str, body: Any) -> dict[str, Any] | None:
+    if not isinstance(body, dict):
+        return None
+    if mapping == "gemini":
+        return body.get("usageMetadata")
+    if mapping == "ollama":
+        return body if "eval_count" in body else None
+    return body.get("usage") or (body.get("x_groq") or {}).get("usage")
+
+
+def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dict[str, Any] | None:
+    """Of a stream: per member the last value told; for chat whole blocks, since they are never split."""
+    merged: dict[str, Any] = {}
+    for _, event in events:
+        if not isinstance(event, dict):
+            continue
+        if mapping == "responses":
+            told = (event.get("response") or {}).get("usage")
+        elif mapping == "messages":
+            told = (event.get("message") or {}).get("usage") or event.get("usage")
+        elif mapping == "cohere":
+            told = (event.get("delta") or {}).get("usage") if event.get("type") == "message-end" else None
+        elif mapping == "chat":
+            choices = event.get("choices") or [{}]
+            told = event.get("usage") or (event.get("x_groq") or {}).get("usage") or (choices[0] or {}).get("usage")
+        else:
+            told = _usage(mapping, event)
+        if mapping == "gemini" and told:
+            merged = {}  # each event counts everything so far
+        merged |= {name: value for name, value in (told or {}).items() if value is not None}
+    return merged or None
+
+
+@functools.cache
+def exchanges() -> tuple[Exchange, ...]:
+    """Every exchange of a chat-like protocol whose provider has a file here."""
+    if not (FOLDER / "index.json").is_file():
+        return ()
+    rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
+    return tuple(_read(row) for row in rows if row["provider"] in FILES and row["protocol"] in ENDPOINTS
+                 and not (row["provider"] == "ollama" and row["protocol"] == "openai-chat") and not (row["provider"] == "gemini" and row["protocol"] == "openai-chat")
+                 and not (row["provider"] == "openrouter" and row["protocol"] == "openai-responses") and not (row["provider"] == "deepseek" and row["protocol"] == "openai-responses")
+                 and not (row["protocol"] == "bedrock-invoke" and "anthropic" not in (row["model"] or "")))
+
+
+def of(file: str) -> list[Exchange]:
+    return [exchange for exchange in exchanges() if exchange.file == file]
+
+
+def _read(row: dict[str, Any]) -> Exchange:
+    raw = json.loads((FOLDER / row["file"]).read_text())
+    answer, endpoint = raw["response"], ENDPOINTS[row["protocol"]]
+    body, sse = answer.get("body"), answer.get("sse")
+    events: list[tuple[str | None, Any]] = []
+    if answer.get("events"):
+        for frame in answer["events"]:
+            name, payload = frame["headers"].get(":event-type") or frame["headers"].get(":exception-type"), frame["payload"]
+            if row["protocol"] == "bedrock-invoke" and isinstance(payload, dict) and "bytes" in payload:
+                payload = json.loads(base64.b64decode(payload["bytes"]))
+            events.append((name, payload))
+    elif sse is not None and endpoint[1] == "ollama":
+        events = [(None, json.loads(line)) for line in sse.splitlines() if line.strip()]
+    elif sse is not None:
+        events = list(read_sse(sse))
+    elif isinstance(body, list):
+        events = [(None, item) for item in body]
+    return Exchange(raw["id"], FILES[row["provider"]], *endpoint, raw.get("model"), bool(events), answer["status"], frozenset(raw["features"]),
+                    (raw["request"] or {}).get("body"), {name.lower(): value for name, value in answer.get("headers", {}).items()}, body, tuple(events),
+                    row["provider"] == "xai")

@@ -1,0 +1,197 @@
+"""Providers' own lists, asked in the background: taken over, kept when they fail, and never in a request's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tollgate.config.build import load_gateway
+from tollgate.discovery import Discoverer
+from tollgate.reload import Reloader
+from tollgate.runtime import RuntimeHolder, build_runtime
+from tollgate.upstream import Client
+
+PROVIDER = """
+provider: acme
+url: app://acme/v1
+speaks: {chat: /chat/completions}
+headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}
+models:
+  acme/written: {upstream: written, name: Written by hand, price: {prompt: "1", completion: "2"}}
+discover:
+  url: app://acme/v1/models
+  every: 3600
+  list: $.data
+  model:
+    id: acme/{{ $.id }}
+    upstream: $.id
+    context: $.max_model_len
+    price: {prompt: $.cost, completion: $.cost}
+"""
+
+
+class Lists:
+    """An upstream with a list that can be changed, broken and held up."""
+
+    def __init__(self) -> None:
+        self.models: list[dict] = [{"id": "one", "max_model_len": 1000, "cost": "0.5"}]
+        self.status = 200
+        self.raw: bytes | None = None
+        self.asked = 0
+        self.keys: list[str | None] = []
+        self.gate: asyncio.Event | None = None
+
+    async def __call__(self, method: str, path: str, headers, body: bytes):
+        self.asked += 1
+        self.keys.append(headers.get("authorization"))
+        if self.gate is not None:
+            await self.gate.wait()
+        text = self.raw if self.raw is not None else orjson.dumps({"object": "list", "data": self.models})
+
+        async def content() -> AsyncIterator[bytes]:
+            yield text
+
+        return self.status, {"content-type": "application/json"}, content()
+
+
+class Scene:
+    def __init__(self, folder: Path, text: str = PROVIDER, environ: dict[str, str] | None = None) -> None:
+        (folder / "providers").mkdir()
+        (folder / "providers" / "acme.yaml").write_text(text)
+        self.folder = folder
+        self.environ = {"ACME_KEY": "sk-canary"} if environ is None else environ
+        self.lists = Lists()
+        self.client = Client(environ={})
+        self.client.register_app("acme", self.lists)
+        self.holder = RuntimeHolder(build_runtime(load_gateway(folder, environ=self.environ)))
+        self.swaps: list[object] = []
+        self.discoverer = Discoverer(self.holder, self.client, on_swap=self.swaps.append, spread=lambda: 1.0)
+
+    def ids(self) -> list[str]:
+        return sorted(self.holder.current.catalog.models)
+
+
+@pytest.fixture
+async def scene(tmp_path):
+    made = Scene(tmp_path)
+    yield made
+    await made.client.close()
+
+
+async def test_found_models_join_the_catalog_with_routes_and_prices(scene):
+    assert await scene.discoverer.refresh()
+    assert scene.ids() == ["acme/one", "acme/written"]
+    route = scene.holder.current.routes["acme/one"][0]
+    assert (route.offers[0].model.context, str(route.offers[0].own_tariff.pricing.prices["prompt"])) == (1000, "0.5")
+    assert scene.lists.keys == ["Bearer sk-canary"]
+    assert scene.swaps == [scene.holder.current]
+
+
+async def test_a_written_model_of_the_same_id_wins(scene):
+    scene.lists.models.append({"id": "written", "max_model_len": 5, "cost": "9"})
+    await scene.discoverer.refresh()
+    assert scene.holder.current.catalog.models["acme/written"].routes[0].model.name == "Written by hand"
+
+
+async def test_an_unchanged_list_costs_no_rebuild(scene):
+    await scene.discoverer.refresh()
+    before = scene.holder.current
+    assert not await scene.discoverer.refresh(everything=True)
+    assert scene.holder.current is before
+    assert scene.lists.asked == 2
+
+
+async def test_it_is_asked_again_only_when_due(scene):
+    await scene.discoverer.refresh()
+    assert not await scene.discoverer.refresh()
+    assert scene.lists.asked == 1
+
+
+@pytest.mark.parametrize(("status", "raw", "words"), [
+    (500, b"{}", "answered 500"), (200, b"<html>", "not JSON"), (200, b'{"models": 1}', "not found in the answer"), (200, b'{"data": [{"id": "two words"}]}', "canonical id"),
+], ids=["a status", "a page", "another shape", "no usable entry"])
+async def test_the_last_good_list_stays(scene, status, raw, words):
+    await scene.discoverer.refresh()
+    scene.lists.status, scene.lists.raw = status, raw
+    assert not await scene.discoverer.refresh(everything=True)
+    assert "acme/one" in scene.ids()
+    state = scene.discoverer.states["acme"]
+    assert (state.failures, state.models) == (1, 1)
+    assert "canary" not in state.problem
+    assert words in state.problem
+
+
+async def test_a_failed_list_is_asked_again_soon_and_then_less_often(scene):
+    scene.lists.status = 503
+    loop = asyncio.get_running_loop()
+    waits = []
+    for _ in range(4):
+        await scene.discoverer.refresh(everything=True)
+        waits.append(round(scene.discoverer.states["acme"].due - loop.time()))
+    assert waits == [30, 60, 120, 240]
+    scene.lists.status = 200
+    await scene.discoverer.refresh(everything=True)
+    assert scene.discoverer.states["acme"].problem == ""
+    assert round(scene.discoverer.states["acme"].due - loop.time()) == 3600
+
+
+async def test_models_that_are_gone_go(scene):
+    await scene.discoverer.refresh()
+    scene.lists.models = []
+    assert await scene.discoverer.refresh(everything=True)
+    assert scene.ids() == ["acme/written"]
+
+
+async def test_one_bad_entry_spoils_nothing(scene):
+    scene.lists.models.append({"id": "two words", "cost": "1"})
+    await scene.discoverer.refresh()
+    assert scene.ids() == ["acme/one", "acme/written"]
+    assert len(scene.discoverer.states["acme"].skipped) == 1
+
+
+async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_file(scene):
+    await scene.discoverer.refresh()
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    assert (await reloader.reload()).ok
+    assert scene.ids() == ["acme/one", "acme/written"]
+    await scene.discoverer.refresh()
+    assert scene.lists.asked == 1
+    (scene.folder / "providers" / "acme.yaml").write_text(PROVIDER.replace("acme/{{ $.id }}", "acme/new-{{ $.id }}"))
+    assert (await reloader.reload()).ok
+    await scene.discoverer.refresh()
+    assert scene.ids() == ["acme/new-one", "acme/written"]
+
+
+async def test_a_provider_that_is_off_is_not_asked(tmp_path):
+    scene = Scene(tmp_path, environ={})
+    assert not await scene.discoverer.refresh()
+    assert scene.lists.asked == 0
+    await scene.client.close()
+
+
+async def test_a_provider_that_went_takes_its_models_along(scene):
+    await scene.discoverer.refresh()
+    scene.environ.clear()
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    await reloader.reload()
+    await scene.discoverer.refresh()
+    assert scene.ids() == []
+    assert scene.discoverer.states == {}
+
+
+async def test_nobody_waits_for_a_list_that_hangs(scene):
+    scene.lists.gate = asyncio.Event()
+    task = asyncio.create_task(scene.discoverer.run())
+    await asyncio.sleep(0.05)
+    assert scene.ids() == ["acme/written"]
+    scene.lists.gate.set()
+    for _ in range(100):
+        if "acme/one" in scene.ids():
+            break
+        await asyncio.sleep(0.02)
+    task.cancel()
+    assert scene.ids() == ["acme/one", "acme/written"]
