@@ -450,3 +450,10 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     now += 5
     await jobs.tick(10)
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "failed"
+
+
+async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):
+    offer = make_offer(redact=lambda text: text.replace("sk-secret", "[secret]"))
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "key sk-secret is out of credits"})), offer)
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["error"] == "key [secret] is out of credits"

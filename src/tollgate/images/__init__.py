@@ -1,7 +1,7 @@
 """Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
 
 from tollgate.images.catalog import describe, image_models, image_routes
-from tollgate.images.runner import Jobs, Order, is_job_id
+from tollgate.images.runner import Jobs, Order
 from tollgate.images.service import (
     create_generation,
     get_generation,
@@ -11,6 +11,7 @@ from tollgate.images.service import (
     run_refresher,
     show,
 )
+from tollgate.images.state import is_job_id
 
 __all__ = [
     "Jobs",

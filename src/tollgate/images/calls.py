@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -85,6 +85,8 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
             raise _failure(offer, verdict, content)
     if outcome.unknown_word is not None:
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
+    if outcome.error:
+        outcome = replace(outcome, error=offer.redact(outcome.error))
     return Said(content, outcome, http)
 
 

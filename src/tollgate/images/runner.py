@@ -21,6 +21,7 @@ from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError,
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, usage_row
+from tollgate.images.state import Watch, attempted, changes, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
 
@@ -36,7 +37,6 @@ _FORGETFUL_SECONDS = 60.0
 _MOST_RUNS = 3
 """How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
 _ADOPT_SECONDS = 30.0
-_NOT_IN_STATE = frozenset({"status", "images", "error"})
 
 
 class Unsaved(TollgateError):
@@ -71,7 +71,7 @@ class Jobs:
         self._flights: dict[str, asyncio.Task[Generation]] = {}
         self._running: dict[str, asyncio.Task[Generation]] = {}
         self._adopts_at = 0.0
-        self.pending: dict[str, _Watch] = {}
+        self.pending: dict[str, Watch] = {}
 
     # What the endpoints and the tools call.
 
@@ -147,7 +147,7 @@ class Jobs:
                     self._keep(generation, hold)
                     self._run(generation, offers)
                     return generation
-                generation = _attempted(generation, offer)
+                generation = attempted(generation, offer)
                 try:
                     said = await self._submit(generation, offer, given)
                     break
@@ -156,7 +156,7 @@ class Jobs:
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
                         raise
-            stored = _with_state(generation, said)
+            stored = with_state(generation, said)
             pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
             try:
                 await self.services.ledger.create_generation(pending)
@@ -175,8 +175,8 @@ class Jobs:
 
     async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> Said:
         began = self.clock()
-        said = await run_step(self.services, offer, offer.submit, _job(generation), given)
-        self.services.health.succeeded(_route(offer), offer.provider, self.clock() - began)
+        said = await run_step(self.services, offer, offer.submit, job_facts(generation), given)
+        self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
         if said.outcome.status in PENDING and not said.outcome.facts.get("id") and offer.poll is not None and not offer.names_jobs:
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return said
@@ -190,14 +190,14 @@ class Jobs:
     async def _call(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
         for offer, given in offers:
-            generation = _attempted(generation, offer)
+            generation = attempted(generation, offer)
             generation = replace(generation, status="processing", updated_at=datetime.now(UTC), row={**generation.row, "runs": generation.row["runs"] + 1})
             if not await self._store(generation):
                 return await self.stored(generation.account_id, generation.id)
             try:
                 if not offer.synchronous:
                     said = await self._submit(generation, offer, given)
-                    generation = _with_state(generation, said)
+                    generation = with_state(generation, said)
                     if said.outcome.status in PENDING:
                         await self._store(generation)
                         return generation
@@ -205,7 +205,7 @@ class Jobs:
                     said = await self._submit(generation, offer, given)
                     if said.outcome.status in PENDING:
                         raise UpstreamFailed("the provider says it is not done, and its file has no poll step", provider=offer.provider)
-                return await self._settle(_with_state(generation, said), offer, given, said)
+                return await self._settle(with_state(generation, said), offer, given, said)
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
             except UpstreamError as error:
@@ -241,12 +241,12 @@ class Jobs:
             if offer is None or offer.poll is None:
                 return await self._expire(generation) if late else generation
             given = offer.schema.admit(generation.input)
-            said = await run_step(self.services, offer, offer.poll, _job(generation), given)
+            said = await run_step(self.services, offer, offer.poll, job_facts(generation), given)
             if said.outcome.status in PENDING:
                 if late:
                     return await self._expire(generation)
                 return await self._moved(generation, said)
-            return await self._settle(_with_state(generation, said), offer, given, said)
+            return await self._settle(with_state(generation, said), offer, given, said)
         except JobGone:
             age = (datetime.now(UTC) - generation.created_at).total_seconds()
             if age < _FORGETFUL_SECONDS and not late:
@@ -262,7 +262,7 @@ class Jobs:
     async def _moved(self, generation: Generation, said: Said) -> Generation:
         """Store a new pending status or state; nothing is written when nothing changed."""
         status = "processing" if generation.status == "processing" else said.outcome.status
-        moved = replace(_with_state(generation, said), status=status)
+        moved = replace(with_state(generation, said), status=status)
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
             await self._store(moved)
         return moved
@@ -271,10 +271,10 @@ class Jobs:
         """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
         outcome = said.outcome
         if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
-            fetched = await run_step(self.services, offer, offer.fetch, _job(generation), given)
+            fetched = await run_step(self.services, offer, offer.fetch, job_facts(generation), given)
             if fetched.outcome.status in PENDING:
                 return await self._moved(generation, said)
-            generation = _with_state(generation, fetched)
+            generation = with_state(generation, fetched)
             said, outcome = fetched, fetched.outcome
         return await self._end(generation, outcome, offer, given, said)
 
@@ -286,12 +286,12 @@ class Jobs:
     async def _end(self, generation: Generation, outcome: Outcome, offer: ImageOffer | None = None, given: dict[str, Any] | None = None,
                    said: Said | None = None) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes nothing."""
-        row = usage_row(generation, outcome, offer, given, said, _job(generation, outcome), self._gateway.credits.rates)
+        row = usage_row(generation, outcome, offer, given, said, job_facts(generation, outcome), self._gateway.credits.rates)
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)
         try:
-            won = await self.services.ledger.update_generation(generation.id, PENDING, _changes(ended, ended=True), row, hold)
+            won = await self.services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True), row, hold)
         except Unavailable as error:
             raise Unsaved(error.message) from error
         self._forget(generation.id)
@@ -302,7 +302,7 @@ class Jobs:
 
     async def _store(self, generation: Generation) -> bool:
         """Keep a job that is still pending; False when it has ended meanwhile."""
-        return await self.services.ledger.update_generation(generation.id, PENDING, _changes(generation, ended=False))
+        return await self.services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
 
     # After a restart, and jobs nobody polls.
 
@@ -371,7 +371,7 @@ class Jobs:
     def _keep(self, generation: Generation, hold: Hold | None) -> None:
         if hold is not None:
             self._holds[generation.id] = hold
-        self.pending[generation.id] = _Watch(generation.account_id, self._pace(generation), self.clock())
+        self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock())
 
     def _forget(self, job_id: str) -> None:
         self.pending.pop(job_id, None)
@@ -387,74 +387,10 @@ class Jobs:
         """Routes that rest come last, otherwise as the catalog orders them."""
         health = self.services.health
         now = health.now()
-        return sorted(offers, key=lambda pair: health.cooling_until(_route(pair[0]), pair[0].provider) > now)
+        return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)
 
     def _failed(self, offer: ImageOffer, error: UpstreamError) -> None:
         if isinstance(error, UpstreamRejected):
-            self.services.health.rejected(_route(offer), offer.provider)
+            self.services.health.rejected(route_of(offer), offer.provider)
         else:
-            self.services.health.failed(_route(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
-
-
-class _Watch:
-    """When a pending job is looked at next on our own account."""
-
-    __slots__ = ("account_id", "due", "every", "looks")
-
-    def __init__(self, account_id: str, every: tuple[float, ...], now: float) -> None:
-        self.account_id = account_id
-        self.every = every
-        self.looks = 0
-        self.due = now
-        self.next(now)
-
-    def next(self, now: float) -> None:
-        """Later and later, as the provider's file says; never hastier than every two seconds: somebody else may poll too."""
-        self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
-        self.looks += 1
-
-
-def is_job_id(text: object) -> bool:
-    """Whether this is a UUID in its usual notation."""
-    if not isinstance(text, str) or len(text) != 36:
-        return False
-    try:
-        return str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
-
-
-def _job(generation: Generation, outcome: Outcome | None = None) -> dict[str, Any]:
-    """What `$job` reads: everything earlier results gave, the provider's id, our own id, and the pictures when there are any."""
-    job = {**(generation.upstream_state or {}), "uuid": generation.id}
-    if generation.upstream_id:
-        job["id"] = generation.upstream_id
-    if outcome is not None:
-        job["images"] = [dict(image) for image in outcome.images]
-    return job
-
-
-def _with_state(generation: Generation, said: Said) -> Generation:
-    """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
-    facts = {name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None}
-    found = facts.pop("id", None)
-    state = {**(generation.upstream_state or {}), **facts}
-    return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
-                   answer=said.body, updated_at=datetime.now(UTC))
-
-
-def _changes(after: Generation, *, ended: bool) -> dict[str, Any]:
-    """The fields a step changes, for the ledger's compare-and-set."""
-    names = ("provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at")
-    if ended:
-        names += ("images", "cost", "error")
-    return {name: getattr(after, name) for name in names}
-
-
-def _attempted(generation: Generation, offer: ImageOffer) -> Generation:
-    return replace(generation, provider=offer.provider, deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
-                   row={**generation.row, "attempts": generation.row["attempts"] + 1})
-
-
-def _route(offer: ImageOffer) -> str:
-    return f"{offer.provider}/{offer.model.upstream}"
+            self.services.health.failed(route_of(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)

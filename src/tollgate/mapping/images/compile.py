@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, plain
 from tollgate.config.model import Timeouts
+from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.images.offer import ImageOffer, Step
 from tollgate.mapping.images.pieces import Compiler
@@ -30,7 +31,7 @@ class Surroundings:
     errors: Any
     headers: Callable[[], dict[str, str]] = dict
     variables: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str | None] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     auth: Any = None
 
@@ -104,7 +105,7 @@ def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, 
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
         submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=around.timeouts, poll=steps.steps["poll"],
         fetch=steps.steps["fetch"], words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in _texts(poll_node),
-        every=steps.every or _EVERY, give_up=steps.give_up, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+        every=steps.every or _EVERY, give_up=steps.give_up, redact=Secrets(around.secrets).redact, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
     )
 
 

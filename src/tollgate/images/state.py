@@ -1,0 +1,80 @@
+"""What a stored job holds for its next step, and how a step's answer changes it. Pure: values in, values out."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tollgate.images.calls import Said
+    from tollgate.ledger import Generation
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.mapping.images.outcome import Outcome
+
+_NOT_IN_STATE = frozenset({"status", "images", "error"})
+
+
+class Watch:
+    """When a pending job is looked at next on our own account."""
+
+    __slots__ = ("account_id", "due", "every", "looks")
+
+    def __init__(self, account_id: str, every: tuple[float, ...], now: float) -> None:
+        self.account_id = account_id
+        self.every = every
+        self.looks = 0
+        self.due = now
+        self.next(now)
+
+    def next(self, now: float) -> None:
+        """Later and later, as the provider's file says; never hastier than every two seconds: somebody else may poll too."""
+        self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
+        self.looks += 1
+
+
+def is_job_id(text: object) -> bool:
+    """Whether this is a UUID in its usual notation."""
+    if not isinstance(text, str) or len(text) != 36:
+        return False
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[str, Any]:
+    """What `$job` reads: everything earlier results gave, the provider's id, our own id, and the pictures when there are any."""
+    job = {**(generation.upstream_state or {}), "uuid": generation.id}
+    if generation.upstream_id:
+        job["id"] = generation.upstream_id
+    if outcome is not None:
+        job["images"] = [dict(image) for image in outcome.images]
+    return job
+
+
+def with_state(generation: Generation, said: Said) -> Generation:
+    """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
+    facts = {name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None}
+    found = facts.pop("id", None)
+    state = {**(generation.upstream_state or {}), **facts}
+    return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
+                   answer=said.body, updated_at=datetime.now(UTC))
+
+
+def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
+    """The fields a step changes, for the ledger's compare-and-set."""
+    names = ("provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at")
+    if ended:
+        names += ("images", "cost", "error")
+    return {name: getattr(after, name) for name in names}
+
+
+def attempted(generation: Generation, offer: ImageOffer) -> Generation:
+    return replace(generation, provider=offer.provider, deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
+                   row={**generation.row, "attempts": generation.row["attempts"] + 1})
+
+
+def route_of(offer: ImageOffer) -> str:
+    return f"{offer.provider}/{offer.model.upstream}"
