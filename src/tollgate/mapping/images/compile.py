@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, 
     poll_node = steps.node.get("poll")
     return ImageOffer(
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
-        submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=around.timeouts, poll=steps.steps["poll"],
+        submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=replace(around.timeouts, **model.timeouts), poll=steps.steps["poll"],
         fetch=steps.steps["fetch"], words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in _texts(poll_node),
         every=steps.every or _EVERY, give_up=steps.give_up, redact=Secrets(around.secrets).redact, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
     )
