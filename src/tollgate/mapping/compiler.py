@@ -21,7 +21,7 @@ from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
-from tollgate.mapping.stream_run import Handlers, Speaker
+from tollgate.mapping.stream_words import Handlers, Speaker
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
 

@@ -22,7 +22,8 @@ from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.streaming import StreamConverter
 from tollgate.mapping.stream_in import OPERATIONS
-from tollgate.mapping.stream_run import AnyKind, Run, Speaker
+from tollgate.mapping.stream_run import Run
+from tollgate.mapping.stream_words import AnyKind, Speaker
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "inlined", "estimate", "strict")

@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from tollgate.mapping.functions import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
-from tollgate.mapping.paths import Path, PathError, parse_path
+from tollgate.mapping.paths import PathError, parse_path
+from tollgate.mapping.narrowing import Narrowing, field_of
 from tollgate.mapping.reading import read, reads_of
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
+from tollgate.mapping.truth import true_of, truth
 
 
 _TOO_LONG = "the expression is too long to compile"
@@ -48,57 +50,6 @@ def parse(text: str, spot: Spot) -> Expression | None:
     except ExpressionError as error:
         spot.mistake(error.message, error.offset, error.hint)
         return None
-
-
-def truth(site: Site, value: Ex) -> str:
-    """The Python condition for "this value counts as true"."""
-    value.look()
-    if value.kind == "bool" and value.present:
-        return value.py
-    if value.kind in ("text", "list", "object"):
-        return value.py
-    return _true(site, value)[0]
-
-
-def _true(site: Site, value: Ex) -> tuple[str, str]:
-    """(condition, name of the value inside it). Absent is what most values are, so it is asked first."""
-    if value.atom:
-        name, first = value.py, value.py
-    else:
-        name = site.temp()
-        first = f"({name} := {value.py})"
-    if value.present:
-        return f"({first} or {name} == 0 and {name} is not False)", name
-    return f"({first} is not None and ({name} or {name} == 0 and {name} is not False))", name
-
-
-class Narrowing:
-    """"this expression is true only where the field at `path` below `$name` has one of these labels"."""
-
-    __slots__ = ("labels", "name", "path")
-
-    def __init__(self, name: str, path: tuple[str, ...], labels: tuple[str, ...]) -> None:
-        self.name = name
-        self.path = path
-        self.labels = labels
-
-    def inside(self, scope: Scope) -> Scope:
-        """The scope where it holds."""
-        places = scope.names[self.name].places
-        return scope.narrowed(self.name, tuple(place.case(self.path, self.labels) for place in places))
-
-    def outside(self, scope: Scope) -> Scope:
-        """The scope where it does not (any other label, or none)."""
-        places = scope.names[self.name].places
-        return scope.narrowed(self.name, tuple(place.otherwise(self.path, absent=True, present=True) for place in places))
-
-
-def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
-    """(name, fields) when a path is plain fields below a name whose reads are tracked."""
-    var = scope.names.get(path.base)
-    if var is None or not var.places or not path.steps or not all(isinstance(step, str) for step in path.steps):
-        return None
-    return path.base, path.steps  # type: ignore[return-value]
 
 
 class _Lowering:
@@ -361,7 +312,7 @@ class _Lowering:
         left, right = self.value(node.left), self.value(node.right)
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} or {truth(self.site, right)})", True, "bool")
-        condition, name = _true(self.site, left)
+        condition, name = true_of(self.site, left)
         kind = left.kind if left.kind == right.kind else "any"
         return Ex(f"({name} if {condition} else {right.py})", right.present, kind, places=left.places + right.places)
 
@@ -372,7 +323,7 @@ class _Lowering:
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")
         left.look()
-        condition, name = _true(self.site, left)
+        condition, name = true_of(self.site, left)
         return Ex(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
     def _not(self, node: nodes.Not) -> Ex:

@@ -8,7 +8,8 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, failure
-from tollgate.mapping.stream_run import AnyKind, Run, Speaker, settled_stop
+from tollgate.mapping.stream_run import Run, settled_stop
+from tollgate.mapping.stream_words import AnyKind, Speaker
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, or text such as [DONE]."""

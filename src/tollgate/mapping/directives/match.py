@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, store
-from tollgate.mapping.expressions import field_of, lower
+from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.narrowing import field_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.scope import Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_scalar

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tollgate.config.load import Map, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination
-from tollgate.mapping.expressions import Narrowing, lower_test
+from tollgate.mapping.expressions import lower_test
+from tollgate.mapping.narrowing import Narrowing
 from tollgate.mapping.scope import Site, Spot
 
 if TYPE_CHECKING:

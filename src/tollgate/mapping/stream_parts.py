@@ -1,0 +1,185 @@
+"""The parts of one streamed answer: which is open, which wait, in which order they are told.
+
+One part is open at a time. Another one closes it when it is certainly over: its upstream said so, or it has no more to
+come by its kind, or its arguments are whole JSON. Otherwise the other one is held back, with all its text, until then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgate.mapping.context import Context
+from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable
+from tollgate.mapping.stream_words import Speaker
+
+
+class Parts:
+    """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
+
+    __slots__ = (
+        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_speaker", "begun", "context", "count", "id", "nth",
+        "seen", "stamp",
+    )
+
+    def __init__(self, speaker: Speaker, context: Context, *, closes: bool) -> None:
+        self._speaker = speaker
+        self._closes = closes
+        """The upstream says where its parts end."""
+        self.context = context
+        self.id = context.answer_id()
+        self.begun = False
+        """The client was told that the answer starts."""
+        self.stamp: dict[str, Any] = NO_MORE
+        self.seen: dict[str, int] = {}
+        self.nth: dict[str, int] = {}
+        self.count = 0
+        self._current: Part | None = None
+        self._held: list[Part] = []
+        self._ahead: dict[str, dict[str, Any]] = {}
+        """Further fields of a kind of part that came before one began."""
+        self._done: list[dict[str, Any]] = []
+        self._by_key: dict[object, Part] = {}
+        self._by_id: dict[str, Part] = {}
+        self._last_call: Part | None = None
+
+    def _new(self, kind: str, key: object, id: object) -> Part:
+        key = hashable(key)
+        part = Part(kind, key)
+        if kind in self._ahead:
+            part.more = part.fresh = self._ahead.pop(kind)
+        self.seen[kind] = self.seen.get(kind, 0) + 1
+        if key is not None:
+            self._by_key[key] = part
+        if kind == "tool_call":
+            self._last_call = part
+            if id is not None and id != "":
+                self._by_id[str(id)] = part
+        return part
+
+    def _find(self, kind: str, key: object, id: object) -> Part | None:
+        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call."""
+        if kind == "tool_call":
+            if key is None and not id:
+                return self._last_call
+            if key is None:
+                return self._by_id.get(str(id))
+            part = self._by_key.get(hashable(key))
+            if part is None or part.kind != kind or (id and part.id and part.id != str(id)):
+                return None
+            self._last_call = part
+            return part
+        if key is not None:
+            part = self._by_key.get(hashable(key))
+        else:
+            part = self._held[-1] if self._held else self._current
+        return part if part is not None and part.kind == kind and not (part.closed or part.ended) else None
+
+    def _admit(self, part: Part) -> None:
+        """A new part: it becomes the open one, or waits for its turn."""
+        current = self._current
+        if self._held or (current is not None and not self._over(current)):
+            self._held.append(part)
+            return
+        if current is not None:
+            self._close(current)
+        self._take_up(part)
+        self._advance()
+
+    def _over(self, part: Part) -> bool:
+        """Whether the open part can be closed because another one begins."""
+        if part.ended:
+            return True
+        if self._closes and part.key is not None:
+            return False
+        return part.kind != "tool_call" or complete(part)
+
+    def _take_up(self, part: Part) -> None:
+        self._current = part
+        self._speak(part)
+        if part.ended or (self._held and not self._closes and self._over(part)):
+            self._close(part)
+
+    def _advance(self) -> None:
+        while self._held and self._current is None:
+            self._take_up(self._held.pop(0))
+
+    def _speak(self, part: Part) -> None:
+        """Say what can be said: the opening once there is something to open, then the text that waits."""
+        if not part.said:
+            if part.kind == "tool_call":
+                if not part.name:
+                    return
+            elif not part.waiting and (not part.more or part.kind in GROWING):
+                return
+            self._open(part)
+        if part.waiting:
+            text = "".join(part.waiting)
+            part.waiting.clear()
+            self._grow(part, text)
+
+    def _open(self, part: Part) -> None:
+        handlers = self._speaker.kinds.get(part.kind)
+        part.said = True
+        if handlers is None:
+            part.mute = True
+            self.context.lose(f"{part.kind} part")
+            return
+        self._begin()
+        part.index = self.count
+        self.count += 1
+        part.nth = self.nth.get(part.kind, 0)
+        self.nth[part.kind] = part.nth + 1
+        if part.kind == "tool_call" and not part.id:
+            part.id = f"call_{self.id}_{part.index}"
+        if handlers.name is not None:
+            part.item = handlers.name(self, part, self.context)
+        if handlers.open is not None:
+            handlers.open(self, part, self.context)
+
+    def _grow(self, part: Part, text: str) -> None:
+        if not part.mute:
+            handlers = self._speaker.kinds[part.kind]
+            if handlers.delta is not None:
+                handlers.delta(self, part, text, self.context)
+        part.fresh = NO_MORE
+
+    def _close(self, part: Part) -> None:
+        part.closed = part.ended = True
+        if part is self._current:
+            self._current = None
+        if part.kind == "tool_call":
+            if not part.name:
+                self.context.lose("a tool call without a name")
+                return
+            if not part.more.get("custom") and (not (text := part.text) or text.isspace()):  # a call without arguments still has an empty object
+                part.grow("{}")
+                part.waiting.append("{}")
+        elif not part.said and part.text is None and part.token is None and (not part.more or part.kind in GROWING):
+            return  # an empty part says nothing
+        if not part.said:
+            self._open(part)
+        if part.waiting:
+            text = "".join(part.waiting)
+            part.waiting.clear()
+            self._grow(part, text)
+        if not part.mute:
+            handlers = self._speaker.kinds[part.kind]
+            if handlers.close is not None:
+                handlers.close(self, part, self.context)
+        self._done.append(part.hub())
+
+    def _close_all(self) -> None:
+        if self._current is not None:
+            self._close(self._current)
+        for part in self._held:
+            part.ended = True
+        self._advance()
+
+    def _begin(self) -> None:
+        if self.begun:
+            return
+        self.begun = True
+        if self._speaker.stamp is not None:
+            self.stamp = self._speaker.stamp(self, self.context)
+        if self._speaker.start is not None:
+            self._speaker.start(self, self.context)

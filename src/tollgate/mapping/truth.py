@@ -1,0 +1,27 @@
+"""Python for "this value counts as true": absent, false, "", [] and {} do not, 0 does."""
+
+from __future__ import annotations
+
+from tollgate.mapping.scope import Ex, Site
+
+
+def truth(site: Site, value: Ex) -> str:
+    """The Python condition for "this value counts as true"."""
+    value.look()
+    if value.kind == "bool" and value.present:
+        return value.py
+    if value.kind in ("text", "list", "object"):
+        return value.py
+    return true_of(site, value)[0]
+
+
+def true_of(site: Site, value: Ex) -> tuple[str, str]:
+    """(condition, name of the value inside it). Absent is what most values are, so it is asked first."""
+    if value.atom:
+        name, first = value.py, value.py
+    else:
+        name = site.temp()
+        first = f"({name} := {value.py})"
+    if value.present:
+        return f"({first} or {name} == 0 and {name} is not False)", name
+    return f"({first} is not None and ({name} or {name} == 0 and {name} is not False))", name
