@@ -28,15 +28,33 @@ models:
     price: {{prompt: "0.02", unit: 1000000, currency: USD}}
 """
 
+ONLY = """
+provider: only-{speaks}
+about: The sandbox over real HTTP, in one wire format only
+url: {base}/v1{path}
+speaks: {speaks}
+models:
+  only-{speaks}/reasoner:
+    upstream: reasoner
+    context: 131072
+    max_output: 32000
+    encoding: o200k_base
+    modalities: {{input: [text, image, file], output: [text]}}
+    price: {{prompt: "0.10", completion: "0.40", unit: 1000000, currency: USD}}
+"""
+PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory):
-    """A gateway in its own process; models sandbox/* (in-process) and remote/* (over HTTP)."""
+    """A gateway in its own process; models sandbox/* (in-process), remote/* (over HTTP) and only-*/reasoner
+    (over HTTP, one wire format each)."""
     from support.inprocess import write_config
 
     folder = tmp_path_factory.mktemp("gateway")
     base, sandbox = start_sandbox(folder)
-    write_config(folder, providers={"remote": OVER_HTTP.format(base=base)})
+    single = {f"only-{name}": ONLY.format(speaks=name, base=base, path=path) for name, path in PATHS.items()}
+    write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single})
     try:
         with gateway(folder) as started:
             started.sandbox = base
