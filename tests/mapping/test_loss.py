@@ -135,3 +135,22 @@ request:
             message = {"type": "note", "role": role, field: "x"}
             expected = [] if (role, field) in (("user", "a"), ("assistant", "b")) else [f"messages[].{field}"]
             assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == expected
+
+
+def test_what_a_filter_finds_is_read_only_there() -> None:
+    mapping = compiled("""
+mapping: found
+define:
+  said($list): [{$each: $x in $list, $value: $x.text}]
+request:
+  to_hub:
+    $let: {found: "$.items[?(@.kind == 'a')]", names: "{{ $.pairs | lookup('id', 'name') }}"}
+    user: "{{ said($found) | join }}"
+    metadata: $names
+    stop: [{$each: $f in $found, $value: $f.stop}]
+  from_hub: {user: $.user, metadata: $.metadata, stop: $.stop}
+""")
+    body = {"items": [{"kind": "a", "text": "x", "stop": "s", "odd": 1}, {"kind": "b", "text": "y"}], "pairs": [{"id": "1", "name": "n", "more": 2}]}
+    made = convert_request(mapping, mapping, body, Context())
+    assert made.body == {"user": "x", "metadata": {"1": "n"}, "stop": ["s"]}
+    assert made.lost == ["items[].odd", "items[].text", "pairs[].more"]

@@ -63,7 +63,7 @@ class Watch:
             yield
         finally:
             sys.settrace(before)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
 
 
 def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:

@@ -13,6 +13,7 @@ from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_e
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.narrowing import Narrowing, field_of
 from tollgate.mapping.reading import read, reads_of
+from tollgate.mapping.reads import hand_over, take
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
@@ -201,8 +202,7 @@ class _Lowering:
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
-            for place in value.places:
-                place.links.append(reads)
+            hand_over(value.places, reads)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -232,8 +232,8 @@ class _Lowering:
         value = self.value(node.node)
         if node.name == "lookup" and all(isinstance(argument, nodes.Const) for argument in node.args):
             for argument in node.args:
-                reads = reads_of(value.places, (str(argument.value),))
-                Ex("", places=reads).take()
+                items = tuple(place.each() for place in value.places)
+                take(reads_of(items, (str(argument.as_const()),)))
         else:
             value.take()
         arguments = [self.taken(argument).py for argument in node.args]

@@ -202,13 +202,13 @@ class _State:
         keys: dict[str, list[Reads]] = {}
         items = []
         for place in places:
-            for key, below in place.fields.items():
-                keys.setdefault(key, []).append(below)
+            for key, field in place.fields.items():
+                keys.setdefault(key, []).append(field)
             if place.items is not None:
                 items.append(place.items)
         walker._states[(places, done)] = self  # data may contain itself: known before its children are made
-        for key, below in keys.items():
-            child = walker.state(below)
+        for key, fields in keys.items():
+            child = walker.state(fields)
             self.fields[key] = None if child.whole else child
         if items:
             self.items = walker.state(items)

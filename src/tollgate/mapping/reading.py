@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tollgate.mapping.names import ABOUT
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
-from tollgate.mapping.reads import Places, look, take
+from tollgate.mapping.reads import Places, gathered, look, take
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, Var, suggest
 
 
@@ -50,7 +50,7 @@ def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool
     helper = _helper(site, steps[plain:], line)
     name = value.py if value.atom else site.temp()
     bound = name if value.atom else f"({name} := {value.py})"
-    return Ex(f"(None if {bound} is None else {helper}({name}))", kind="list", places=reads_of(value.places, steps[plain:]))
+    return Ex(f"(None if {bound} is None else {helper}({name}))", kind="list", places=gathered(reads_of(value.places, steps[plain:])))
 
 
 def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:

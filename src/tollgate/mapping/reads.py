@@ -32,6 +32,8 @@ class Reads:
     links: list[Reads] = field(default_factory=list)
     """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
     switches: list[Switch] = field(default_factory=list)
+    gathered: bool = False
+    """Not a place in the document: a list of what a path with [*] or a filter found, whose items are `items`."""
 
     def at(self, key: str) -> Reads:
         """The place of a field."""
@@ -93,10 +95,25 @@ Places = tuple[Reads, ...]
 """Usually one; several when a name may stand for one of several places."""
 
 
+def gathered(places: Places) -> Places:
+    """The list a path makes of the values found at `places`."""
+    return tuple(Reads(items=place, gathered=True) for place in places)
+
+
 def take(places: Places) -> None:
     """The value there is used with everything in it."""
     for place in places:
         place.whole = True
+        if place.gathered and place.items is not None:
+            place.items.whole = True
+
+
+def hand_over(places: Places, parameter: Reads) -> None:
+    """The value there becomes the parameter of a function: what the function reads of it is read there."""
+    for place in places:
+        place.links.append(parameter)
+        if place.gathered and place.items is not None:
+            place.items.links += [parameter.each(), parameter]
 
 
 def look(places: Places) -> None:

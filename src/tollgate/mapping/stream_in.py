@@ -123,9 +123,8 @@ def _operation(site: Site, node: Node) -> None:
         loop = each.enter(site, node)
         if loop is None:
             return
-        header, scope, line = loop
-        with site.code.block(header, line):
-            _conditioned(site.inside(scope), node, names[0])
+        with site.code.block(loop.header, loop.line):
+            _conditioned(site.inside(loop.scope), node, names[0])
     else:
         _conditioned(site, node, names[0])
 

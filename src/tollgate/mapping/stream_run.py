@@ -90,9 +90,9 @@ class Run(Parts):
             and (kind != "tool_call" or key is not None or current is self._last_call)
         ):
             if text:
-                self.received_chars += len(text)  # type: ignore[arg-type]
-                current.grow(text)  # type: ignore[arg-type]
-                self._grow(current, text)  # type: ignore[arg-type]
+                self.received_chars += len(text)
+                current.grow(text)
+                self._grow(current, text)
             return
         if more:
             more = {field: value for field, value in more.items() if value is not None}
@@ -106,11 +106,11 @@ class Run(Parts):
             self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), more)  # told before its part begins
             return
         if part is None:
-            if kind == "tool_call" and not (name or id) and (not text or text.isspace()):  # type: ignore[union-attr]
+            if kind == "tool_call" and not (name or id) and (not text or text.isspace()):
                 return
             part = self._new(kind, key, id)
         elif part.closed:
-            if kind == "tool_call" and text and not text.isspace():  # type: ignore[union-attr]
+            if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
             return
         describe(part, id, name, origin, token, more)
@@ -119,9 +119,9 @@ class Run(Parts):
         if type(part.id) is str and kind == "tool_call":
             self._by_id.setdefault(part.id, part)
         if text:
-            self.received_chars += len(text)  # type: ignore[arg-type]
-            part.grow(text)  # type: ignore[arg-type]
-            part.waiting.append(text)  # type: ignore[arg-type]
+            self.received_chars += len(text)
+            part.grow(text)
+            part.waiting.append(text)
         if fresh:
             self._admit(part)
         elif part is self._current:
@@ -162,9 +162,9 @@ class Run(Parts):
         if text is not None and type(text) is not str:
             text = text_of(text)
         if text:
-            self.received_chars += len(text)  # type: ignore[arg-type]
-            part.grow(text)  # type: ignore[arg-type]
-            part.waiting.append(text)  # type: ignore[arg-type]
+            self.received_chars += len(text)
+            part.grow(text)
+            part.waiting.append(text)
 
     def part(self, kind: str, **given: Any) -> None:
         """A part that arrives whole."""

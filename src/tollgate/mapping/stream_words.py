@@ -34,7 +34,7 @@ class Speaker:
 class AnyKind(dict[str, Handlers]):
     """Handlers of a listener that has no words but takes every kind."""
 
-    def get(self, kind: object, default: Any = None) -> Handlers:  # type: ignore[override]
+    def get(self, kind: object, default: Any = None) -> Handlers:
         """No words, whatever the kind."""
         return _NO_WORDS
 

@@ -16,7 +16,7 @@ from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal,
 from tollgate.mapping.scope import Ex, Site, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, lower_scalar, path_of
 
-Body = Callable[[Site, Destination], None]
+Body = Callable[[Site, Map, Destination], None]
 """What remains of a node once `$each`, `$let` and `$when` are dealt with."""
 
 

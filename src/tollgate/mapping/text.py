@@ -101,8 +101,7 @@ def lower_words(site: Site, node: Scalar) -> Ex:
             name = site.temp()
             value = Ex(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
         lowered.append(value)
-    whole = together(site, lowered) if lowered else NOTHING
-    return whole
+    return together(site, lowered) if lowered else NOTHING
 
 
 def paths_in(node: Scalar) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from tollgate.config.load import Map, Scalar
 from tollgate.mapping import templates
@@ -14,50 +15,56 @@ _NO_BODY = frozenset({"$each", "$let", "$when", "$refuse"})
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop read: its Python header, the names inside it, the Python name of the item."""
+
+    header: str
+    scope: Scope
+    line: int
+    item: str
+    name: str
+
+
 def emit(site: Site, node: Map, dest: Destination) -> None:
     """The loop; the node without its `$each` is the item."""
     loop = enter(site, node)
     if loop is None:
         return
-    header, scope, line = loop
     if all(key in _NO_BODY for key in node.entries):  # the item as it is
-        item = f"${FORM.match(node.entries['$each'].value)[1]}"  # type: ignore[union-attr, index]
-        node = Map({**node.entries, "$value": Scalar(item, item, False, node.mark)}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
-    with site.code.block(header, line):
-        site.code.add(f"if {scope.names[FORM.match(node.entries['$each'].value)[1]].py} is None: continue", line)  # type: ignore[union-attr, index]
-        templates.emit_node(site.inside(scope), node, dest)
+        item = Scalar(f"${loop.name}", f"${loop.name}", False, node.mark)
+        node = Map({**node.entries, "$value": item}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
+    with site.code.block(loop.header, loop.line):
+        site.code.add(f"if {loop.item} is None: continue", loop.line)
+        templates.emit_node(site.inside(loop.scope), node, dest)
 
 
-def enter(site: Site, node: Map) -> tuple[str, Scope, int] | None:
-    """(loop header, scope inside, line), or None when `$each` does not read well."""
+def enter(site: Site, node: Map) -> Loop | None:
+    """Read `$each`; None when it does not read well."""
     entry = node.entries["$each"]
     line = node.keys["$each"].line
-    found = FORM.match(entry.value) if isinstance(entry, Scalar) and isinstance(entry.value, str) else None
-    if not found:
+    text = entry.value if isinstance(entry, Scalar) else None
+    found = FORM.match(text) if isinstance(text, str) else None
+    if not isinstance(entry, Scalar) or not isinstance(text, str) or not found:
         hint = "inside { } a comma ends the value: put quotes around it" if node.flow and any(" in " in key for key in node.entries) else ""
         site.unit.mistake(entry, "`$each` reads `$item in expression` or `$item, $i in expression`", hint)
         return None
     item, count = found[1], found[2]
-    spot = Spot(site.unit, entry, found.end())  # type: ignore[arg-type]
     for name in (item, count):
         if name is not None and name in RESERVED:
-            Spot(site.unit, entry).mistake(f"`${name}` is a name of the engine", 0, "choose another name")  # type: ignore[arg-type]
+            Spot(site.unit, entry).mistake(f"`${name}` is a name of the engine", 0, "choose another name")
             return None
-    text = entry.value[found.end():]  # type: ignore[index]
-    source = lower(site, text, spot)
+    source = lower(site, text[found.end():], Spot(site.unit, entry, found.end()))
     if source is NOTHING:
         return None
-    name = site.temp(f"e_{item}_")
-    places = tuple(place.each() for place in source.places)
-    added = [Var(item, name, places, present=True)]
+    local = site.temp(f"e_{item}_")
+    added = [Var(item, local, tuple(place.each() for place in source.places), present=True)]
     over = _items(site, source, line)
-    if count:
-        counter = site.temp(f"n_{count}_")
-        added.append(Var(count, counter, present=True, kind="number"))
-        header = f"for {counter}, {name} in enumerate({over})"
-    else:
-        header = f"for {name} in {over}"
-    return header, site.scope.with_names(*added), line
+    if not count:
+        return Loop(f"for {local} in {over}", site.scope.with_names(*added), line, local, item)
+    counter = site.temp(f"n_{count}_")
+    added.append(Var(count, counter, present=True, kind="number"))
+    return Loop(f"for {counter}, {local} in enumerate({over})", site.scope.with_names(*added), line, local, item)
 
 
 def _items(site: Site, source: Ex, line: int) -> str:
