@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 Show = Callable[[float], str]
+Axis = Callable[[float, float], str]
+"""A value beside an axis, and the step between two of them: what decimals are needed follows from the step."""
 
 HEIGHT = 100.0
 _GAP = 0.16
@@ -71,10 +73,10 @@ class Chart:
         return max(1, len(self.columns))
 
 
-def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Show | None = None) -> Chart:
+def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis) -> Chart:
     """Stacked bars, the first series at the bottom."""
     sums = [sum(each.values[place] or 0 for each in series) for place in range(len(starts))]
-    top, ticks = _scale(max(sums, default=0), axis or show)
+    top, ticks = _scale(max(sums, default=0), axis)
     columns = []
     for place, start in enumerate(starts):
         boxes, level = [], 0.0
@@ -88,9 +90,9 @@ def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, seri
     return _chart(id, "bars", title, starts, width, series, show, tuple(columns), (), ticks, empty=not any(sums))
 
 
-def lines(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show) -> Chart:
+def lines(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis) -> Chart:
     """One line for each series; a gap where there is no value, a dot where a value stands alone."""
-    top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), show)
+    top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
     columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
     return _chart(id, "lines", title, starts, width, series, show, columns, drawn, ticks, empty=not any(path for _, path in drawn))
@@ -120,12 +122,12 @@ def _path(values: Sequence[float | None], top: float) -> str:
         steps.append(f"{'L' if drawing else 'M'}{place + 0.5:g} {y:g}")
         alone = not drawing and (place + 1 >= len(values) or values[place + 1] is None)
         if alone:
-            steps.append(f"h0.001")
+            steps.append("h0.001")
         drawing = True
     return "".join(steps)
 
 
-def _scale(most: float, show: Show) -> tuple[float, tuple[tuple[float, str], ...]]:
+def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...]]:
     """A round number above the highest value, and the lines to draw at even steps below it."""
     if most <= 0:
         return 1.0, ()
@@ -134,7 +136,7 @@ def _scale(most: float, show: Show) -> tuple[float, tuple[tuple[float, str], ...
     step = next(factor * size for factor in (1, 2, 2.5, 5, 10) if factor * size >= rough * 0.999)
     count = math.ceil(most / step * 0.999)
     top = step * count
-    return top, tuple((round(HEIGHT - line * HEIGHT / count, 3), show(step * line)) for line in range(count, -1, -1))
+    return top, tuple((round(HEIGHT - line * HEIGHT / count, 3), axis(step * line, step)) for line in range(count, -1, -1))
 
 
 def _tip(start: datetime, width: timedelta, series: Sequence[Series], place: int, show: Show) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_FIELDS = 100
 _NOTICES = {
-    "again": "That form was sent before; nothing was done twice.", "granted": "The credits are given.", "kept": "The files are wrong: nothing was changed.",
+    "again": "That form was sent before; nothing was done twice.", "granted": "The credits are given.",
     "made": "The account is there.", "out": "You are signed out.", "password": "The password is changed.", "reloaded": "The configuration was read again.",
     "removed": "The password is taken away.", "revoked": "The key is revoked: it is refused from now on.", "saved": "Saved.",
 }

@@ -5,6 +5,7 @@ Money is always shown with every digit it has: two decimals in the full colour, 
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -23,7 +24,7 @@ def money(amount: Decimal | None) -> Markup:
     whole, _, decimals = show(abs(amount)).partition(".")
     decimals = decimals.ljust(2, "0")
     sign = "−" if amount < 0 else ""
-    fine = Markup('<span class="fine">{}</span>').format(decimals[2:]) if len(decimals) > 2 else ""
+    fine = Markup('<span class="fine">{}</span>').format(decimals[2:])
     return Markup('<span class="money">{}${}.{}{}</span>').format(sign, f"{int(whole):,}", decimals[:2], fine)
 
 
@@ -35,6 +36,24 @@ def plain_money(amount: Decimal | float) -> str:
     if abs(value) >= 1:
         return f"${value:,.2f}"
     return "$" + (f"{value:.2g}" if abs(value) >= Decimal("0.0001") else show(Decimal(f"{value:.2g}")))
+
+
+def money_axis(value: float, step: float) -> str:
+    """Money beside an axis, with the decimals the step needs."""
+    decimals = max(0, -math.floor(math.log10(step))) + (1 if f"{step:e}".startswith("2.5") else 0) if step < 1 or step == 2.5 else 0
+    return f"${value:,.{max(2, decimals) if decimals else 0}f}" if value else "$0"
+
+
+def count_axis(value: float, step: float) -> str:
+    """A count beside an axis."""
+    return compact(value)
+
+
+def time_axis(value: float, step: float) -> str:
+    """Milliseconds beside an axis."""
+    if not value:
+        return "0"
+    return f"{value:.0f} ms" if step < 500 else f"{value / 1000:g} s"
 
 
 def number(value: float | None) -> Markup | str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tollgate import accounts
 from tollgate.dashboard import charts
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import plain_money
+from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest
 from tollgate.ledger.reports import Filters
 from tollgate.passwords import LONGEST, SHORTEST, check_password
@@ -24,7 +24,7 @@ async def credits(visit: Visit) -> Response:
     width = timedelta(days=1)
     report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
     series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money)
+    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
     days = [bucket for bucket in report.buckets if bucket.all.cost]
     sums = await visit.ledger.sums(name)
     pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7

@@ -19,7 +19,7 @@ async def show(visit: Visit) -> Response:
 async def reload(visit: Visit) -> Response:
     """Read the files again; a mistake leaves the running configuration alone."""
     state = await visit.state.reloader.reload()
-    return visit.to("/operator/config", done="reloaded" if state.ok else "kept")
+    return visit.to("/operator/config", done="reloaded" if state.ok else "")
 
 
 def _short(file: str, root: str) -> str:

@@ -53,8 +53,9 @@ async def show(visit: Visit) -> Response:
     for name, provider in runtime.gateway.providers.items():
         routes = tuple((route, resting.get(route.route, 0.0)) for route in health.routes() if route.provider == name)
         spark = charts.spark([bucket.of("provider", name).requests for bucket in report])
-        compiled = runtime.providers[name]
-        views.append(ProviderView(name, provider.about, provider.off, len(compiled.config.models), tuple(provider.endpoints), routes, days.get(name, Measures()), spark))
+        compiled = runtime.providers.get(name)
+        models = len(compiled.config.models if compiled is not None else provider.models)
+        views.append(ProviderView(name, provider.about, provider.off, models, tuple(provider.endpoints), routes, days.get(name, Measures()), spark))
     order = {"failing": 0, "resting": 0, "well": 1, "idle": 2, "off": 3}
     views.sort(key=lambda view: (order[view.state], -view.day.requests, view.name))
     alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]

@@ -11,7 +11,7 @@ from tollgate import accounts
 from tollgate.accounts import KeyView, KeyWish
 from tollgate.dashboard import charts
 from tollgate.dashboard.visit import Form, Visit
-from tollgate.dashboard.words import plain_money
+from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.money import show as plain
@@ -81,7 +81,7 @@ async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest 
     width = timedelta(days=1)
     report = await visit.state.reports.report(Filters(account=visit.me.id, key=view.key.id), width, _DAYS)
     series = [charts.Series("Cost", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("cost", "Cost by day", [bucket.start for bucket in report], width, series, plain_money)
+    chart = charts.bars("cost", "Cost by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
     return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_chat_models(visit),
                         last_used=view.key.last_used)
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tollgate import accounts as service
 from tollgate.dashboard import charts
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import plain_money
+from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger.links import LINK_SECONDS
 from tollgate.ledger.reports import Filters
@@ -93,7 +93,7 @@ async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = 
     width = timedelta(days=1)
     report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
     series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money)
+    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
     return visit.render("one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
                         grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60, form=visit.form,
                         once=secrets.token_urlsafe(12))

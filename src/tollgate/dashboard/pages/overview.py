@@ -10,7 +10,7 @@ from tollgate.accounts import key_views
 from tollgate.dashboard import charts
 from tollgate.dashboard.pages.usage import RANGES, costs_by
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import plain_money
+from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.ledger.reports import Filters
 
 _NEWEST = 8
@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Response:
     newest = await visit.state.reports.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
     views = await key_views(visit.ledger, name)
     today = await visit.state.reports.report(filters, timedelta(days=1), 2)
-    chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money)
+    chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money, money_axis)
     catalog = visit.services.runtime.current.catalog
     example = "sandbox/echo" if catalog.resolve("sandbox/echo") else next((model.id for model in catalog.models.values() if model.type == "chat"), "MODEL")
     return visit.render(

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.visit import Form, Visit
-from tollgate.dashboard.words import compact, milliseconds, plain_money
+from tollgate.dashboard.words import count_axis, milliseconds, money_axis, plain_money, time_axis
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.measures import Measures, Report
@@ -107,12 +107,12 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     names = await key_names(visit, scope)
     starts = [bucket.start for bucket in report]
     drawn = (
-        charts.bars("cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money),
+        charts.bars("cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money, money_axis),
         charts.bars("requests", "Requests", starts, width, [
             Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
-            Series("Failed", "bad", [bucket.all.failed for bucket in report])], _count, compact),
-        charts.bars("tokens", "Tokens", starts, width, _tokens(report), _count, compact),
-        charts.lines("latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value))),
+            Series("Failed", "bad", [bucket.all.failed for bucket in report])], _count, count_axis),
+        charts.bars("tokens", "Tokens", starts, width, _tokens(report), _count, count_axis),
+        charts.lines("latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value)), time_axis),
     )
     tables = [(title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)]) for name, title in groups.items()]
     return visit.render(

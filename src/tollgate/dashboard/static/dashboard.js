@@ -15,6 +15,9 @@ for (const button of all("button[data-copy]")) {
   });
 }
 
+// On a narrow screen the pages are one line: show the current one.
+document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // Filters are sent when a choice changes.
 for (const select of all("select[data-send]")) select.addEventListener("change", () => select.form.requestSubmit());
 
