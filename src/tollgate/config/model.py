@@ -23,6 +23,13 @@ def _empty() -> Mapping[str, object]:
     return MappingProxyType({})
 
 
+def names_match(globs: tuple[str, ...], *names: str) -> bool:
+    """Whether any name matches a glob; one with a `!` in front leaves out, and only such ones leave out of everything."""
+    wanted = [glob for glob in globs if not glob.startswith("!")]
+    return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
+        and not any(fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names)
+
+
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -185,6 +192,8 @@ class Policy:
     can: Mapping[str, object] = field(default_factory=_empty)
     protocols: tuple[str, ...] = ()
     """The edits apply only under these upstream protocols; empty: all."""
+    priority: int | None = None
+    """Instead of the provider's; a model's own wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +225,7 @@ class Endpoint:
 
     def serves(self, model: Model) -> bool:
         """Whether the globs let a model through."""
-        names = (model.id, model.upstream)
-        wanted = [glob for glob in self.models if not glob.startswith("!")]
-        return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
-            and not any(fnmatchcase(name, glob[1:]) for glob in self.models if glob.startswith("!") for name in names)
+        return not self.models or names_match(self.models, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)

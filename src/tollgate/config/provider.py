@@ -172,7 +172,8 @@ def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
     policies = []
     for item in node.items if node else ():
         at = Fields(item)
-        policies.append(Policy(match=at.texts("match"), edits=reading.edits(at), can=at.plain("can"), protocols=at.texts("protocols")))
+        policies.append(Policy(match=at.texts("match"), edits=reading.edits(at), can=at.plain("can"), protocols=at.texts("protocols"),
+                               priority=at.integer("priority", None)))
     return tuple(policies)
 
 

@@ -8,7 +8,7 @@ from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
-from tollgate.config.model import Model, Pricing, Provider
+from tollgate.config.model import Model, Pricing, Provider, names_match
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.schema import PRICES
@@ -65,7 +65,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         can=at.plain("can"),
         edits=reading.edits(at),
         timeouts=budgets(at),
-        priority=at.integer("priority", provider.priority),
+        priority=at.integer("priority", _priority(provider, name, at.text("upstream") or name.partition("/")[2])),
         weight=at.integer("weight", provider.weight),
         public=at.boolean("public", default_of(Model, "public")),
         tags=at.texts("tags"),
@@ -73,6 +73,12 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         image=_image(at, mark) if image else None,
         retires=at.text("retires"),
     )
+
+
+def _priority(provider: Provider, name: str, upstream: str) -> int:
+    """That of the last policy that matches and has one, else the provider's."""
+    return next((policy.priority for policy in reversed(provider.policies) if policy.priority is not None and names_match(policy.match, name, upstream)),
+                provider.priority)
 
 
 def _type_of(at: Fields, provider: Provider) -> str:

@@ -73,7 +73,8 @@ def provider_schema() -> Schema:
             **_edits("every protocol of this provider"),
             "policies": {"type": "array", "description": "Edits and abilities for models by pattern, top to bottom.", "items": record(
                 "One policy.", {
-                    "match": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Which models."),
+                    "match": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Which models; with a ! in front: which not."),
+                    "priority": integer("Instead of the provider's."),
                     "protocols": texts("Only under these upstream protocols."),
                     **_edits("these models"),
                     "can": _can(),

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.config.model import Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
+from tollgate.config.model import Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts, names_match
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -287,7 +286,7 @@ class _Bound:
 
 
 def _matches(globs: tuple[str, ...], model: Model) -> bool:
-    return any(fnmatchcase(model.id, glob) or fnmatchcase(model.upstream, glob) for glob in globs)
+    return names_match(globs, model.id, model.upstream)
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:

@@ -1,0 +1,96 @@
+"""Models in files of their own: which wins, where mistakes are shown, and when they are read at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.build import load_gateway
+from tollgate.errors import ConfigErrors
+
+PROVIDER = """
+provider: acme
+url: https://api.acme.example/v1
+speaks: {chat: /chat/completions, responses: {path: /responses, models: "!acme/b*"}}
+headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}
+policies: [{match: "acme/b", priority: 7}]
+models_from: models/acme.yaml
+models:
+  acme/a: {name: By hand, price: {prompt: "1", unit: 1000000}}
+"""
+MODELS = """
+from: {provider: acme}
+models:
+  acme/a: {name: Made, price: {prompt: "2", unit: 1000000}}
+  acme/b: {name: Made, price: {prompt: "3", completion: "1", unit: 1000000}}
+"""
+ON = {"ACME_KEY": "x"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "providers" / "models").mkdir(parents=True)
+    (tmp_path / "providers" / "acme.yaml").write_text(PROVIDER)
+    (tmp_path / "providers" / "models" / "acme.yaml").write_text(MODELS)
+    return tmp_path
+
+
+def models(folder: Path, environ=ON, **more):
+    return {model.id: model for model in load_gateway(folder, environ=environ, **more).gateway.providers["acme"].models}
+
+
+def test_the_providers_own_entry_wins(folder: Path) -> None:
+    found = models(folder)
+    assert {name: model.name for name, model in found.items()} == {"acme/a": "By hand", "acme/b": "Made"}
+
+
+def test_a_policy_may_say_the_priority_of_its_models(folder: Path) -> None:
+    assert {name: model.priority for name, model in models(folder).items()} == {"acme/a": 0, "acme/b": 7}
+
+
+def test_the_file_is_watched_for_changes(folder: Path) -> None:
+    files = load_gateway(folder, environ=ON).gateway.files
+    assert folder / "providers" / "models" / "acme.yaml" in files
+
+
+def test_a_provider_that_is_off_is_spared_the_reading(folder: Path) -> None:
+    assert list(models(folder, {})) == ["acme/a"]
+    assert list(models(folder, {}, everything=True)) == ["acme/a", "acme/b"]
+
+
+def test_a_mistake_is_shown_where_it_stands(folder: Path) -> None:
+    (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("name: Made, price: {prompt: \"3\"", "nmae: Made, price: {prompt: \"3\""))
+    with pytest.raises(ConfigErrors) as caught:
+        load_gateway(folder, environ=ON)
+    said = str(caught.value)
+    assert "models/acme.yaml:5:12: models.acme/b: found unknown key `nmae`" in said
+    assert 'acme/b: {nmae: Made' in said
+
+
+def test_a_warning_about_a_price_shows_the_line_of_the_models_file_and_can_be_explained(folder: Path) -> None:
+    loaded = load_gateway(folder, environ=ON)
+    [warning] = loaded.warnings
+    assert "below the prompt price" in warning.message
+    assert 'completion: "1"' in warning.line_text
+    file = folder / "providers" / "models" / "acme.yaml"
+    file.write_text(MODELS.replace('completion: "1"', 'completion: "1", why: it only classifies'))
+    assert load_gateway(folder, environ=ON).warnings == ()
+
+
+def test_a_missing_file_is_said(folder: Path) -> None:
+    (folder / "providers" / "models" / "acme.yaml").unlink()
+    with pytest.raises(ConfigErrors, match='models_from.*found no file "models/acme.yaml"'):
+        load_gateway(folder, environ=ON)
+
+
+def test_an_endpoint_may_serve_some_models_only(folder: Path) -> None:
+    provider = load_gateway(folder, environ=ON).gateway.providers["acme"]
+    serves = {model.id: [name for name, endpoint in provider.endpoints.items() if endpoint.serves(model)] for model in provider.models}
+    assert serves == {"acme/a": ["chat", "responses"], "acme/b": ["chat"]}
+
+
+def test_a_model_no_endpoint_serves_is_a_mistake(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER.replace("chat: /chat/completions, ", ""))
+    with pytest.raises(ConfigErrors, match="models.acme/b: found a model of type chat, but no endpoint serves it"):
+        load_gateway(folder, environ=ON)
