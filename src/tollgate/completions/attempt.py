@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.inline import inline_urls
+from tollgate.completions.inline import inline_urls, request_with_bytes
 from tollgate.completions.native import native_body, native_document
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
-from tollgate.mapping import Context, request_from_hub, request_to_hub
+from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
@@ -96,7 +96,7 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
     hub = request_to_hub(source, body, context)
     await inline_urls(hub, offer, exchange.services.runtime.current.gateway.fetch)
     context.request = hub
-    document = request_from_hub(offer.mapping, hub, context)
+    document = await request_with_bytes(offer.mapping, hub, context, exchange.services.runtime.current.gateway.fetch)
     if offer.request_edits is not None:
         document = offer.request_edits(document, context)
     return orjson.dumps(document)
