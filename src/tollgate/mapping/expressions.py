@@ -270,7 +270,7 @@ class _Lowering:
                 left, right = right, left
             if right.py in ("None", "True", "False"):
                 return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
-            if "text" in (left.kind, right.kind):
+            if "text" in (left.kind, right.kind) or left.kind == right.kind == "number":
                 return f"{left.py} {word} {right.py}"
             return f"{no}same({left.py}, {right.py})"
         if operator in ("in", "notin"):

@@ -96,6 +96,8 @@ def _split(value: Any, separator: Any = None) -> list[str] | None:
 def _replace(value: Any, old: Any, new: Any) -> str | None:
     if type(value) is not str or type(old) is not str or type(new) is not str or not old:
         return value if type(value) is str else None
+    if old not in value:
+        return value
     return joined(value.replace(old, new)) if value.count(old) * len(new) < 64 * 1024 * 1024 else value
 
 
