@@ -43,8 +43,8 @@ class StreamConverter:
         out = run.out = []
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
-                self._marked = True
-                return self.finish()
+                self._marked = True  # the end mark: what is said for it waits for `finish`, because usage may still come
+                return out
             if event is None or type(event) is str and not event.strip():
                 return out
         run.event = name
