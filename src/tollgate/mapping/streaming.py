@@ -102,7 +102,7 @@ class StreamConverter:
     @property
     def stop(self) -> str | None:
         """Why the upstream stopped, once it did; `end` when it only said that the stream is over."""
-        return self._run.stop or ("end" if self._marked and self._run.begun else None)
+        return self._run.stop or ("end" if self._marked and (self._run.begun or self._run.usage) else None)
 
     @property
     def error(self) -> dict[str, Any] | None:
