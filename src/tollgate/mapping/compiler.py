@@ -6,6 +6,7 @@ as `ConfigErrors`; warnings stay on the mapping.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping as Table
 from types import FunctionType
 from typing import Any
@@ -27,6 +28,9 @@ from tollgate.mapping.values import RUNTIME
 
 SECTIONS = ("request", "response", "error")
 DIRECTIONS = ("to_hub", "from_hub")
+HARMLESS = "harmless"
+"""Key of `request:`: places of a request that may go unread without a word (item ids, a schema's name)."""
+_PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 HUBS = ("embeddings",)
 """Hubs beside the one of conversations; they have requests and answers only."""
 KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "examples")
@@ -95,6 +99,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
         raise AssertionError
     _head(unit, root, built)
     _declare_sections(unit, root, built)
+    _read_harmless(unit, root, built)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
     for name in SECTIONS:
@@ -143,7 +148,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
         for key, mark in node.keys.items():
-            if key not in DIRECTIONS:
+            if key not in DIRECTIONS and (section != "request" or key != HARMLESS):
                 unit.mistake(mark, f"unknown key `{key}`", suggest(key, DIRECTIONS) or "to_hub or from_hub")
     examples = root.get("examples")
     if isinstance(examples, List):
@@ -167,6 +172,33 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
     for name in ("response", "error"):
         if f"{name}.from_hub" in built.sections:
             unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],), engine=True)
+
+
+def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
+    """`request.harmless`: these places count as read, so that the loss list names only what matters."""
+    listed = _part(root, "request", HARMLESS)
+    if listed is None:
+        return
+    if not isinstance(listed, Map):
+        unit.mistake(listed, f"`{HARMLESS}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}")
+        return
+    for direction, places in listed.entries.items():
+        if direction not in DIRECTIONS:
+            unit.mistake(listed.keys[direction], f"unknown key `{direction}`", suggest(direction, DIRECTIONS) or "to_hub or from_hub")
+            continue
+        if not isinstance(places, List):
+            unit.mistake(places, "a list of places is wanted here", "['input[].id']")
+            continue
+        for entry in places.items:
+            if not isinstance(entry, Scalar) or not isinstance(entry.value, str) or not _PLACE.match(entry.value):
+                unit.mistake(entry, "a place is field names with dots, [] after a list", "input[].id")
+                continue
+            place = built.reads.setdefault(f"request.{direction}", Reads())
+            for step in entry.value.split("."):
+                place = place.at(step.removesuffix("[]"))
+                if step.endswith("[]"):
+                    place = place.each()
+            place.whole = True
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:

@@ -86,6 +86,9 @@ def page() -> str:
         "`event:` names the field that is also the SSE event name; `stamp:` goes onto every event; " + ", ".join(f"`{moment}:`" for moment in MOMENTS)
         + " are lists of events for those moments; `end:` is the literal last event. Every kind of part (`" + "`, `".join(hub.KINDS) + "`, or one of your own) may say "
         + ", ".join(f"`{step}`" for step in STEPS) + ". A kind that is not named is lost, and the loss is said.",
+        "", "## The loss list", "",
+        "What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists the places",
+        "that may go unread without a word, because nothing changes without them: names of the request's own members, and of the hub's.",
         "", "## Examples", "",
         f"`examples:` is a list of {{{', '.join(EXAMPLE_KEYS)}}}. `of` is one of " + ", ".join(f"`{section}`" for section in EXAMPLE_SECTIONS)
         + "; `with` gives " + ", ".join(f"`{name}`" for name in WITH) + ". They are run by `tollgate check`, which also checks every hub value against the hub's schema.", "",
@@ -122,7 +125,11 @@ def editor_schema() -> dict[str, Any]:
                 "type": "object", "description": "functions: name($a, $b): value",
                 "patternProperties": {r"^[a-z_]\w*\((\s*\$\w+(\s*,\s*\$\w+)*)?\s*\)$": template}, "additionalProperties": False,
             },
-            "request": both, "response": both, "error": both,
+            "request": {**both, "properties": {**both["properties"], "harmless": {
+                "type": "object", "additionalProperties": False, "description": "places that may go unread without being named as lost",
+                "properties": dict.fromkeys(("to_hub", "from_hub"), {"type": "array", "items": {"type": "string"}}),
+            }}},
+            "response": both, "error": both,
             "stream": {
                 "type": "object", "additionalProperties": False,
                 "properties": {

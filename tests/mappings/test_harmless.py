@@ -1,0 +1,60 @@
+"""`request.harmless`: places that may go unread without being named as lost; and what the shipped lists leave to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.mappings.support import context, mapping
+from tollgate.config.load import read_text
+from tollgate.errors import ConfigErrors
+from tollgate.mapping import compile_mapping, convert_request
+
+FILE = """
+mapping: odd
+request:
+  harmless: {{to_hub: {places}}}
+  to_hub: {{model: $.model, turns: [{{$each: $i in $.input, role: user, parts: [{{kind: text, text: $i.text}}]}}]}}
+  from_hub: {{model: $model.upstream, input: [{{$each: $t in $.turns, text: "$t.parts[*].text"}}]}}
+"""
+
+
+def lost(places: str, body: dict[str, Any]) -> list[str]:
+    odd = compile_mapping(read_text(FILE.format(places=places), "odd.yaml"))
+    return convert_request(odd, odd, body, context()).lost
+
+
+BODY = {"model": "m", "colour": "red", "input": [{"text": "a", "id": "i1", "extra": 1}]}
+
+
+def test_what_nobody_reads_is_named() -> None:
+    assert lost("[]", BODY) == ["colour", "input[].id", "input[].extra", "turns[].role"]
+
+
+def test_a_harmless_place_is_not() -> None:
+    assert lost("[colour, 'input[].id']", BODY) == ["input[].extra", "turns[].role"]
+
+
+@pytest.mark.parametrize(("written", "said"), [
+    ("colour", "list of places"), ("['$.colour']", "field names with dots"), ("[1]", "field names with dots"), ("['input[0]']", "field names with dots"),
+], ids=["no list", "a path", "a number", "an index"])
+def test_a_wrong_list_is_a_mistake(written: str, said: str) -> None:
+    with pytest.raises(ConfigErrors, match=said):
+        compile_mapping(read_text(FILE.format(places=written), "odd.yaml"))
+
+
+AGENT = {"model": "m", "store": False, "stream": True, "include": ["reasoning.encrypted_content"], "instructions": "Be an agent.",
+         "parallel_tool_calls": True, "prompt_cache_key": "k", "reasoning": {"effort": "low", "summary": "auto"}, "client_metadata": {"a": "b"},
+         "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}], "tool_choice": "auto",
+         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+                   {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}]},
+                   {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "f", "arguments": "{}"},
+                   {"type": "function_call_output", "call_id": "c1", "output": "done"}]}
+
+
+@pytest.mark.parametrize("upstream", ["chat", "messages", "gemini"])
+def test_an_agents_everyday_request_loses_only_its_cache_key(upstream: str) -> None:
+    named = convert_request(mapping("responses"), mapping(upstream), AGENT, context()).lost
+    thinking = [words for words in named if words.startswith("thinking")]  # its tool turn carries no signature
+    assert [words for words in named if words not in thinking] == ([] if upstream == "chat" else ["prompt_cache_key"])
