@@ -224,3 +224,19 @@ def test_good_answers_are_no_errors_and_bad_ones_inside_a_200_are(file: str) -> 
             assert any(judged) or not wanted, exchange.id
             if exchange.features.isdisjoint({"stream_error", "error_in_200", "incomplete"}):
                 assert not any(judged), (exchange.id, next(verdict for verdict in judged if verdict))
+
+
+EMBEDDINGS = {"openai-embeddings", "cohere-embed", "gemini-embeddings", "vertex-embeddings"}
+
+
+def test_every_recorded_embeddings_error_is_judged_by_its_file() -> None:
+    rows = [row for row in json.loads((traffic.FOLDER / "index.json").read_text())["exchanges"] if row["protocol"] in EMBEDDINGS and row["status"] >= 400]
+    assert len(rows) >= 10
+    for row in rows:
+        answer = json.loads((traffic.FOLDER / row["file"]).read_text())["response"]
+        provider = shipped.runtime().providers[traffic.FILES[row["provider"]]]
+        [spoken] = [found for name, found in provider.spoken.items() if name.endswith("embeddings")]
+        verdict = spoken.errors.judge(answer["status"], {name.lower(): value for name, value in answer.get("headers", {}).items()}, answer.get("body"))
+        assert verdict is not None and verdict.message, row["id"]
+        if answer["status"] in (401, 403):
+            assert verdict.alarm == "key", row["id"]
