@@ -1,26 +1,26 @@
 """Chat, responses and messages: one pipeline from an authenticated request to its reply.
 
 resolve the model -> check access -> plan at most three routes -> hold an upper bound of the cost -> try the routes
-until one begins to answer -> convert, record, let the end leave. Everything that decides a retry lives here.
+until one begins to answer -> convert, record, let the end leave.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from tollgate.catalog import CatalogModel, access_of, may_use
 from tollgate.completions import counting
-from tollgate.completions.attempt import AttemptFailed, send
+from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.needs import needs_of
+from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.stateful import provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
-from tollgate.errors import ModelNotFound, TollgateError, UpstreamError, UpstreamFailed
+from tollgate.errors import ModelNotFound
 from tollgate.routing import Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.usage import upper_bound
@@ -60,21 +60,9 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     try:
         exchange.admitted_tokens = needs.prompt_tokens
         exchange.limits = services.ledger.admit(inbound.key, needs.prompt_tokens)
-        reply = await _attempts(exchange, offers)
-    except asyncio.CancelledError:
-        if not exchange.attempts:
-            exchange.release()
-        elif not exchange.settled:
-            services.settlements.spawn(exchange.settle("client_gone", status=499))
-        raise
-    except TollgateError as error:
-        if not exchange.attempts:
-            exchange.release()
-        elif not exchange.settled:
-            await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
-        raise
-    except BaseException:
-        exchange.release()
+        reply = await try_routes(exchange, offers, lambda offer: _answer(exchange, offer))
+    except BaseException as error:
+        await settle_failure(exchange, error)
         raise
     assert exchange.offer is not None
     if conversation:
@@ -82,42 +70,19 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     return reply
 
 
-async def _attempts(exchange: Exchange, offers: list[Offer]) -> Reply:
-    """Try the routes in order; the first that begins to answer wins."""
-    metrics = exchange.services.metrics
-    errors: list[UpstreamError] = []
-    for offer in offers:
-        exchange.attempts += 1
-        try:
-            answer = await send(exchange, offer)
-            try:
-                reply = await (stream_reply if exchange.stream else whole_reply)(exchange, offer, answer)
-            except BaseException:
-                answer.abort()
-                raise
-            if not exchange.stream:
-                await answer.close()
-                exchange.route_answered()
-            metrics.attempts[offer.provider, "ok"] += 1
-            return reply
-        except AttemptFailed as failure:
-            metrics.attempts[offer.provider, failure.error.code] += 1
-            if failure.final:
-                exchange.services.health.rejected(offer.route, offer.provider)
-                raise failure.error from None
-            exchange.route_failed(failure.error)
-            errors.append(failure.error)
-    raise _worst(errors) from None
-
-
-def _worst(errors: list[UpstreamError]) -> UpstreamError:
-    """What to tell when every route failed: the last failure of a provider that answered, else the last of the network;
-    the shortest wait any of them asked for."""
-    answered = [error for error in errors if isinstance(error, UpstreamFailed)]
-    error = (answered or errors)[-1]
-    waits = [other.retry_after for other in errors if other.retry_after is not None]
-    error.retry_after = min(waits) if waits else None
-    return error
+async def _answer(exchange: Exchange, offer: Offer) -> Reply:
+    """One route's reply, once it has begun to answer."""
+    answer = await send(exchange, offer)
+    try:
+        if exchange.stream:
+            return await stream_reply(exchange, offer, answer)
+        reply = await whole_reply(exchange, offer, answer)
+    except BaseException:
+        answer.abort()
+        raise
+    await answer.close()
+    exchange.route_answered()
+    return reply
 
 
 def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> CatalogModel:

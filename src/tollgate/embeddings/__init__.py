@@ -11,17 +11,15 @@ set (a 500 that must not be repeated: it would cost again).
 
 from __future__ import annotations
 
-import asyncio
-
 from tollgate import tokens
 from tollgate.catalog import CatalogModel, access_of
-from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.embeddings.attempt import Embedded, attempt
 from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
-from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable, UpstreamError, UpstreamFailed
+from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.usage import upper_bound
@@ -45,22 +43,11 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     try:
         exchange.admitted_tokens = expected
         exchange.limits = services.ledger.admit(inbound.key, expected)
-        found = await _attempts(exchange, request, offers)
+        found = await try_routes(exchange, offers, lambda offer: attempt(exchange, request, offer))
+        exchange.route_answered()
         await _record(exchange, found)
-    except asyncio.CancelledError:
-        if not exchange.attempts:
-            exchange.release()
-        elif not exchange.settled:
-            services.settlements.spawn(exchange.settle("client_gone", status=499))
-        raise
-    except TollgateError as error:
-        if not exchange.attempts:
-            exchange.release()
-        elif not exchange.settled:
-            await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
-        raise
-    except BaseException:
-        exchange.release()
+    except BaseException as error:
+        await settle_failure(exchange, error)
         raise
     return reply_of(found, exchange.reply_headers())
 
@@ -80,32 +67,6 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, 
 def _expected_tokens(request: EmbeddingRequest) -> int:
     """About how many tokens the input has, without tokenising: for the hold and the rate limit."""
     return sum(tokens.estimate(len(item)) if isinstance(item, str) else len(item) for item in request.items)
-
-
-async def _attempts(exchange: Exchange, request: EmbeddingRequest, offers: list[Offer]) -> Embedded:
-    """Try the routes in order; the first that answers wins."""
-    metrics = exchange.services.metrics
-    errors: list[UpstreamError] = []
-    for offer in offers:
-        exchange.attempts += 1
-        try:
-            found = await attempt(exchange, request, offer)
-        except AttemptFailed as failure:
-            metrics.attempts[offer.provider, failure.error.code] += 1
-            if failure.final:
-                exchange.services.health.rejected(offer.route, offer.provider)
-                raise failure.error from None
-            exchange.route_failed(failure.error)
-            errors.append(failure.error)
-        else:
-            metrics.attempts[offer.provider, "ok"] += 1
-            exchange.route_answered()
-            return found
-    answered = [error for error in errors if isinstance(error, UpstreamFailed)]
-    worst = (answered or errors)[-1]
-    waits = [error.retry_after for error in errors if error.retry_after is not None]
-    worst.retry_after = min(waits) if waits else None
-    raise worst
 
 
 async def _record(exchange: Exchange, found: Embedded) -> None:

@@ -1,0 +1,71 @@
+"""Trying routes in order, and how a request that got no answer is settled. Everything that decides a retry lives here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tollgate.completions.attempt import AttemptFailed
+from tollgate.completions.estimate import estimate_usage
+from tollgate.completions.exchange import Exchange
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
+from tollgate.routing import Offer
+
+Answered = TypeVar("Answered")
+
+
+async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Offer], Awaitable[Answered]]) -> Answered:
+    """What the first route gives that begins to answer. `once` tries one and raises `AttemptFailed` when it did not.
+
+    Raises the error to tell when none did: at once when the request itself is at fault, since no other route can help.
+    """
+    metrics = exchange.services.metrics
+    errors: list[UpstreamError] = []
+    for offer in offers:
+        exchange.attempts += 1
+        try:
+            answered = await once(offer)
+        except AttemptFailed as failure:
+            metrics.attempts[offer.provider, failure.error.code] += 1
+            if failure.final:
+                exchange.services.health.rejected(offer.route, offer.provider)
+                raise failure.error from None
+            exchange.route_failed(failure.error)
+            errors.append(failure.error)
+        else:
+            metrics.attempts[offer.provider, "ok"] += 1
+            return answered
+    raise _worst(errors) from None
+
+
+async def settle_failure(exchange: Exchange, error: BaseException) -> None:
+    """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
+
+    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5).
+    """
+    if exchange.settled:
+        return
+    if not exchange.attempts:
+        exchange.release()
+    elif isinstance(error, asyncio.CancelledError):
+        exchange.services.settlements.spawn(_settle_gone(exchange))
+    elif isinstance(error, TollgateError):
+        await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
+    else:
+        exchange.release()
+
+
+async def _settle_gone(exchange: Exchange) -> None:
+    exchange.hub_usage = await estimate_usage(exchange, [])
+    await exchange.settle("client_gone", status=499, estimated=True)
+
+
+def _worst(errors: list[UpstreamError]) -> UpstreamError:
+    """What to tell when every route failed: the last failure of a provider that answered, else the last of the network;
+    the shortest wait any of them asked for."""
+    answered = [error for error in errors if isinstance(error, UpstreamFailed)]
+    error = (answered or errors)[-1]
+    waits = [other.retry_after for other in errors if other.retry_after is not None]
+    error.retry_after = min(waits) if waits else None
+    return error
