@@ -30,4 +30,7 @@ RESPONSES = WireFormat("responses", ("max_output_tokens",), ("user",), None)
 MESSAGES = WireFormat("messages", ("max_tokens",), ("metadata", "user_id"), None)
 EMBEDDINGS = WireFormat("embeddings", (), ("user",), None)
 
+LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+"""The types of the events after which nothing more comes, though the connection may stay open."""
+
 CLIENT_FORMATS: dict[str, WireFormat] = {f.name: f for f in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

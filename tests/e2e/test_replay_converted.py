@@ -27,6 +27,7 @@ from support.recorded import CALLED, HELLO, Player, provider_of, published_rows,
 from tests.replay import cells, clients, compare, vendors
 from tests.replay.cells import CLIENTS, READERS, UPSTREAMS
 from tests.replay.traffic import Exchange, exchange, ids
+from tollgate.errors import BadRequest
 
 SAMPLE = 48
 CROSS = [(client, upstream) for client in CLIENTS for upstream in UPSTREAMS if client != upstream]
@@ -92,7 +93,8 @@ async def answer_misses(sdk: Any, client: str, upstream: str, x: Exchange) -> li
 
 
 @pytest.mark.parametrize(("client", "upstream"), CROSS, ids=IDS)
-async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, tmp_path, capsys) -> None:
+async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tollgate.completions.inline.fetch_inline", nowhere)
     missed: dict[str, list[str]] = {}
     total = 0
     async with gateway(tmp_path) as (here, players):
@@ -105,7 +107,7 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
             reply = await here.post(CALLED[client], asked)
             if reply.status_code != 200:
                 misses = [] if 400 <= reply.status_code < 500 and (
-                    cells.right_to_refuse(reply.text, x, upstream) or stateful(x)) else [f"{reply.status_code} {reply.text[:300]}"]
+                    cells.right_to_refuse(reply.text, x, upstream) or stateful(x) or unreachable(reply.text)) else [f"{reply.status_code} {reply.text[:300]}"]
             else:
                 body = player.seen[-1][2]
                 lost = [word.strip() for word in reply.headers.get("x-tollgate-dropped", "").split(",")]
@@ -118,6 +120,16 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
             if misses:
                 missed[x.id] = misses
     tell(capsys, f"requests {client} -> {upstream}", total, missed)
+
+
+async def nowhere(url: str, settings: Any) -> tuple[str, bytes]:
+    """The guarded download, for tests without a network."""
+    raise BadRequest(f"{url} cannot be fetched")
+
+
+def unreachable(text: str) -> bool:
+    """The upstream wants bytes where the client gave an address."""
+    return "cannot be fetched" in text
 
 
 def stateful(x: Exchange) -> bool:

@@ -13,6 +13,7 @@ from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, StreamConverter
 from tollgate.public_errors import public_message
 from tollgate.upstream.framing import Frame, decoder
+from tollgate.wire import LAST_EVENTS
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -31,6 +32,8 @@ class _Events:
         self._decoder = decoder(offer.framing)
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
+        self.done = False
+        """True once the upstream has said [DONE]."""
 
     def feed(self, block: bytes) -> list[tuple[str | None, Any]]:
         return [event for frame in self._decoder.feed(block) if (event := self._read(frame)) is not None]
@@ -40,7 +43,10 @@ class _Events:
 
     def _read(self, frame: Frame) -> tuple[str | None, Any] | None:
         data = frame.data
-        if not data or data == b"[DONE]":
+        if not data:
+            return None
+        if data == b"[DONE]":
+            self.done = True
             return None
         try:
             event = orjson.loads(data)
@@ -99,7 +105,11 @@ class ConvertedStream:
 
     def feed(self, block: bytes) -> bytes:
         """The client's events for this block of the upstream's."""
-        return self._take(self._events.feed(block))
+        out = self._take(self._events.feed(block))
+        if self._events.done and not self.ended:
+            self._converter.feed("[DONE]")
+            self.ended = True
+        return out
 
     def close(self) -> bytes:
         """The upstream has ended; the finish itself is said by `tail`."""
@@ -140,6 +150,7 @@ class ConvertedStream:
                 self.error = judge_chunk(self._offer, event)
                 if self.error is not None:
                     break
+                self.ended = self.ended or event.get("type") in LAST_EVENTS
             if self._offer.usage_read is not None:
                 self._rule_usage = self._offer.usage_read(event) or self._rule_usage
             out.extend(self._converter.feed(event, name))

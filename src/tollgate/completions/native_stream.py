@@ -83,6 +83,8 @@ class NativeStream(Protocol):
 
     def close(self) -> bytes: ...
 
+    def received(self) -> list[Any]: ...
+
     def tail(self, usage: dict[str, Any] | None) -> bytes: ...
 
 
@@ -100,7 +102,16 @@ class _Passing:
 
     def feed(self, block: bytes) -> bytes:
         """The bytes that may leave after this block of the upstream's."""
-        self.kept.add(block)
+        out = self._feed(block)
+        if out:
+            self.kept.add(out)
+        return out
+
+    def received(self) -> list[Any]:
+        """The parsed events of what was kept, for a token count."""
+        return self.kept.events()
+
+    def _feed(self, block: bytes) -> bytes:
         if self._marks is None or b"\r" in block or self.ended:
             return self._take(self._decoder.feed(block))
         before = b""
@@ -125,6 +136,10 @@ class _Passing:
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
         return b"".join(out)
+
+    def _rest(self) -> bytes:
+        """What an upstream that has ended left unfinished: an event without its blank line counts when its data is whole."""
+        return self._take([event for event in self._decoder.finish() if not event.data or event.data == b"[DONE]" or _parsed(event.data) is not None])
 
     def _take(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
@@ -175,10 +190,14 @@ class ChatStream(_Passing):
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
-        out = self._take(self._decoder.finish())
+        out = self._rest()
         if self._finish is None and not self.ended and self.error is None:
             self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
         return out
+
+    def received(self) -> list[Any]:
+        """The finishing chunk is held back, and may hold text."""
+        return [*super().received(), *([self._finish] if self._finish is not None else ())]
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The finishing chunk with `usage`, and `[DONE]`."""
@@ -205,10 +224,9 @@ class ChatStream(_Passing):
             self.ended = True
             return
         raw = _valid_utf8(raw)
-        try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            chunk = None
+        if not raw.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+            raw += b"\n\n"
+        chunk = _parsed(data)
         if not isinstance(chunk, dict):
             out.append(raw)
             return
@@ -251,7 +269,7 @@ class PlainStream(_Passing):
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
-        out = self._take(self._decoder.finish())
+        out = self._rest()
         if not self.ended and self.error is None:
             self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
         return out
@@ -262,21 +280,16 @@ class PlainStream(_Passing):
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         if self.ended:
-            self._held.append(event.raw)
+            self._held.append(_valid_utf8(event.raw))
             return
-        parsed = None
-        if event.data:
-            try:
-                parsed = orjson.loads(event.data)
-            except orjson.JSONDecodeError:
-                parsed = None
+        parsed = _parsed(event.data) if event.data else None
         if isinstance(parsed, dict):
             self.error = self._judge(parsed)
             if self.error is not None:
                 return
             if self._watch(event.name, parsed):
                 self.ended = True
-                self._held.append(event.raw)
+                self._held.append(_valid_utf8(event.raw))
                 return
         out.append(_valid_utf8(event.raw))
 
@@ -314,6 +327,17 @@ def _others(choices: list[Any], finish: dict[str, Any]) -> bool:
     """True when these choices go on and are none of those that a finishing chunk ended."""
     ended = {choice.get("index") for choice in finish["choices"] if isinstance(choice, dict)}
     return bool(choices) and not any(isinstance(choice, dict) and choice.get("index") in ended for choice in choices)
+
+
+def _parsed(data: bytes) -> Any:
+    """The JSON value of an event's data, broken characters replaced; None when it is none."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return orjson.loads(_valid_utf8(data))
+        except orjson.JSONDecodeError:
+            return None
 
 
 def _valid_utf8(raw: bytes) -> bytes:

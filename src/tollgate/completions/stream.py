@@ -22,6 +22,7 @@ from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
+from tollgate.wire import LAST_EVENTS
 
 _GRACE_SECONDS = 0.25
 """How long to wait for the upstream to close after the answer's last event, so that its connection can be used again."""
@@ -54,14 +55,14 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     blocks = answer.chunks()
     first = b""
     try:
-        while not first and not stage.ended and stage.error is None:
+        while b"data" not in first and not stage.ended and stage.error is None:  # comments are no answer yet
             try:
                 block = await anext(blocks)
             except StopAsyncIteration:
-                first = stage.close()
+                first += stage.close()
                 break
-            first = stage.feed(block)
-        if stage.error is not None and not first:
+            first += stage.feed(block)
+        if stage.error is not None and b"data" not in first:
             raise AttemptFailed(stage.error)
     except UpstreamError as error:
         await answer.close()
@@ -173,13 +174,16 @@ class _Native:
 
     def feed(self, block: bytes) -> bytes:
         out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
-        if out:
+        if out and (self._dialect != "responses" or b'"sequence_number"' in out):
             self._left = out
         return out
 
     def close(self) -> bytes:
         out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
-        return out + self._inner.close()
+        out += self._inner.close()
+        if out:
+            self._left = out
+        return out
 
     def usage(self) -> dict[str, Any] | None:
         if self._inner.usage is not None:
@@ -194,8 +198,8 @@ class _Native:
         return minted_ids(self._response or {}) if self._dialect == "responses" else self._minted
 
     async def estimate(self) -> dict[str, Any]:
-        kept = self._inner.kept
-        return await estimate_usage(self._exchange, texts_of_events(self._exchange, kept.events()), scale=kept.scale)
+        inner = self._inner
+        return await estimate_usage(self._exchange, texts_of_events(self._exchange, inner.received()), scale=inner.kept.scale)
 
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         usage = self._inner.usage
@@ -207,7 +211,8 @@ class _Native:
         response = self._response
         if response is not None and self._exchange.hub_usage:
             response = {**response, "usage": self._told_usage("responses", self._exchange.hub_usage)}
-        return stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
+        apart = b"" if not self._left or self._left.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else b"\n\n"
+        return apart + stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
 
     def _told_usage(self, protocol: str, hub_usage: dict[str, Any]) -> Any:
         target = self._exchange.services.runtime.current.mappings[protocol]
@@ -225,4 +230,4 @@ class _Native:
                 self._minted.extend(minted_ids(holder))
         if isinstance(event.get("response"), dict):
             self._response = event["response"]
-        return kind in ("message_stop", "response.completed", "response.incomplete", "response.failed")
+        return kind in LAST_EVENTS

@@ -1,0 +1,206 @@
+"""Upstreams that misbehave on a real socket: what the client is told, in every client format, native and converted; and the row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from conformance.upstreams import ASKS, CELLS, IDS, PATHS, error_events, events, opening, provider, whole
+from support.inprocess import inprocess
+from support.recorded import published_rows
+from support.wire import chunked, full_backlog, head, raw, says, stream_of, wire
+
+HTML = b"<!doctype html><html><body>502 Bad Gateway nginx-internal-7</body></html>"
+FAST = "timeouts: {connect: 0.3, first_byte: 0.4, idle: 0.4, total: 1.5}"
+
+BEFORE = {
+    "resets before an answer": (raw(then="reset"), 502, "ok"),
+    "closes before an answer": (raw(), 502, "ok"),
+    "talks no HTTP": (raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), (500, 502), "ok"),
+    "stalls before an answer": (raw(then="stall"), 504, "first-byte"),
+    "answers HTML with 200": (says(HTML, kind="text/html"), 500, "ok"),
+    "answers HTML with 502": (says(HTML, status="502 Bad Gateway", kind="text/html"), 500, "ok"),
+    "answers HTML with 403": (says(HTML, status="403 Forbidden", kind="text/html"), 500, "ok"),
+    "answers an error with 200": (says(b'{"error": {"message": "nginx-internal-7", "code": 502}}'), 500, "ok"),
+    "answers an empty body": (says(b""), 500, "ok"),
+    "answers a JSON list": (says(b"[]"), 500, "ok"),
+    "redirects": (raw(head(status="302 Found", more="location: http://127.0.0.1:1/\r\ncontent-length: 0\r\n") + b"\r\n"), 500, "ok"),
+    "cuts the body": (raw(head(more="content-length: 500\r\n") + b'\r\n{"id": "c1"'), (500, 502), "ok"),
+    "cuts a chunk": (raw(head(more="transfer-encoding: chunked\r\n") + b"\r\n1f\r\n{"), (500, 502), "ok"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
+async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstream, stream):
+    """One gateway for all of them: nothing may linger from one failure to the next."""
+    current = []
+
+    async def behave(request, reader, writer):
+        await current[0](request, reader, writer)
+
+    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+        for name, (behaviour, wanted, says_budget) in BEFORE.items():
+            current[:] = [behaviour]
+            reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
+            status = reply.status_code
+            if wanted == 504 and client == "chat":
+                wanted = 500
+            assert status in (wanted if isinstance(wanted, tuple) else (wanted,)), f"{name}: {status} {reply.text}"
+            assert "nginx" not in reply.text and "None" not in reply.text, name
+            if status == 502:
+                assert reply.json() == {"message": "Service temporarily unavailable"}, name
+            elif client == "chat":
+                assert reply.headers["content-type"].startswith("text/plain"), name
+            else:
+                assert reply.json()["error"]["type"] in ("server_error", "api_error", "timeout_error", "overloaded_error"), name
+            if says_budget != "ok":
+                assert says_budget in reply.text, name
+        rows = (await published_rows(here, tmp_path)).values()
+        assert len(rows) == len(BEFORE) and all(row["cost"] == 0 and row["outcome"] != "ok" and row["error_code"] for row in rows)
+        assert here.services.ledger.available("default") == here.balance()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+async def test_an_upstream_that_cannot_be_connected_to(tmp_path, client, stream):
+    with full_backlog() as hanging:
+        async with inprocess(tmp_path, providers={"acme": provider(hanging, "chat"), "gone": provider("http://127.0.0.1:1", "chat", name="gone", model="gone/one")},
+                             settings=FAST) as here:
+            began = time.monotonic()
+            late = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
+            assert time.monotonic() - began < 1.4 and late.status_code in (500, 502, 504)
+            if late.status_code != 502:
+                assert "connect" in late.text
+            refused = await here.post(PATHS[client], {**ASKS[client], "model": "gone/one", "stream": stream})
+            assert (refused.status_code, refused.json()) == (502, {"message": "Service temporarily unavailable"})
+
+
+def streams(upstream):
+    """What goes wrong once a stream has begun: name -> (behaviour, outcome of the row, a word of the message)."""
+    begun = opening(upstream)
+    head_ = head(kind="text/event-stream", more="transfer-encoding: chunked\r\n") + b"\r\n"
+    error = {"chat": b'data: {"error": {"message": "boom nginx-internal-7", "code": 500}}\n\n',
+             "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "boom nginx-internal-7"}}\n\n',
+             "responses": b'event: error\ndata: {"type": "error", "sequence_number": 6, "code": "server_error", "message": "boom nginx-internal-7", "param": null}\n\n'}
+    return {
+        "ends early": (stream_of(*begun), "upstream_error", ""),
+        "is reset": (stream_of(*begun, then="reset"), "upstream_error", ""),
+        "is cut inside a chunk": (raw(head_, *(chunked(b) for b in begun), b"ff\r\ndata: {"), "upstream_error", ""),
+        "is cut inside an event": (stream_of(*begun, begun[-1][:-20]), "upstream_error", ""),
+        "falls silent": (stream_of(*begun, then="stall"), "timeout", "idle"),
+        "goes on too long": (dripping(begun), "timeout", "total"),
+        "reports an error": (stream_of(*begun, error[upstream], then="stall"), "upstream_error", ""),
+        "sends an event without an end": (stream_of(*begun, b"data: " + b"x" * (17 << 20), then="stall"), "upstream_error", ""),
+    }
+
+
+def dripping(begun):
+    async def behave(request, reader, writer):
+        writer.write(head(kind="text/event-stream", more="transfer-encoding: chunked\r\n") + b"\r\n" + b"".join(chunked(b) for b in begun))
+        while True:
+            writer.write(chunked(b": still here\n\n"))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    return behave
+
+
+@pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
+async def test_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstream):
+    current = []
+
+    async def behave(request, reader, writer):
+        await current[0](request, reader, writer)
+
+    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+        wanted = {}
+        for name, (behaviour, outcome, word) in streams(upstream).items():
+            current[:] = [behaviour]
+            reply = await asyncio.wait_for(here.post(PATHS[client], {**ASKS[client], "stream": True}), 10)
+            assert reply.status_code == 200, name
+            assert "hello" in reply.text and "nginx" not in reply.text, name
+            try:
+                told = error_events(client, reply.text)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}: {reply.text[-700:]}") from None
+            assert word in told["message"], f"{name}: {told}"
+            wanted[reply.headers["x-request-id"]] = (name, outcome)
+        rows = await published_rows(here, tmp_path)
+        assert here.services.ledger.available("default") == here.balance()
+    for request_id, (name, outcome) in wanted.items():
+        row = rows[request_id]
+        assert (row["outcome"], row["stream"]) == (outcome, True), f"{name}: {row['outcome']}"
+        assert row["input_tokens"] > 0 and 0 < row["output_tokens"] < 20 and row["cost"] > 0, f"{name}: {row}"
+
+
+@pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
+async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
+    """Broken characters, comments, CRLF, blank lines, events nobody knows and data that is no JSON do not break an answer."""
+    good = events(upstream)
+    odd = {
+        "invalid UTF-8": [b.replace(b"hello", b"hel\xff\xfelo") for b in good],
+        "comments and blank lines": [part for b in good for part in (b": ping\n\n", b"\n\n", b)],
+        "CRLF": [b.replace(b"\n", b"\r\n") for b in good],
+        "one byte at a time": [bytes([byte]) for b in good[:3] for byte in b] + good[3:],
+        "all at once": [b"".join(good)],
+        "unknown events": [*good[:2], b'event: brand.new\ndata: {"type": "brand.new", "sequence_number": 2}\n\n' if upstream != "chat" else b'data: {"brand": "new"}\n\n', *good[2:]],
+        "no blank line at the end": [*good[:-1], good[-1].rstrip(b"\n")],
+        "no end of file": [*good],
+    }
+    current = []
+
+    async def behave(request, reader, writer):
+        await current[0](request, reader, writer)
+
+    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+        for name, blocks in odd.items():
+            current[:] = [stream_of(*blocks, then="stall" if name == "no end of file" else "end")]
+            reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+            reply.content.decode()
+            end = {"chat": "data: [DONE]", "messages": "message_stop", "responses": "response.completed"}[client]
+            assert end in reply.text.strip().rsplit("\n\n", 1)[-1], f"{name}: {reply.text[-500:]}"
+            assert " there" in reply.text and "hel" in reply.text, name
+        rows = (await published_rows(here, tmp_path)).values()
+        assert len(rows) == len(odd)
+        assert {(row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) for row in rows} == {("ok", 10, 5, False)}
+
+
+@pytest.mark.parametrize("upstream", ["chat", "responses", "messages"])
+async def test_a_whole_answer_with_invalid_utf8_reaches_the_client_readable(tmp_path, upstream):
+    body = json.dumps(whole(upstream, "hel!!lo")).encode().replace(b"!!", b"\xff\xfe")
+    async with wire(says(body)) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}) as here:
+        for client in ("chat", "responses", "messages"):
+            reply = await here.post(PATHS[client], ASKS[client])
+            assert reply.status_code in (200, 500)
+            reply.json() if reply.status_code == 200 or client != "chat" else reply.content.decode()
+
+
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+async def test_a_failure_before_the_first_event_moves_on_and_one_after_it_does_not(tmp_path, client):
+    """PITFALLS 15: no second answer is ever glued to the first."""
+    asked = []
+
+    def failing(blocks):
+        async def behave(request, reader, writer):
+            asked.append("first")
+            await stream_of(*blocks, then="reset")(request, reader, writer)
+
+        return behave
+
+    async def good(request, reader, writer):
+        asked.append("second")
+        await stream_of(*events(client))(request, reader, writer)
+
+    for blocks, tried in (((), ["first", "second"]), (opening(client), ["first"])):
+        asked.clear()
+        async with wire(failing(blocks)) as one, wire(good) as two:
+            routes = {"first": provider(one, client, name="first"), "second": provider(two, client, name="second", more="priority: 1")}
+            async with inprocess(tmp_path / str(len(blocks)), providers=routes) as here:
+                reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        assert asked == tried
+        if blocks:
+            error_events(client, reply.text)
