@@ -111,6 +111,7 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # requests make few cycles; the default threshold spends 5 % of the hot path here
+    gc.enable()
     server = runtime.gateway.server
     try:
         if server.engine == "uvicorn":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tollgate.errors import ConfigErrors
 def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_level: str) -> None:
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("hypercorn").setLevel(logging.WARNING)
+    gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
 
     from tollgate import server

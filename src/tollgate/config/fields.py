@@ -90,5 +90,5 @@ class Fields:
         return self.node.keys.get(key) if self.node else None
 
     def _value(self, key: str) -> object:
-        node = self.get(key)
-        return node.value if isinstance(node, Scalar) else None
+        node = self.node.entries.get(key) if self.node else None
+        return node.value if type(node) is Scalar else None

@@ -147,29 +147,41 @@ def _relocated(code: CodeType, lines: list[int]) -> CodeType:
     Rewriting the table takes a tenth of the time of rewriting a syntax tree. Its format is CPython's since 3.11
     (Objects/locations.md): entries of up to 8 code units; kind 13 is a line without columns, 15 no line at all.
     """
-    first = lines[code.co_firstlineno - 1]
+    before = first = lines[code.co_firstlineno - 1]
     table = bytearray()
-    before = first
     for start, end, generated in code.co_lines():
-        line = lines[generated - 1] if generated else None
         units = (end - start) // 2
-        while units > 0:
-            length = min(units, 8)
-            units -= length
-            if line is None:
-                table.append(0x80 | 15 << 3 | length - 1)
-                continue
-            table.append(0x80 | 13 << 3 | length - 1)
-            _signed(table, line - before)
+        if not units:
+            continue
+        if generated:
+            line = lines[generated - 1]
+            kind, step = _LINE, _STEPS.get(line - before) or _signed(line - before)
             before = line
-    constants = tuple(_relocated(constant, lines) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
+        else:
+            kind, step = _NO_LINE, b""
+        while units > 8:
+            table.append(kind | 7)
+            table += step
+            step = b"\0" if step else step
+            units -= 8
+        table.append(kind | units - 1)
+        table += step
+    constants = tuple([_relocated(constant, lines) if type(constant) is CodeType else constant for constant in code.co_consts])
     return code.replace(co_firstlineno=first, co_linetable=bytes(table), co_consts=constants)
 
 
-def _signed(table: bytearray, value: int) -> None:
+def _signed(value: int) -> bytes:
     """A signed number in groups of six bits, lowest first, the sign in the lowest bit."""
     rest = -value << 1 | 1 if value < 0 else value << 1
+    groups = bytearray()
     while rest >= 64:
-        table.append(rest & 63 | 64)
+        groups.append(rest & 63 | 64)
         rest >>= 6
-    table.append(rest)
+    groups.append(rest)
+    return bytes(groups)
+
+
+_LINE = 0x80 | 13 << 3
+_NO_LINE = 0x80 | 15 << 3
+_STEPS = {step: _signed(step) for step in range(-99, 100)}
+"""Nearly every step from one line to the next."""
