@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mappings.support import PROTOCOLS, mapping
+from mappings.support import PROTOCOLS, mapping
 from tollgate.mapping import run_examples
 
 

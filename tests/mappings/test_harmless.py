@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.mappings.support import context, mapping
+from mappings.support import context, mapping
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import compile_mapping, convert_request

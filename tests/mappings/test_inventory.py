@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin
 
 import pytest
 from anthropic.types import ContentBlockParam, ToolUnionParam
@@ -15,9 +15,9 @@ from anthropic.types.tool_result_block_param import Content as ToolResultContent
 from openai.types.chat import ChatCompletionContentPartParam
 from openai.types.responses import ResponseInputItemParam, ToolParam
 from openai.types.responses.response_create_params import ToolChoice
-from typing_extensions import NotRequired, Required, get_type_hints, is_typeddict
+from typing_extensions import get_type_hints, is_typeddict
 
-from tests.mappings.support import context, mapping
+from mappings.support import context, mapping
 from tollgate.errors import BadRequest
 from tollgate.mapping import convert_request
 

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.mappings.support import context, converted, mapping
+from mappings.support import context, converted, mapping
 from tollgate.mapping import convert_request, convert_response
 
 CAN: dict[str, dict[str, Any]] = {"chat": {"reasoning_details": True}, "messages": {}, "responses": {}, "gemini": {}}

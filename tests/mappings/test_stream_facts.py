@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.mappings.support import converted, mapping
+from mappings.support import converted, mapping
 from tollgate.mapping import Tap
 
 START = {"type": "message_start", "message": {"id": "m1", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 0}}}
@@ -113,7 +113,7 @@ def test_usage_is_null_in_a_responses_stream_until_it_ends() -> None:
 
 
 def test_message_start_says_the_estimate_when_the_upstream_told_nothing() -> None:
-    from tests.mappings.support import context
+    from mappings.support import context
 
     run = context()
     run.estimate = {"input": 12}

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.replay import clients, compare, read_chat, read_gemini, read_messages, read_responses, vendors
-from tests.replay.explained import EXPLAINED
-from tests.replay.facts import Answer, Asked
-from tests.replay.traffic import Exchange, exchange, ids
+from replay import clients, compare, read_chat, read_gemini, read_messages, read_responses, vendors
+from replay.explained import EXPLAINED
+from replay.facts import Answer, Asked
+from replay.traffic import Exchange, exchange, ids
 from tollgate.config.load import read_file
-from tollgate.mapping import hub
 from tollgate.mapping import (
     Context,
     Refused,
@@ -25,6 +24,7 @@ from tollgate.mapping import (
     compile_mapping,
     convert_request,
     convert_response,
+    hub,
     tap_response,
 )
 

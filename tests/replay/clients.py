@@ -20,9 +20,9 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from pydantic import TypeAdapter
 
-from tests.replay import read_chat, read_messages, read_responses
-from tests.replay.facts import Answer
-from tests.replay.traffic import FOLDER
+from replay import read_chat, read_messages, read_responses
+from replay.facts import Answer
+from replay.traffic import FOLDER
 
 OPENAPI = FOLDER.parent / "schemas" / "openai-openapi.json"
 
@@ -209,10 +209,7 @@ def placed(notes: list[dict[str, Any]] | None, text: str | None) -> None:
 
 
 # ---- the published schema -------------------------------------------------------------------------------------------
-REQUIRED = ("id object created_at status background completed_at error incomplete_details instructions max_output_tokens "
-            "max_tool_calls model output parallel_tool_calls previous_response_id prompt_cache_key reasoning "
-            "safety_identifier service_tier store temperature text tool_choice tools top_logprobs top_p truncation usage "
-            "metadata presence_penalty frequency_penalty").split()
+REQUIRED = ["id", "object", "created_at", "status", "background", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "model", "output", "parallel_tool_calls", "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "usage", "metadata", "presence_penalty", "frequency_penalty"]
 """Every member the live API sends, present even when null (CLIENTS 3f)."""
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call
+from replay.facts import Answer, Asked, Call
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def schema_differs(w: str, g: str) -> bool:
     if w == g:
         return False
     a, b = json.loads(w or "{}"), json.loads(g or "{}")
-    return {**{"type": "object", "properties": {}}, **a} != {**{"type": "object", "properties": {}}, **b}
+    return {"type": "object", "properties": {}, **a} != {"type": "object", "properties": {}, **b}
 
 
 def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> list[Miss]:

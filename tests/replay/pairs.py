@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.replay.cells import CLIENTS, READERS, context, mapping
-from tests.replay.facts import Asked
-from tests.replay.traffic import PROTOCOLS, exchange, pairs
+from replay.cells import CLIENTS, READERS, context, mapping
+from replay.facts import Asked
+from replay.traffic import PROTOCOLS, exchange, pairs
 from tollgate.mapping import Refused, convert_request
-
 
 EXPLAINED = {
     "multimodalRequest/followup": "the chat recording's assistant turn is empty; it says nothing, so it becomes no turn",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
+from replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call, effort_of, fingerprint, schema_text
+from replay.facts import Answer, Asked, Call, effort_of, fingerprint, schema_text
 
 LENGTH = {"MAX_TOKENS", 2}
 FILTER = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", 3, 4, 6, 7, 8, 10}

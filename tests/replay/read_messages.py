@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
+from replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
 
 STOPS = {"end_turn": {"end", "error"}, "stop_sequence": {"sequence"}, "max_tokens": {"length"},
          "model_context_window_exceeded": {"length"}, "tool_use": {"tool"}, "refusal": {"filter", "refusal"},

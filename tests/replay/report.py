@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from tests.replay import traffic
-from tests.replay.cells import CLIENTS, UPSTREAMS, Cell, answer_cell, request_cell, stream_cell, tap_cell
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
+
+from replay import traffic
+from replay.cells import CLIENTS, UPSTREAMS, Cell, answer_cell, request_cell, stream_cell, tap_cell
 
 
 def cells(kinds: set[str]) -> Iterator[Cell]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.replay import traffic
+from replay import traffic
 
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 
-from tests.replay import pairs
+from replay import pairs
 
 
 def test_conversions_have_the_structure_of_native_requests() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.replay import traffic
+from replay import traffic
 
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 
-from tests.replay import cells
-from tests.replay.explained import EXPLAINED
+from replay import cells
+from replay.explained import EXPLAINED
 
 CROSS = [(client, upstream) for client in cells.CLIENTS for upstream in cells.UPSTREAMS]
 IDS = [f"{client}-client-{upstream}-upstream" for client, upstream in CROSS]
