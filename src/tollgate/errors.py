@@ -162,17 +162,19 @@ class UpstreamError(TollgateError):
 
 
 class UpstreamRejected(UpstreamError):
-    """The provider says the request itself is wrong (a 4xx that is the caller's). `body` is its parsed body or text."""
+    """The provider says the request itself is wrong (a 4xx that is the caller's). `body` is its parsed body or text,
+    `kind`, `told_code` and `param` its own words for what is wrong (agents act on `context_length_exceeded`)."""
 
     status = 400
     code = "upstream_rejected"
 
     def __init__(self, message: str, *, status: int = 400, body: object = None, kind: str | None = None,
-                 param: str | None = None, provider: str = "") -> None:
+                 param: str | None = None, told_code: str | None = None, provider: str = "") -> None:
         super().__init__(message, provider=provider)
         self.status = status
         self.body = body
         self.kind = kind
+        self.told_code = told_code
         self.param = param
 
 

@@ -23,6 +23,8 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
+        if isinstance(error, UpstreamRejected):
+            code = error.told_code or error.kind or "invalid_prompt"
         out = _event("error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence})
         if response is not None:
             failed = {**response, "status": "failed", "error": {"code": code, "message": message}}

@@ -205,6 +205,8 @@ def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
         if not reply.headers["content-type"].startswith("text/plain"):
             misses.append(f"chat errors are plain text, this is {reply.headers['content-type']}")
     elif x.protocol == "responses":
+        if callers and code != "model_not_found" and reply.json()["error"]["code"] != code:
+            misses.append(f"the code {code} became {reply.json()['error']['code']}")
         if set(reply.json()["error"]) != {"message", "type", "param", "code"} or reply.json()["error"]["type"] in (None, "None"):
             misses.append(f"shape {reply.text[:200]}")
     elif reply.json().get("type") != "error" or set(reply.json()["error"]) != {"type", "message"} or "request_id" not in reply.json():

@@ -49,7 +49,8 @@ class Begun:
 def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
     """The error for a verdict: the caller's fault as a rejection, everything else as a failure of the provider."""
     if verdict.kind == "stop":
-        return UpstreamRejected(verdict.message, status=verdict.status, kind=verdict.type, param=verdict.param, provider=offer.provider)
+        return UpstreamRejected(verdict.message, status=verdict.status, kind=verdict.type, param=verdict.param, told_code=verdict.code,
+                                provider=offer.provider)
     error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
                            retry_after=verdict.retry_after)
     error.alarm = verdict.alarm
@@ -92,6 +93,8 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
         if edited is document:  # no edit applied: the client's own bytes may go
             return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
         return orjson.dumps(edited)
+    if exchange.stream:
+        context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
     source = exchange.services.runtime.current.mappings[inbound.dialect]
     hub = request_to_hub(source, body, context)
     await inline_urls(hub, offer, exchange.services.runtime.current.gateway.fetch)

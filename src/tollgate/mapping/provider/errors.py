@@ -179,7 +179,7 @@ class ErrorRules:
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                     said = replace(said, **{name: clipped(str(found))})
-        return replace(said, message=self._redact(said.message)) if said.message else said
+        return replace(said, **{name: self._redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
 
 
 _NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
