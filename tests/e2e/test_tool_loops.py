@@ -36,7 +36,7 @@ SPIED = """
 provider: spied
 speaks: {{{speaks}: {path}}}
 url: app://spied/v1
-can: {{reasoning: true}}
+can: {{reasoning: true, encrypted_reasoning: true}}
 models:
   spied/reasoner:
     upstream: reasoner

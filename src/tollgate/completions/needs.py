@@ -7,7 +7,6 @@ from typing import Any
 from tollgate import tokens
 from tollgate.routing import Needs
 
-
 _ONLY_NATIVE = {"messages": (b'"cache_control"', b'"signature"', b'"redacted_thinking"'), "responses": (b'"encrypted_content"',)}
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
 """The tool types a client answers itself; any other is run by the provider."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
@@ -68,12 +68,16 @@ class Discovery:
     def _models(self, made: Mapping[str, dict[str, Any]]) -> tuple[tuple[Model, ...], list[Problem]]:
         document = Document(f"{self.provider.document.file}#discovered", "", Map({}, {}, self._mark))
         provider_node = Scalar(self.provider.name, self.provider.name, True, self._mark)
-        entries = {"provider": provider_node, "models": self._node(dict(made))}
+        written = self._node(dict(made))
+        assert isinstance(written, Map)
+        entries = {"provider": provider_node, "models": written}
         document.root = Map(entries, dict.fromkeys(entries, self._mark), self._mark)
         problems, root = check_shape(document, "provider")
         listed = root.get("models") if root is not None else None
         models: list[Model] = []
         for name, node in listed.entries.items() if isinstance(listed, Map) else ():
+            if plain(node) != plain(written.entries[name]):
+                continue  # something of it does not fit (told above); without that part it might be served at no price
             reading = Reading(document)
             model = read_model(reading, self.provider, name, node, self._mark)
             if reading.problems:
