@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mappings.support import PROTOCOLS, mapping
+from mappings.support import FOLDER, PROTOCOLS, mapping
 from tollgate.mapping import run_examples
+from tollgate.mapping.coverage import Watch, covered
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -17,3 +18,15 @@ def test_every_example_holds(name: str) -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_mapping_has_no_warnings(name: str) -> None:
     assert not mapping(name).warnings
+
+
+def test_the_examples_reach_every_line() -> None:
+    files = [mapping(name) for name in PROTOCOLS]
+    watch = Watch([file.file for file in files])
+    with watch.watching():
+        for name in PROTOCOLS:
+            run_examples(mapping(name), {other: mapping(other) for other in PROTOCOLS})
+    for found in covered(files, watch):
+        lines = found.file and (FOLDER.parent / found.file).read_text("utf-8").splitlines()
+        missed = [f"{number}: {lines[number - 1]}" for number in found.missed if "stamp:" not in lines[number - 1]]
+        assert not missed, "\n".join(missed)

@@ -231,6 +231,7 @@ REFUSALS = (
     ("item_reference", lambda x, _: "item_reference" in str(x.request)),
     ("compaction", lambda x, _: "compaction" in str(x.request)),
     ("container_upload", lambda x, _: "container_upload" in str(x.request)),
+    ("by id belongs", lambda x, _: "file_id" in str(x.request)),
     ("given by", lambda x, _: "file_id" in str(x.request)),
     ("video", lambda x, up: "video" in str(x.request) and up != "gemini"),
     ("audio", lambda x, up: "audio" in str(x.request) and up in ("messages", "responses")),
