@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -100,8 +99,8 @@ class Services:
     draining: bool = False
     images: Any = None
     """The image jobs of this process (`images.Jobs`), made at first use."""
-    live: WeakSet[Exchange] = field(default_factory=WeakSet)
-    """Completions being answered now, for the operator's page; weak, so that no exit path can leave one behind."""
+    live: set[Exchange] = field(default_factory=set)
+    """Requests being answered now, for the operator's page: from `Exchange.begin` until they are settled or released."""
 
 
 class LastBlock(bytes):

@@ -54,7 +54,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
     if not offers:
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    exchange.hold = services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens))
+    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens)))
     if stream:
         streaming()
     try:

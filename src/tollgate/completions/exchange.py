@@ -26,7 +26,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known."""
 
     __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "provider_status", "rates",
-                 "services", "settled", "stream", "upstream_ms", "__weakref__")
+                 "services", "settled", "stream", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
         self.services = services
@@ -47,7 +47,11 @@ class Exchange:
         self.charge: Charge | None = None
         self.settled = False
         self.provider_status = 0
-        services.live.add(self)
+
+    def begin(self, hold: Hold) -> None:
+        """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""
+        self.hold = hold
+        self.services.live.add(self)
 
     @property
     def native(self) -> bool:
@@ -152,6 +156,7 @@ class Exchange:
 
     def release(self) -> None:
         """Give the hold back; for exits on which nothing was recorded."""
+        self.services.live.discard(self)
         if self.hold is not None:
             self.hold.release()
 

@@ -39,7 +39,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     offers = _routes(services, model, request, gateway.retry.attempts)
     exchange = Exchange(services, inbound, body, model, stream=False, rates=gateway.credits.rates)
     expected = _expected_tokens(request)
-    exchange.hold = services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates))
+    exchange.begin(services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
     try:
         exchange.admitted_tokens = expected
         exchange.limits = services.ledger.admit(inbound.key, expected)
