@@ -1,0 +1,110 @@
+"""Pages that a keyboard and a screen reader can use: structure, names, labels."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+SHAPES = {"path", "rect", "circle"}
+PATHS = ["", "/keys", "/keys/{key}", "/usage?range=1h", "/requests", "/requests/{request}", "/credits", "/account", "/models", "/models/sandbox/echo", "/try", "/images", "/nowhere",
+         "/operator/accounts", "/operator/accounts/default", "/operator/usage", "/operator/requests", "/operator/providers", "/operator/live", "/operator/config"]
+
+
+class Page(HTMLParser):
+    """Reads a page; complains about tags that do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str], tuple[str, ...]]] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.wrong += [f"<{tag}> is not closed" for tag in self.open]
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, {name: value or "" for name, value in attributes}, tuple(self.open)))
+        if tag not in VOID and not (tag in SHAPES and self.get_starttag_text().endswith("/>")) and not (tag == "option"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, {name: value or "" for name, value in attributes}, tuple(self.open)))
+
+    def handle_endtag(self, tag):
+        if tag == "option":
+            return
+        if not self.open or self.open[-1] != tag:
+            self.wrong.append(f"</{tag}> closes {self.open[-1:]} at {self.getpos()}")
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def all(self, *names: str):
+        return [(tag, attributes, within) for tag, attributes, within in self.tags if tag in names]
+
+
+@pytest.fixture
+async def pages(here, operator, ask):
+    import re
+
+    await ask(here.key)
+    await ask(here.key, "[[error=503]]")
+    key = (await here.services.ledger.list_keys())[0].id
+    request = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)[1]
+    return {path: Page((await operator.get(path.format(key=key, request=request))).text) for path in PATHS}
+
+
+async def test_pages_are_well_formed(pages):
+    assert {path: page.wrong for path, page in pages.items() if page.wrong} == {}
+
+
+async def test_every_field_has_a_label(pages):
+    for path, page in pages.items():
+        labels = {attributes.get("for") for _, attributes, _ in page.all("label")}
+        for _, field, _ in page.all("input", "select", "textarea"):
+            if field.get("type") != "hidden" and field.get("aria-hidden") != "true":
+                assert field.get("id") in labels, (path, field)
+
+
+async def test_ids_are_unique_and_references_lead_somewhere(pages):
+    for path, page in pages.items():
+        ids = [attributes["id"] for _, attributes, _ in page.tags if "id" in attributes]
+        assert len(ids) == len(set(ids)), (path, sorted(id for id in ids if ids.count(id) > 1))
+        for _, attributes, _ in page.tags:
+            for name in ("aria-labelledby", "aria-describedby", "list"):
+                for target in attributes.get(name, "").split():
+                    assert target in ids, (path, name, target)
+
+
+async def test_every_page_has_one_heading_one_main_and_a_language(pages):
+    for path, page in pages.items():
+        assert len(page.all("h1")) == 1 and len(page.all("main")) == 1, path
+        assert page.all("html")[0][1]["lang"] == "en" and len(page.all("title")) >= 1
+
+
+async def test_tables_have_captions_and_headers_scopes(pages):
+    for path, page in pages.items():
+        assert len(page.all("table")) == len(page.all("caption")), path
+        assert all(attributes.get("scope") in ("col", "row") for _, attributes, _ in page.all("th")), path
+
+
+async def test_pictures_have_names(pages):
+    for path, page in pages.items():
+        assert all(attributes.get("alt") for _, attributes, _ in page.all("img")), path
+        for _, attributes, _ in page.all("svg"):
+            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-labelledby") or attributes.get("aria-label"), (path, attributes)
+
+
+async def test_the_current_page_is_marked(pages):
+    for path, page in pages.items():
+        if path != "/nowhere":
+            current = [attributes["href"] for _, attributes, within in page.all("a") if attributes.get("aria-current") == "page"]
+            assert len(current) == 1, (path, current)
+
+
+async def test_what_scrolls_can_be_reached_by_keyboard(pages):
+    for path, page in pages.items():
+        for _, attributes, _ in page.all("div"):
+            if attributes.get("class") == "scroll":
+                assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"], path

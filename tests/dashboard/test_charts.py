@@ -1,0 +1,55 @@
+"""Charts put values where they belong, and say them in a table too."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tollgate.dashboard import charts
+from tollgate.dashboard.charts import Series
+
+HOUR = timedelta(hours=1)
+STARTS = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
+
+
+def show(value: float) -> str:
+    return f"{value:g}"
+
+
+def axis(value: float, step: float) -> str:
+    return f"{value:g}"
+
+
+def test_bars_stack_from_the_bottom():
+    chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [1, 0, 2]), Series("two", "s1", [3, 0, 2])], show, axis)
+    first = chart.columns[0]
+    assert [(box.style, box.y, box.height) for box in first.boxes] == [("s0", 75.0, 25.0), ("s1", 0.0, 75.0)]
+    assert chart.columns[1].boxes == ()
+    assert first.tip == "21 Nov 00:00\ntwo: 3\none: 1"
+
+
+@pytest.mark.parametrize(("most", "labels"), [(4, ["4", "2", "0"]), (0.3, ["0.3", "0.2", "0.1", "0"]), (100, ["100", "50", "0"]), (7, ["7.5", "5", "2.5", "0"])])
+def test_the_axis_ends_at_a_round_number_above(most, labels):
+    chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [most, 0, 0])], show, axis)
+    assert [label for _, label in chart.ticks] == labels
+
+
+@pytest.mark.parametrize("most", [1e-12, 3e-7, 0.99, 1, 1.01, 9.99, 12345, 1e15])
+def test_no_value_is_above_the_axis(most):
+    chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [most, most / 3, 0])], show, axis)
+    assert 0 <= chart.columns[0].boxes[0].y <= 60 and chart.columns[0].boxes[0].height <= 100.001
+
+
+def test_lines_have_gaps_where_nothing_was_measured():
+    chart = charts.lines("l", "Latency", STARTS, HOUR, [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)], show, axis)
+    (_, path), (_, nothing) = chart.lines
+    assert path == "M0.5 0h0.001M2.5 0h0.001" and nothing == ""
+
+
+def test_a_chart_without_values_says_so():
+    assert charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [0, 0, 0])], show, axis).empty
+
+
+def test_the_table_says_what_the_drawing_shows():
+    chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [1, 0, 2])], show, axis)
+    assert chart.head == ("Time (UTC)", "one")
+    assert chart.rows == (("21 Nov 00:00", "1"), ("21 Nov 01:00", "0"), ("21 Nov 02:00", "2"))

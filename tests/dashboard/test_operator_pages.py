@@ -1,0 +1,131 @@
+"""What an operator sees and does."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from .browser import text_of
+
+
+async def test_an_account_is_created_with_credits(here, operator):
+    done = await operator.post("/operator/accounts", id="carol", name="Carol", role="user", credits="12.50")
+    assert done.headers["location"] == "/dashboard/operator/accounts/carol?done=made"
+    assert here.balance("carol") == Decimal("12.50")
+    assert "Carol" in text_of(await operator.get("/operator/accounts"))
+
+
+@pytest.mark.parametrize(("fields", "told"), [({"id": "Carol!"}, "wanted lower-case letters"), ({"id": "default"}, "exists already"), ({"id": "x", "credits": "lots"}, "no exact decimal"),
+                                             ({"id": "x", "role": "king"}, "wanted user or operator")])
+async def test_a_wrong_account_form_says_why(here, operator, fields, told):
+    reply = await operator.post("/operator/accounts", **fields)
+    assert reply.status_code == 400 and told in text_of(reply)
+    assert [account.id for account in await here.services.ledger.list_accounts()] == ["default"]
+
+
+async def test_credits_are_granted_once_and_taken_back(here, operator, alice):
+    page = "/operator/accounts/alice"
+    once = await operator.field(page, "once")
+    for _ in range(2):
+        await operator.post(page + "/grant", once=once, amount="5", note="thanks")
+    assert here.balance("alice") == Decimal(15)
+    await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="-1")
+    assert here.balance("alice") == Decimal(14)
+    assert "thanks" in text_of(await operator.get(page))
+    wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0")
+    assert wrong.status_code == 400 and "non-zero" in text_of(wrong)
+
+
+async def test_a_sign_in_link_for_somebody_else_is_shown_once(operator, alice, browser):
+    reply = await operator.post("/operator/accounts/alice/link")
+    link = next(word for word in text_of(reply).split() if "/dashboard/link/" in word).partition("/dashboard")[2]
+    person = browser()
+    await person.post(link, page=link)
+    assert "Alice" in text_of(await person.get())
+    assert link not in (await operator.get("/operator/accounts/alice")).text
+
+
+async def test_roles_are_changed_but_not_ones_own(here, operator, alice):
+    assert (await operator.post("/operator/accounts/alice/change", name="Alice B.", role="operator")).status_code == 303
+    assert (await alice.get("/operator/accounts")).status_code == 200
+    assert (await operator.post("/operator/accounts/default/change", name="x", role="user")).status_code == 400
+    await alice.post("/operator/accounts/default/change", name="x", role="user")
+    assert (await operator.get("/operator/accounts")).status_code == 404
+
+
+async def test_an_operator_revokes_a_key_of_that_account_only(here, operator, alice):
+    secret = await alice.make_key(name="laptop")
+    key = here.services.ledger.find_key(secret)
+    assert (await operator.post(f"/operator/accounts/default/keys/{key.id}/revoke")).status_code == 404
+    assert (await operator.post(f"/operator/accounts/alice/keys/{key.id}/revoke")).status_code == 303
+    assert (await here.services.ledger.get_key(key.id)).revoked
+
+
+async def test_all_usage_is_by_account_too(here, operator, alice, ask):
+    await ask(here.key)
+    await ask(await alice.make_key())
+    page = text_of(await operator.get("/operator/usage?range=24h&by=account_id"))
+    assert "Cost by account" in page and "alice" in page and "default" in page
+    only = text_of(await operator.get("/operator/requests?range=24h&account=alice"))
+    assert "alice" in only and "That is all" in only
+
+
+async def test_failing_routes_and_alarms_are_shown(here, operator, ask):
+    health = here.services.health
+    for _ in range(3):
+        await ask(here.key, "[[error=503]]")
+    page = text_of(await operator.get("/operator/providers"))
+    assert "resting" in page and "rests" in page and "upstream_failed" in page
+    health.failed("sandbox/echo", "sandbox", "upstream_failed", "account suspended", alarm="balance")
+    page = text_of(await operator.get("/operator/providers"))
+    assert "our balance there is used up" in page and "account suspended" in page
+    assert "something needs you" in (await operator.get()).text
+
+
+async def test_running_requests_are_seen_and_go_away(here, operator):
+    running = asyncio.ensure_future(here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=1s]]"}]}))
+    for _ in range(50):
+        await asyncio.sleep(0.02)
+        page = text_of(await operator.get("/operator/live"))
+        if "waiting" in page:
+            break
+    assert "sandbox/echo" in page and "first key" in page and "waiting" in page
+    await running
+    assert "Nothing at this moment." in text_of(await operator.get("/operator/live"))
+
+
+async def test_a_client_that_leaves_is_not_left_in_the_list(here, operator):
+    running = asyncio.ensure_future(here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]]"}]}))
+    await asyncio.sleep(0.1)
+    running.cancel()
+    for _ in range(100):
+        await asyncio.sleep(0.05)  # what was used is counted first
+        if not here.services.live:
+            break
+    assert "Nothing at this moment." in text_of(await operator.get("/operator/live"))
+
+
+async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_configuration(here, operator, tmp_path):
+    (tmp_path / "providers" / "broken.yaml").write_text("provider: broken\nurl: https://x.example/v1\nspeaks: chat\nmodels:\n  broken/a:\n    contxt: 100\n")
+    assert (await operator.post("/operator/config/reload")).status_code == 303
+    page = await operator.get("/operator/config")
+    said = text_of(page)
+    assert "The files were changed, and are wrong" in said and "contxt: 100" in said and "did you mean" in said and ":6:5" in said
+    assert "<b>^</b>" in page.text
+    (tmp_path / "providers" / "broken.yaml").unlink()
+    await operator.post("/operator/config/reload")
+    assert "in force" in text_of(await operator.get("/operator/config"))
+
+
+async def test_a_secret_is_on_no_page(tmp_path):
+    from support.inprocess import inprocess
+
+    from .browser import Browser
+
+    provider = 'provider: acme\nurl: https://acme.example/v1\nspeaks: chat\nheaders: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}\nmodels: {acme/a: {upstream: a}}\n'
+    async with inprocess(tmp_path, providers={"acme": provider}, environ={"ACME_KEY": "canary-12345678"}) as here:
+        person = await Browser(here, here.http).sign_in()
+        for path in ("", "/models/acme/a", "/operator/providers", "/operator/config", "/operator/live", "/operator/accounts/default"):
+            assert "canary-12345678" not in (await person.get(path)).text

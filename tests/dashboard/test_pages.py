@@ -1,0 +1,247 @@
+"""What the pages say and do, for the account that is signed in."""
+
+from __future__ import annotations
+
+import io
+import re
+from decimal import Decimal
+
+import duckdb
+import pytest
+
+from .browser import text_of
+
+
+async def test_a_new_account_is_told_how_to_begin(alice):
+    assert "Make a key first" in text_of(await alice.get())
+    await alice.make_key(name="laptop")
+    page = text_of(await alice.get())
+    assert "Send a first request" in page and 'model="sandbox/echo"' in page and "http://127.0.0.1:8787/v1" in page
+
+
+async def test_a_key_is_shown_once(here, alice):
+    secret = await alice.make_key(name="laptop", expires="30d", models="sandbox/*", cap="2.5", window="month", rpm="60", tpm="10_000", strict="yes")
+    key = here.services.ledger.find_key(secret)
+    assert (key.name, key.account_id, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
+        "laptop", "alice", ("sandbox/*",), Decimal("2.5"), "month", 60, 10_000, True)
+    for path in ("/keys", f"/keys/{key.id}"):
+        page = await alice.get(path)
+        assert secret not in page.text and f"sk-tg-…{secret[-4:]}" in text_of(page)
+    assert "60 requests/min, 10k tokens/min, strict" in text_of(await alice.get("/keys"))
+
+
+async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
+    once = await alice.field("/keys", "once")
+    await alice.post("/keys", once=once, name="laptop")
+    again = await alice.post("/keys", once=once, name="laptop")
+    assert again.status_code == 303 and len(await here.services.ledger.list_keys("alice")) == 1
+    assert "nothing was done twice" in text_of(await alice.get("/keys?done=again"))
+
+
+@pytest.mark.parametrize(("field", "said", "told"), [
+    ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"), ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
+    ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"), ("window", "hour", "wanted one of day, week, month, total"), ("name", "x" * 101, "wanted at most 100"),
+])
+async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
+    reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: said})
+    assert reply.status_code == 400 and told in text_of(reply) and said in reply.text
+    assert not await here.services.ledger.list_keys("alice")
+
+
+async def test_limits_of_a_key_are_changed_and_kept(here, alice):
+    secret = await alice.make_key(name="laptop", expires="30d", cap="2")
+    key = here.services.ledger.find_key(secret)
+    page = (await alice.get(f"/keys/{key.id}")).text
+    typed = dict(re.findall(r'<input[^>]* name="(name|expires|models|cap|rpm|tpm)" value="([^"]*)"', page))
+    assert typed["cap"] == "2" and typed["models"] == "all"
+    done = await alice.post(f"/keys/{key.id}", **(typed | {"rpm": "5", "window": "day"}))
+    assert done.status_code == 303
+    changed = here.services.ledger.find_key(secret)
+    assert (changed.rpm, changed.cap_window, changed.spend_cap) == (5, "day", Decimal(2))
+    assert abs((changed.expires_at - key.expires_at).total_seconds()) < 60
+
+
+async def test_a_revoked_key_is_refused_and_stays_listed(here, alice, ask):
+    secret = await alice.make_key(name="laptop")
+    assert (await ask(secret)).status_code == 200
+    key = here.services.ledger.find_key(secret)
+    assert (await alice.post(f"/keys/{key.id}/revoke")).status_code == 303
+    refused = await ask(secret)
+    assert refused.status_code == 401 and refused.json()["error"]["code"] == "invalid_api_key"
+    assert "laptop" in text_of(await alice.get("/keys")) and "revoked" in text_of(await alice.get("/keys"))
+
+
+async def test_usage_shows_what_was_used(alice, ask):
+    secret = await alice.make_key(name="laptop")
+    for _ in range(3):
+        await ask(secret)
+    await ask(secret, "[[error=503]]")
+    page = await alice.get("/usage?range=1h")
+    said = text_of(page)
+    assert "4 1 failed, 25%" in said and "sandbox/echo" in said and "laptop" in said
+    assert page.text.count('role="img"') == 4
+    assert '<rect class="s0"' in page.text
+
+
+@pytest.mark.parametrize("range", ["1h", "24h", "7d", "30d", "90d", "nonsense"])
+async def test_every_range_works(alice, ask, range):
+    await ask(await alice.make_key())
+    assert "sandbox/echo" in text_of(await alice.get(f"/usage?range={range}"))
+
+
+@pytest.mark.parametrize(("query", "found"), [
+    ("model=sandbox/echo", 2), ("model=sandbox/*", 0), ("provider=sandbox", 2), ("provider=other", 0), ("endpoint=chat", 2), ("endpoint=messages", 0), ("outcome=ok", 1),
+    ("outcome=failed", 1), ("text=NEEDLE", 1), ("text=%25", 0), ("text=' OR 1=1 --", 0), ("key=nokey", 0), ("account=default", 2),
+])
+async def test_requests_are_filtered(alice, ask, query, found):
+    secret = await alice.make_key()
+    await ask(secret, user="needle-7")
+    await ask(secret, "[[error=503]]")
+    page = (await alice.get(f"/requests?range=24h&{query}")).text
+    assert len(re.findall(r"<tr>\s*<td><a", page)) == found
+
+
+async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monkeypatch):
+    from tollgate.dashboard.pages import requests
+    monkeypatch.setattr(requests, "_PAGE", 3)
+    secret = await alice.make_key()
+    for number in range(8):
+        await here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": str(number)}]}, key=secret)
+    await here.services.ledger.settle()
+    seen, path, pages = [], "/requests?range=24h", 0
+    while path and pages < 9:
+        page = (await alice.get(path)).text
+        seen += re.findall(r"/requests/(req_\w+)", page)
+        older = re.search(r'href="/dashboard([^"]*)" rel="next"|rel="next" href="/dashboard([^"]*)"', page) or re.search(r'<a class="button" rel="next" href="/dashboard([^"]*)"', page)
+        path = older and (older[1] or older[2]).replace("&amp;", "&")
+        pages += 1
+    assert len(seen) == len(set(seen)) == 8 and pages == 3
+
+
+async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask):
+    from tollgate.ledger import UsageRow
+    row = UsageRow("req_lossy", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="logit_bias; seed", cost=Decimal("0.0123"),
+                   prices='{"prompt":"3","completion":"15","unit":1000000,"currency":"USD"}', input_tokens=100, output_tokens=20, model="acme/large", provider="acme")
+    await here.services.ledger.record(row)
+    await here.services.ledger.settle()
+    said = text_of(await alice.get("/requests/req_lossy"))
+    assert "converted to messages" in said and "logit_bias" in said and "seed" in said and "$0.0123" in said and "completion 15" in said
+    assert "provider_cost" not in said
+
+
+async def test_an_unknown_request_is_not_found(alice):
+    assert (await alice.get("/requests/req_nothing?at=9999999999999999-1")).status_code == 404
+
+
+async def test_usage_is_downloaded_as_csv_and_parquet(alice, ask, tmp_path):
+    secret = await alice.make_key(name="laptop")
+    for _ in range(3):
+        await ask(secret)
+    table = await alice.get("/usage/download.csv?range=24h")
+    assert table.headers["content-disposition"] == 'attachment; filename="tollgate-usage-alice-24h.csv"'
+    lines = table.text.splitlines()
+    assert len(lines) == 4 and lines[0].startswith("request_id,account_id,key_id") and "provider_cost" not in lines[0]
+    file = tmp_path / "usage.parquet"
+    file.write_bytes((await alice.get("/usage/download.parquet?range=24h")).content)
+    rows = duckdb.execute(f"SELECT count(*), sum(cost), any_value(account_id) FROM '{file}'").fetchone()
+    assert rows[0] == 3 and rows[1] > 0 and rows[2] == "alice"
+    assert (await alice.get("/usage/download.xlsx")).status_code == 404
+
+
+async def test_operators_download_every_column_of_everybody(operator, alice, ask, here):
+    await ask(here.key)
+    await ask(await alice.make_key())
+    lines = (await operator.get("/operator/usage/download.csv?range=24h")).text.splitlines()
+    assert "provider_cost" in lines[0] and len(lines) == 3
+
+
+async def test_credits_are_exact(here, alice, ask):
+    await ask(await alice.make_key())
+    spent = here.services.ledger.spent("alice")
+    said = text_of(await alice.get("/credits"))
+    assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in said.replace(" ", "") and "a gift" in said
+
+
+async def test_the_catalog_is_searched(alice):
+    assert "sandbox/reasoner" in text_of(await alice.get("/models"))
+    page = text_of(await alice.get("/models?q=echo"))
+    assert "sandbox/echo" in page and "sandbox/reasoner" not in page
+    assert "No model fits" in text_of(await alice.get("/models?q=nothing+like+it"))
+    assert "sandbox/draw" in text_of(await alice.get("/models?type=image"))
+
+
+async def test_a_model_shows_prices_routes_and_an_example(alice):
+    page = text_of(await alice.get("/models/sandbox/echo"))
+    assert "$0.10 per million tokens" in page and "in use" in page and 'model="sandbox/echo"' in page
+    assert (await alice.get("/models/echo")).status_code == 200
+    assert "an image" in text_of(await alice.get("/models/sandbox/draw"))
+    assert (await alice.get("/models/acme/none")).status_code == 404
+
+
+async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key())
+    reply = await alice.post("/try", page="/try", key=key.id, model="sandbox/echo", prompt="good morning", system="be kind", temperature="0.5", max_tokens="50")
+    assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
+    assert here.services.ledger.spent("alice") > 0
+
+
+async def test_a_try_streams(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key())
+    reply = await alice.post("/try/stream", page="/try", key=key.id, model="sandbox/echo", prompt="good morning")
+    assert reply.headers["content-type"].startswith("text/event-stream") and reply.headers["x-tollgate-provider"] == "sandbox"
+    assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
+    assert here.services.ledger.spent("alice") > 0
+
+
+@pytest.mark.parametrize(("fields", "status", "told"), [
+    ({"model": "acme/none"}, 400, "model not found"), ({"prompt": " "}, 400, "write something"), ({"temperature": "hot"}, 400, "wanted a number"),
+    ({"max_tokens": "99999999"}, 400, "wanted 0 to"), ({"prompt": "[[error=503]]"}, 500, "overloaded"), ({"key": "key_none"}, 404, "choose one of your active keys"),
+])
+async def test_a_try_that_fails_says_why(here, alice, fields, status, told):
+    key = here.services.ledger.find_key(await alice.make_key())
+    form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"} | fields
+    whole = await alice.post("/try", page="/try", **form)
+    assert whole.status_code == status and told in text_of(whole)
+    streamed = await alice.post("/try/stream", page="/try", **form)
+    assert told in streamed.json()["error"]["message"]
+
+
+async def test_the_limits_of_a_key_hold_for_a_try(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key(rpm="1"))
+    form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    assert (await alice.post("/try", page="/try", **form)).status_code == 200
+    assert (await alice.post("/try", page="/try", **form)).status_code == 429
+
+
+async def test_a_picture_is_made_and_hung(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key())
+    done = await alice.post("/images", once=await alice.field("/images", "once"), key=key.id, model="sandbox/paint", prompt="a red fox", input='{"n": 2}')
+    assert done.status_code == 303, text_of(done)
+    path = done.headers["location"].removeprefix("/dashboard")
+    for _ in range(100):
+        page = await alice.get(path)
+        if "succeeded" in text_of(page):
+            break
+    assert page.text.count("<img") == 2 and "a red fox" in page.text
+    assert "a red fox" in text_of(await alice.get("/images"))
+
+
+@pytest.mark.parametrize(("fields", "told"), [({"input": "{"}, "not valid JSON"), ({"input": "[1]"}, "no JSON object"), ({"model": "acme/none"}, "model not found"), ({"input": '{"n": 99}'}, "n ")])
+async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
+    key = here.services.ledger.find_key(await alice.make_key())
+    reply = await alice.post("/images", **({"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/paint", "prompt": "a fox"} | fields))
+    assert reply.status_code == 400 and told in text_of(reply)
+
+
+async def test_an_unknown_picture_is_not_found(alice):
+    for path in ("/images/nonsense", "/images/00000000-0000-4000-8000-000000000000", "/images/nonsense/0"):
+        assert (await alice.get(path)).status_code == 404
+
+
+async def test_a_parquet_download_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
+    import tempfile
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    await ask(await alice.make_key())
+    content = (await alice.get("/usage/download.parquet?range=24h")).content
+    assert io.BytesIO(content).read(4) == b"PAR1" and not list((tmp_path / "tmp").iterdir())

@@ -1,0 +1,189 @@
+"""What must never happen on the pages: foreign forms, foreign accounts, foreign scripts."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from urllib.parse import quote
+
+import pytest
+
+from tollgate.dashboard.application import PLACES
+from tollgate.ledger import UsageRow
+
+from .browser import text_of
+
+EVIL = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}"
+
+
+def filled(path: str, **parts: str) -> str:
+    """A path of the table with its variable parts filled in."""
+    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: quote(parts.get(found[1], "x"), safe=""), path)
+
+
+GETS = [place for place in PLACES if "GET" in place.methods]
+POSTS = [place for place in PLACES if "POST" in place.methods]
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.methods[0]} {place.path}")
+async def test_nobody_sees_a_page_without_signing_in(browser, place):
+    path = filled(place.path, form="csv", number="0")
+    reply = await (browser().get(path) if place.methods == ("GET",) else browser().post(path, token="x"))
+    assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard/sign-in")
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place.who == "operator"], ids=lambda place: f"{place.methods[0]} {place.path}")
+async def test_operator_pages_are_not_there_for_users(alice, place):
+    path = filled(place.path, form="csv", account="alice", key="x")
+    reply = await (alice.get(path) if place.methods == ("GET",) else alice.post(path))
+    assert reply.status_code == 404 and "there is no such page" in text_of(reply).lower()
+
+
+async def test_a_user_is_not_shown_the_operators_pages(alice):
+    assert "/operator/" not in (await alice.get()).text
+
+
+@pytest.mark.parametrize("place", POSTS, ids=lambda place: place.path)
+@pytest.mark.parametrize("token", ["", "x", "other"], ids=["none", "made up", "of another session"])
+async def test_a_form_without_our_token_is_refused(here, operator, browser, place, token):
+    if token == "other":
+        token = await (await browser().sign_in("default")).token()
+    before = len(await here.services.ledger.list_keys())
+    reply = await operator.post(filled(place.path, account="default"), token=token, id="eve", name="n", once="1", amount="5", key="x", prompt="x", model="x")
+    assert reply.status_code == 403
+    assert len(await here.services.ledger.list_keys()) == before and here.balance() == Decimal(100)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_form_of_another_site_is_refused_even_with_a_token(operator, site):
+    reply = await operator.post("/keys", headers={"sec-fetch-site": site}, once="1", name="n")
+    assert reply.status_code == 403 and "another site" in text_of(reply)
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"&".join(b"a%d=1" % number for number in range(500)), b"x" * (1024 * 1024 + 1)], ids=["not text", "many fields", "too large"])
+async def test_a_broken_form_is_refused(operator, body):
+    reply = await operator.http.post("/dashboard/keys", content=body)
+    assert reply.status_code in (400, 403, 413)
+
+
+async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser):
+    for reply in [await operator.get(), await operator.get("/nowhere"), await browser().get("/sign-in"), await browser().get("/keys"), await operator.get("/usage/download.csv")]:
+        policy = reply.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        assert reply.headers["x-frame-options"] == "DENY" and reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["referrer-policy"] == "same-origin" and reply.headers["cache-control"] == "no-store"
+
+
+async def test_no_page_has_scripts_or_styles_of_its_own(here, operator, ask):
+    await ask(here.key)
+    for place in GETS:
+        page = (await operator.get(filled(place.path, model="sandbox/echo", account="default"))).text
+        assert not re.search(r"<script(?![^>]*\bsrc=)|<style\b|\sstyle=|\son\w+=|javascript:", page), place.path
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page), place.path
+
+
+@pytest.fixture
+async def others(here, operator, browser, ask):
+    """What belongs to `default`, and `bob`, who wants to see it."""
+    await ask(here.key, "a secret question")
+    await here.services.ledger.create_account("bob")
+    await here.services.ledger.grant("bob", Decimal(1), "small")
+    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a private picture"}})
+    job = made.json()["data"]["id"]
+    for _ in range(100):
+        if (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] == "succeeded":
+            break
+    keys = await here.services.ledger.list_keys("default")
+    row = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)
+    assert row
+    return {"bob": await browser().sign_in("bob"), "key": keys[0], "request": row[1], "job": job}
+
+
+async def test_one_account_cannot_open_anything_of_another(others, operator):
+    bob = others["bob"]
+    for path in (f"/keys/{others['key'].id}", f"/requests/{others['request']}", f"/images/{others['job']}", f"/images/{others['job']}/0"):
+        assert (await operator.get(path)).status_code == 200, path
+        assert (await bob.get(path)).status_code == 404, path
+
+
+@pytest.mark.parametrize("path", ["", "/keys", "/usage", "/requests", "/credits", "/images", "/try", "/usage?account=default", "/requests?account=default", "/requests?key={key}",
+                                  "/usage?key={key}&by=account_id", "/usage/download.csv?account=default"])
+async def test_one_account_never_reads_about_another(others, path):
+    page = await others["bob"].get(path.format(key=others["key"].id))
+    assert page.status_code == 200
+    for secret in (others["request"], others["job"], "a private picture", "first key", others["key"].last_four, "first start"):
+        assert secret not in page.text, secret
+
+
+async def test_a_download_of_another_account_is_empty(others):
+    reply = await others["bob"].get("/usage/download.csv?account=default&range=90d")
+    assert len(reply.text.strip().splitlines()) == 1 and "provider_cost" not in reply.text
+
+
+@pytest.mark.parametrize("path", ["/keys/{key}", "/keys/{key}/revoke"])
+async def test_one_account_cannot_change_the_keys_of_another(here, others, path):
+    reply = await others["bob"].post(path.format(key=others["key"].id), name="mine now", models="none")
+    assert reply.status_code == 404
+    key = await here.services.ledger.get_key(others["key"].id)
+    assert (key.name, key.revoked, key.allowed_models) == ("first key", False, None)
+
+
+@pytest.mark.parametrize("path", ["/try", "/try/stream", "/images"])
+async def test_one_account_cannot_spend_with_the_key_of_another(here, others, path):
+    before = here.balance()
+    reply = await others["bob"].post(path, page="/account", key=others["key"].id, model="sandbox/echo", prompt="hi", once="z")
+    assert reply.status_code in (400, 404)
+    assert here.balance() == before
+
+
+async def test_names_and_errors_are_text_never_markup(here, operator):
+    """Key names, account names, model names a caller made up, end users, errors, losses: all end up on pages."""
+    await here.services.ledger.create_account("eve", EVIL)
+    await operator.post("/keys", once="q", name=EVIL, models="all")
+    await here.services.ledger.grant("default", Decimal(1), EVIL)
+    row = UsageRow("req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL, outcome="error", status=500, error_code=EVIL,
+                   end_user=EVIL, lost=f"{EVIL}; x", prices='{"<script>": "<b>"}', client_protocol=EVIL)
+    await here.services.ledger.record(row)
+    await here.services.ledger.settle()
+    here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
+    here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
+    paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve", "/operator/providers",
+             "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}", f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
+             f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}", f"/link/{quote(EVIL, safe='')}"]
+    for path in paths:
+        page = (await operator.get(path)).text
+        assert "<img" not in page and "<script>" not in page and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", ""), path
+        assert "49" not in re.findall(r"script>\D*(\d+)", page), path
+    shown = [path for path in paths if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
+    assert len(shown) >= 12
+
+
+async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeypatch):
+    from tollgate.dashboard.pages import images
+
+    async def svg(visit, image):
+        return "image/svg+xml", b"<svg onload=alert(1)>"
+
+    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "x"}})
+    job = made.json()["data"]["id"]
+    for _ in range(100):
+        if (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] == "succeeded":
+            break
+    good = await operator.get(f"/images/{job}/0")
+    assert good.headers["content-type"] == "image/png" and good.content.startswith(b"\x89PNG")
+    monkeypatch.setattr(images, "_bytes", svg)
+    assert (await operator.get(f"/images/{job}/0")).status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/static/../visit.py", "/static/..%2fvisit.py", "/static/nothing.css"])
+async def test_only_the_few_static_files_are_served(browser, path):
+    assert (await browser().get(path)).status_code in (303, 404)
+
+
+async def test_static_files_may_be_kept_under_their_versioned_address(browser):
+    page = (await browser().get("/sign-in")).text
+    address = re.search(r'href="/dashboard(/static/style\.css\?\w+)"', page)
+    assert address
+    reply = await browser().get(address[1])
+    assert reply.status_code == 200 and "immutable" in reply.headers["cache-control"]
+    assert (await browser().get("/static/style.css")).headers["cache-control"] == "no-cache"

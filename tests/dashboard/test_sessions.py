@@ -1,0 +1,87 @@
+"""Cookies say who is signed in, cannot be made by others, and end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollgate.dashboard.sessions import Sessions
+from tollgate.ledger import Account
+
+ALICE = Account("alice", password_hash="scrypt$1")
+
+
+@pytest.fixture
+def clock():
+    class Clock:
+        now = 1_800_000_000.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    return Clock()
+
+
+@pytest.fixture
+def sessions(tmp_path, clock):
+    return Sessions(tmp_path, 12, clock)
+
+
+def test_a_cookie_gives_its_session_back(sessions):
+    made = sessions.signed_in(ALICE)
+    assert sessions.read(sessions.cookie(made)) == made
+    assert made.account == "alice"
+
+
+@pytest.mark.parametrize("spoil", [lambda c: c[:-1] + ("A" if c[-1] != "A" else "B"), lambda c: "x" + c, lambda c: c.partition(".")[0], lambda c: "", lambda c: "é.é",
+                                   lambda c: c * 50, lambda c: "W10." + c.partition(".")[2]],
+                         ids=["signature", "payload", "no signature", "empty", "not ascii", "endless", "other payload"])
+def test_a_cookie_that_is_not_ours_is_nothing(sessions, spoil):
+    assert sessions.read(spoil(sessions.cookie(sessions.signed_in(ALICE)))) is None
+
+
+def test_a_session_ends(sessions, clock):
+    cookie = sessions.cookie(sessions.signed_in(ALICE))
+    clock.now += 12 * 3600 - 1
+    assert sessions.read(cookie)
+    clock.now += 2
+    assert sessions.read(cookie) is None
+
+
+def test_signing_in_begins_a_new_session_id(sessions):
+    assert sessions.signed_in(ALICE).id != sessions.signed_in(ALICE).id != sessions.visitor().id
+
+
+def test_signing_out_holds_after_a_restart(sessions, tmp_path, clock):
+    made = sessions.signed_in(ALICE)
+    other = sessions.signed_in(ALICE)
+    sessions.end(made)
+    again = Sessions(tmp_path, 12, clock)
+    assert again.read(sessions.cookie(made)) is None
+    assert again.read(sessions.cookie(other)) == other
+
+
+def test_ended_sessions_are_forgotten_when_they_would_have_ended_anyway(sessions, tmp_path, clock):
+    sessions.end(sessions.signed_in(ALICE))
+    clock.now += 13 * 3600
+    sessions.end(sessions.signed_in(ALICE))
+    assert len((tmp_path / "dashboard.ended").read_text().splitlines()) == 1
+
+
+def test_a_new_password_changes_the_mark(sessions):
+    assert sessions.mark(ALICE) != sessions.mark(Account("alice", password_hash="scrypt$2"))
+
+
+def test_a_form_belongs_to_one_session(sessions):
+    one, other = sessions.signed_in(ALICE), sessions.signed_in(ALICE)
+    assert sessions.owns_form(one, sessions.form_token(one))
+    assert not sessions.owns_form(other, sessions.form_token(one))
+    assert not sessions.owns_form(one, "") and not sessions.owns_form(one, "é")
+
+
+def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
+    path = tmp_path / "dashboard.secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    again = Sessions(tmp_path, 12, clock)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert again.read(sessions.cookie(sessions.signed_in(ALICE)))

@@ -1,0 +1,39 @@
+"""Guessing passwords is slow, by account and by address."""
+
+from tollgate.dashboard.throttle import BY_ACCOUNT, BY_ADDRESS, WINDOW, Throttle
+
+
+def test_an_account_is_closed_for_a_while_after_ten_failures():
+    now = 0.0
+    throttle = Throttle(lambda: now)
+    for number in range(BY_ACCOUNT):
+        assert throttle.wait(f"10.0.0.{number}", "alice") == 0
+        throttle.failed(f"10.0.0.{number}", "alice")
+    assert throttle.wait("10.9.9.9", "alice") == WINDOW
+    assert throttle.wait("10.9.9.9", "bob") == 0
+    now = WINDOW + 1
+    assert throttle.wait("10.9.9.9", "alice") == 0
+
+
+def test_an_address_is_closed_after_thirty_failures_over_many_accounts():
+    throttle = Throttle(lambda: 0.0)
+    for number in range(BY_ADDRESS):
+        throttle.failed("10.0.0.1", f"account-{number}")
+    assert throttle.wait("10.0.0.1", "alice") > 0
+    assert throttle.wait("10.0.0.2", "alice") == 0
+
+
+def test_success_opens_the_account_but_not_the_address():
+    throttle = Throttle(lambda: 0.0)
+    for _ in range(BY_ADDRESS):
+        throttle.failed("10.0.0.1", "alice")
+    throttle.succeeded("alice")
+    assert throttle.wait("10.0.0.2", "alice") == 0
+    assert throttle.wait("10.0.0.1", "alice") > 0
+
+
+def test_endless_names_do_not_fill_the_memory():
+    throttle = Throttle(lambda: 0.0)
+    for number in range(12_000):
+        throttle.failed("", f"account-{number}")
+    assert len(throttle._failures) <= 10_000

@@ -1,0 +1,177 @@
+"""Reports read published files: right sums, right rows, only what changed, never on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, Unavailable
+from tollgate.ledger import Ledger, UsageRow
+from tollgate.ledger.reports import Filters
+from tollgate.reports import Reports, bucket_starts
+
+NOW = datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def books(tmp_path: Path):
+    async with Ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage"), Credits()) as ledger:
+        await ledger.create_account("alice")
+        await ledger.create_account("bob")
+        yield ledger
+
+
+@pytest.fixture
+def reports(tmp_path: Path):
+    made = Reports(tmp_path / "usage", clock=lambda: NOW)
+    yield made
+    made.close()
+
+
+async def write(books: Ledger, count: int, *, ago: timedelta = timedelta(0), **more) -> None:
+    for number in range(count):
+        values = {"account_id": "alice", "key_id": "key_1", "endpoint": "chat", "model": "acme/large", "provider": "acme", "cost": Decimal("0.01"), "input_tokens": 10,
+                  "output_tokens": 5, "ttfb_ms": 100.0, "total_ms": 900.0, "time": NOW - ago - timedelta(seconds=number)} | more
+        await books.record(UsageRow(f"req_{ago.total_seconds():.0f}_{values['account_id']}_{values['model'][-5:]}_{number}", **values))
+    await books.settle()
+
+
+async def test_sums_are_exact_by_time_and_dimension(books, reports):
+    await write(books, 3)
+    await write(books, 2, ago=HOUR, model="acme/small", outcome="upstream_error", status=500, cost=Decimal("0.000000000001"))
+    await write(books, 4, account_id="bob")
+    report = await reports.report(Filters(account="alice"), HOUR, 24)
+    assert [bucket.all.requests for bucket in report][-3:] == [0, 2, 3]
+    whole = report.all()
+    assert (whole.requests, whole.failed, whole.cost, whole.input_tokens, whole.output_tokens) == (5, 2, Decimal("0.030000000002"), 50, 25)
+    assert [(name, measures.requests) for name, measures in report.by("model")] == [("acme/large", 3), ("acme/small", 2)]
+    assert whole.first_byte_ms(0.5) == pytest.approx(100, rel=0.1)
+    everybody = await reports.report(Filters(), HOUR, 24)
+    assert [(name, measures.requests) for name, measures in everybody.by("account_id")] == [("bob", 4), ("alice", 5)]
+
+
+async def test_only_what_changed_is_read_again(books, reports, monkeypatch):
+    await write(books, 2, ago=2 * HOUR)
+    await write(books, 1)
+    await reports.report(Filters(), HOUR, 24)
+    asked = []
+    query = reports._query
+    monkeypatch.setattr(reports, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more))
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
+    await write(books, 1, ago=timedelta(minutes=1), model="acme/newer")
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 4
+    assert {filters.since for filters in asked} == {NOW.replace(minute=0)}
+
+
+async def test_late_rows_of_a_closed_hour_are_counted(books, reports):
+    await write(books, 1, ago=5 * HOUR)
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 1
+    await write(books, 2, ago=5 * HOUR, model="acme/later")
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3
+
+
+async def test_what_is_kept_is_bounded(books, reports, monkeypatch):
+    from tollgate import reports as module
+
+    monkeypatch.setattr(module, "_MOST_KEPT", 50)
+    await write(books, 5)
+    for number in range(30):
+        await reports.report(Filters(text=f"nothing like {number}"), HOUR, 24)
+    assert reports._size <= 50
+
+
+@pytest.mark.parametrize(("width", "count"), [(timedelta(minutes=2), 30), (HOUR, 24), (timedelta(hours=6), 28), (timedelta(days=1), 90)])
+def test_buckets_end_with_the_one_that_holds_now(width, count):
+    starts = list(bucket_starts(NOW, width, count))
+    assert len(starts) == count and starts[-1] <= NOW < starts[-1] + width
+    assert all(later - earlier == width for earlier, later in zip(starts, starts[1:], strict=False))
+    if width >= timedelta(days=1):
+        assert starts[0].hour == 0
+
+
+async def test_rows_come_newest_first_and_page_on(books, reports):
+    await write(books, 5)
+    await write(books, 5, ago=30 * HOUR)
+    first = await reports.rows(Filters(account="alice"), 4)
+    assert [row["time"] for row in first] == sorted((row["time"] for row in first), reverse=True)
+    rest = await reports.rows(Filters(account="alice"), 20, (first[-1]["time"], first[-1]["seq"]))
+    assert len(rest) == 6 and not {row["request_id"] for row in rest} & {row["request_id"] for row in first}
+
+
+async def test_one_row_is_found_with_a_right_a_wrong_and_no_hint(books, reports):
+    await write(books, 1, ago=50 * HOUR)
+    id = (await reports.rows(Filters(), 1))[0]["request_id"]
+    for hint in (NOW - 50 * HOUR, NOW, None):
+        assert (await reports.row(Filters(account="alice"), id, hint))["request_id"] == id
+    assert await reports.row(Filters(account="bob"), id) is None
+
+
+async def test_no_files_at_all_is_an_empty_report(tmp_path):
+    reports = Reports(tmp_path / "nowhere")
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 0
+    assert await reports.rows(Filters(), 10) == [] and await reports.row(Filters(), "x") is None
+    path = await reports.export(Filters(), "csv")
+    assert len(path.read_text().splitlines()) == 1
+    path.unlink()
+    reports.close()
+
+
+async def test_a_download_has_a_bound(books, reports, monkeypatch):
+    from tollgate import reports as module
+
+    await write(books, 3)
+    monkeypatch.setattr(module, "MOST_ROWS_OUT", 2)
+    with pytest.raises(BadRequest, match="tollgate usage --format csv"):
+        await reports.export(Filters(), "csv")
+
+
+async def test_a_query_that_takes_too_long_is_stopped(books, reports, monkeypatch):
+    from tollgate import reports as module
+
+    await write(books, 1)
+    monkeypatch.setattr(module, "_SECONDS", 0.05)
+    with pytest.raises(Unavailable, match="choose a shorter time"):
+        await reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"))
+
+
+async def test_too_many_questions_at_once_are_refused(books, reports, monkeypatch):
+    import threading
+
+    gate = threading.Event()
+    waiting = [asyncio.ensure_future(reports._run(gate.wait)) for _ in range(32)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many"):
+        await reports.rows(Filters(), 1)
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert await reports.rows(Filters(), 1) == []
+
+
+async def test_the_event_loop_goes_on_while_a_query_runs(reports):
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.005)
+            beats += 1
+
+    pulse = asyncio.ensure_future(beat())
+    await reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"))
+    pulse.cancel()
+    assert beats >= 2
+
+
+async def test_closing_stops_what_runs(tmp_path):
+    reports = Reports(tmp_path)
+    task = asyncio.ensure_future(reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1")))
+    await asyncio.sleep(0.3)
+    reports.close()
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(task, 5)
