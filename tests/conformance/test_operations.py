@@ -1,0 +1,270 @@
+"""A gateway in its own process, on either engine: clients that leave, SIGTERM, reload, full disks, many streams, flat memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import resource
+import signal
+import time
+import urllib.request
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import httpx
+import pytest
+
+from conformance.conftest import ENGINES
+from support.client import Raw
+from support.inprocess import write_config
+from support.running import free_port, start_gateway
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+
+
+def chat(text: str, *, model: str = "sandbox/echo", stream: bool = True, **more) -> dict:
+    return {"model": model, "stream": stream, "messages": [{"role": "user", "content": text}], **more}
+
+
+def stats(running) -> dict[str, int]:
+    with urllib.request.urlopen(running.sandbox + "/_sandbox/stats", timeout=5) as reply:
+        return json.load(reply)
+
+
+def rows_of(folder: Path, where: str = "true") -> list[dict]:
+    if not list(folder.glob("usage/**/*.duckdb")):
+        return []
+    with duckdb.connect() as reader:
+        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') SELECT * WHERE {where} ORDER BY time")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+async def until(true, seconds: float = 8.0) -> None:
+    """Wait for a condition."""
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it did not happen in time"
+        await asyncio.sleep(0.05)
+
+
+# ---- clients that leave (PITFALLS 7, 27) ----------------------------------------------------------------------------
+SLOW = "[[delay=30s]] x"
+TALKING = "[[pace=30ms]] [[tokens=600]] x"
+LEAVING = {
+    "waiting for a whole answer": (CHAT, chat(SLOW, model="remote/echo", stream=False), False),
+    "waiting for the first byte": (CHAT, chat(SLOW, model="remote/echo"), False),
+    "in mid-stream": (CHAT, chat(TALKING, model="remote/echo"), True),
+    "in a converted stream": (MESSAGES, chat(TALKING, model="only-chat/reasoner", max_tokens=900), True),
+    "waiting for a converted answer": (RESPONSES, {"model": "only-messages/reasoner", "input": SLOW}, False),
+}
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closing", "resetting"])
+@pytest.mark.parametrize(("path", "body", "reads"), LEAVING.values(), ids=LEAVING.keys())
+async def test_07_a_client_that_leaves_stops_the_upstream(running, path, body, reads, reset):
+    before = stats(running)
+    async with Raw(running.base, running.key) as client:
+        await client.send(path, body)
+        if reads:
+            assert (await client.head())[0] == 200
+            for _ in range(5):
+                await client.reader.readline()
+        else:
+            await until(lambda: stats(running)["running"] > before["running"])
+        if reset:
+            client.reset()
+    await until(lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"], 5)
+
+
+async def test_06_a_left_stream_is_billed_once_as_received(running):
+    async with Raw(running.base, running.key) as client:
+        await client.send(CHAT, chat(TALKING, model="remote/echo", user="leaver"))
+        request_id = (await client.head())[1]["x-request-id"]
+        for _ in range(30):
+            await client.reader.readline()
+    found: list[dict] = []
+
+    def published() -> bool:
+        found[:] = rows_of(running.folder, f"request_id = '{request_id}'")
+        return bool(found)
+
+    await until(published, 15)
+    (row,) = found
+    assert (row["outcome"], row["status"], row["estimated"], row["end_user"]) == ("client_gone", 499, True, "leaver")
+    assert 3 <= row["output_tokens"] <= 60 and row["input_tokens"] > 0 and row["cost"] > 0
+
+
+# ---- many at once ---------------------------------------------------------------------------------------------------
+async def test_500_paced_streams_at_once_are_all_whole(running):
+    async def one(n: int) -> tuple[int, str]:
+        async with Raw(running.base, running.key) as client:
+            status, _, body = await client.ask(CHAT, chat(f"[[pace=40ms]] [[tokens=12]] stream {n}"))
+            return status, body.decode()
+
+    done = await asyncio.gather(*(one(n) for n in range(500)))
+    assert [status for status, _ in done] == [200] * 500
+    assert all(text.endswith("data: [DONE]\n\n") and '"usage"' in text for _, text in done)
+
+
+def resident_kb(pid: int) -> int:
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
+
+
+async def test_22_memory_stays_flat_over_thousands_of_requests(running):
+    """Whole, streamed, converted, refused and failing ones, over kept connections."""
+    mix = [(CHAT, chat("hello", stream=False)), (CHAT, chat("hello")), (MESSAGES, chat("hello", max_tokens=50)), (RESPONSES, {"model": "only-chat/reasoner", "input": "hi", "stream": True}),
+           (CHAT, chat("[[error=500]] x")), (CHAT, chat("x", model="nobody/nothing")), (CHAT, b"{not json"), (MESSAGES, chat("[[cut=2]] a b c", max_tokens=9))]
+
+    async def worker(count: int) -> None:
+        async with Raw(running.base, running.key) as client:
+            for n in range(count):
+                path, body = mix[n % len(mix)]
+                await client.ask(path, body)
+
+    await asyncio.gather(*(worker(160) for _ in range(8)))
+    warm = resident_kb(running.process.pid)
+    await asyncio.gather(*(worker(240) for _ in range(8)))
+    grown = resident_kb(running.process.pid) - warm
+    assert grown < 16_000, f"{grown} kB more after another 1,920 requests"
+
+
+# ---- SIGTERM --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
+    if engine == "uvicorn":
+        pytest.importorskip("uvicorn")
+    write_config(tmp_path, settings=f"server: {{engine: {engine}, drain_seconds: 10}}\n")
+    running = start_gateway(tmp_path)
+    async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
+        await streaming.send(CHAT, chat("[[pace=60ms]] [[tokens=25]] to the end"))
+        status, headers = await streaming.head()
+        running.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        refused = True
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await waiting.send(CHAT, chat("new work", stream=False))
+            refused = (await waiting.head())[0] == 503
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            async with Raw(running.base, running.key) as late:
+                await late.send(CHAT, chat("newer work", stream=False))
+                refused = refused and (await late.head())[0] == 503
+        body = await streaming.body(headers)
+    assert status == 200 and body.endswith(b"data: [DONE]\n\n") and refused
+    running.process.wait(15)
+    assert running.process.returncode == 0, running.log.read_text()[-2000:]
+    assert "Traceback" not in running.log.read_text()
+    rows = rows_of(tmp_path)
+    assert [row["outcome"] for row in rows] == ["ok"] and rows[0]["request_id"] == headers["x-request-id"]
+
+
+# ---- a full disk ----------------------------------------------------------------------------------------------------
+async def test_a_full_disk_stops_new_work_loses_nothing_and_is_left_behind(tmp_path):
+    """The kernel refuses the process every further byte in its files, and later allows them again."""
+    write_config(tmp_path)
+    running = start_gateway(tmp_path)
+    pid, (soft, hard) = running.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
+    seen: list[str] = []
+    try:
+        async with httpx.AsyncClient(base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20) as client:
+
+            async def ask(stream: bool) -> tuple[int, str]:
+                reply = await client.post(CHAT, json=chat("hello", stream=stream))
+                if reply.status_code == 200 and (not stream or reply.text.endswith("data: [DONE]\n\n")):
+                    seen.append(reply.headers["x-request-id"])
+                return reply.status_code, reply.text
+
+            for n in range(4):
+                assert (await ask(bool(n % 2)))[0] == 200
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
+            status, text = await ask(True)  # it was admitted before anybody knew
+            assert status in (200, 503) and not text.endswith("[DONE]\n\n")
+            assert status == 503 or set(json.loads(text.strip().rpartition("data: ")[2])) == {"error"}
+            refused = [await ask(stream) for stream in (False, True)]
+            ready = await client.get("/readyz")
+            assert ready.status_code == 503 and ready.json()["reason"]
+            assert [status for status, _ in refused] == [503, 503] and (await client.get("/healthz")).status_code == 200
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+            ends = time.monotonic() + 15
+            while (await client.get("/readyz")).status_code != 200:
+                assert time.monotonic() < ends, running.log.read_text()[-2000:]
+                await asyncio.sleep(0.1)
+            for n in range(4):
+                assert (await ask(bool(n % 2)))[0] == 200
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+        assert running.stop() == 0
+    ids = [row["request_id"] for row in rows_of(tmp_path)]
+    assert len(ids) == len(set(ids)) and set(seen) <= set(ids) and len(seen) == 8
+
+
+# ---- reload ---------------------------------------------------------------------------------------------------------
+ROUTE = """
+provider: moving
+speaks: chat
+url: app://sandbox/v1/chat/completions
+models:
+  moving/model:
+    upstream: {upstream}
+    context: 1000
+    price: {{prompt: "{price}", completion: "0", unit: 1, currency: USD}}
+"""
+
+
+async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_nothing(tmp_path):
+    write_config(tmp_path, providers={"moving": ROUTE.format(upstream="echo", price="0.001")})
+    running = start_gateway(tmp_path)
+    file = tmp_path / "providers" / "moving.yaml"
+    try:
+        async with httpx.AsyncClient(base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20) as client:
+
+            async def served_by() -> str:
+                reply = await client.post(CHAT, json=chat("hi", model="moving/model", stream=False))
+                return reply.json()["model"]
+
+            async with Raw(running.base, running.key) as streaming:
+                await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=40]] on the old one", model="moving/model"))
+                _, headers = await streaming.head()
+                file.write_text(ROUTE.format(upstream="echo-mini", price="0.002"))
+                running.process.send_signal(signal.SIGHUP)
+                ends = time.monotonic() + 5
+                while await served_by() != "echo-mini":
+                    assert time.monotonic() < ends
+                    await asyncio.sleep(0.05)
+                body = (await streaming.body(headers)).decode()
+            assert body.endswith("data: [DONE]\n\n") and "echo-mini" not in body
+
+            file.write_text(ROUTE.format(upstream="echo", price="a lot").replace("context:", "contxt:"))
+            ends = time.monotonic() + 10
+            while "a lot" not in running.log.read_text():
+                assert time.monotonic() < ends, "a bad file was not spoken of"
+                await asyncio.sleep(0.1)
+            log = running.log.read_text()
+            assert "providers/moving.yaml:" in log and "context" in log, "both mistakes, with their place"
+            assert await served_by() == "echo-mini"
+            file.write_text(ROUTE.format(upstream="echo", price="0.003"))
+            ends = time.monotonic() + 10
+            while await served_by() != "echo":
+                assert time.monotonic() < ends, "a mended file is taken by itself"
+                await asyncio.sleep(0.1)
+    finally:
+        assert running.stop() == 0
+    old = rows_of(tmp_path, f"request_id = '{headers['x-request-id']}'")[0]
+    assert old["upstream_model"] == "echo" and old["cost"] == old["input_tokens"] * Decimal("0.001")
+
+
+# ---- start ----------------------------------------------------------------------------------------------------------
+def test_30_it_starts_fast_and_two_cannot_share_a_ledger(tmp_path):
+    write_config(tmp_path)
+    began = time.monotonic()
+    running = start_gateway(tmp_path)
+    took = time.monotonic() - began
+    try:
+        assert took < 8, f"{took:.1f} s to the first answer (1.5 s on an idle machine)"
+        with pytest.raises(AssertionError, match="in use by another process"):
+            start_gateway(tmp_path, port=free_port())
+    finally:
+        assert running.stop() == 0

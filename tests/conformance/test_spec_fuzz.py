@@ -1,0 +1,156 @@
+"""Broken bodies on every POST endpoint, native and converted, whole and streamed: the dialect's error or an answer, never our own failure.
+
+`TOLLGATE_FUZZ=20000` makes a long run of it; `TOLLGATE_FUZZ_SEED=7` another one. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from conformance import bodies
+from support.inprocess import inprocess, replying
+from support.mutate import mutated
+from support.recorded import published_rows
+
+ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
+SEED = os.environ.get("TOLLGATE_FUZZ_SEED", "1")
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens",
+         "embeddings": "/v1/embeddings", "images": "/v1/images/generations"}
+VALID = {"chat": bodies.CHAT, "responses": bodies.RESPONSES, "messages": bodies.MESSAGES, "count_tokens": bodies.MESSAGES, "embeddings": bodies.EMBEDDINGS,
+         "images": bodies.IMAGES}
+SPOKEN = ("chat", "responses", "messages")
+REFUSING = ("gemini", "bedrock", "cohere", "ollama")
+"""Formats the sandbox does not speak: their upstream refuses everything, so that the way to it is what is tried."""
+
+_MODEL = """
+models:
+  fuzz/{name}:
+    upstream: reasoner
+    context: 131072
+    max_output: 4096
+    encoding: o200k_base
+    modalities: {{input: [text, image, file, audio, video], output: [text]}}
+    price: {{prompt: "1", completion: "2", unit: 1000000, currency: USD}}
+"""
+
+
+def _provider(name: str) -> str:
+    if name in SPOKEN:
+        path = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}[name]
+        return f"provider: {name}\nurl: app://sandbox/v1\nspeaks: {{{name}: {path}}}\n" + _MODEL.format(name=name)
+    return f'provider: {name}\nspeaks: {{{name}: {{url: "app://refusing/x", stream_url: "app://refusing/y"}}}}\n' + _MODEL.format(name=name)
+
+
+@pytest.fixture
+async def here(tmp_path):
+    refusing = replying(400, b'{"message": "refused", "error": {"message": "refused"}}')
+    async with inprocess(tmp_path, providers={name: _provider(name) for name in (*SPOKEN, *REFUSING)}, apps={"refusing": refusing},
+                         settings='fetch: {seconds: 1}\n') as opened:
+        await opened.services.ledger.grant("default", Decimal(10**9), "fuzz")
+        yield opened
+
+
+CELLS = [(dialect, f"fuzz/{upstream}") for dialect in ("chat", "responses", "messages") for upstream in (*SPOKEN, *REFUSING)]
+CELLS += [("count_tokens", "fuzz/messages"), ("count_tokens", "fuzz/chat"), ("embeddings", "sandbox/embed")]
+
+
+@pytest.mark.parametrize(("dialect", "model"), CELLS, ids=[f"{dialect}-{model.rpartition('/')[2]}" for dialect, model in CELLS])
+async def test_a_broken_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp_path, caplog, dialect, model):
+    answered = await _fuzz(here, caplog, dialect, model)
+    if dialect == "count_tokens":
+        assert not list((tmp_path / "usage").rglob("*.duckdb")), "counting tokens is free, and leaves no row"
+        return
+    rows = await published_rows(here, tmp_path)
+    assert {row["request_id"] for row in rows.values() if row["outcome"] == "ok"} == answered
+    assert {row["outcome"] for row in rows.values()} <= {"ok", "rejected"}
+    assert all(row["cost"] == 0 for row in rows.values() if row["outcome"] == "rejected")
+
+
+@pytest.mark.parametrize("model", ["sandbox/draw", "sandbox/paint"])
+async def test_a_broken_image_order(here, caplog, model):
+    await _fuzz(here, caplog, "images", model)
+
+
+async def _fuzz(here: Any, caplog: Any, dialect: str, model: str) -> set[str]:
+    answered = set()
+    problems: list[str] = []
+    ledger = here.services.ledger
+    for number in range(ROUNDS):
+        seed = f"{SEED} {dialect} {model} {number}"
+        rng = random.Random(seed)
+        body = {"model": model, **rng.choice(VALID[dialect])}
+        if dialect in SPOKEN and rng.random() < 0.5:
+            body["stream"] = True
+        raw = mutated(body, rng)
+        reply = await here.post(PATHS[dialect], raw)
+        about = f"seed {seed!r}: {raw[:3000]!r} -> {reply.status_code} {reply.text[:600]}"
+        problem = _judge(dialect, reply)
+        broken = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
+        caplog.clear()
+        if problem or broken:
+            problems.append(" ".join((problem or "", *(f"{record.getMessage()} {record.exc_text}" for record in broken), about)))
+        if reply.status_code == 200 and dialect != "count_tokens":
+            answered.add(reply.headers["x-request-id"])
+    assert not problems, f"{len(problems)} problems:\n" + "\n\n".join(problems[:8])
+    await here.services.settlements.drain(5)
+    if dialect != "images":
+        assert ledger.available("default") == ledger.balance("default"), "something is still held"
+    return answered
+
+
+def _judge(dialect: str, reply: Any) -> str | None:
+    """What is wrong with a reply, or None."""
+    kind = reply.headers["content-type"]
+    if reply.headers["x-request-id"] != reply.headers["request-id"]:
+        return "two request ids"
+    if reply.status_code == 200:
+        if kind.startswith("text/event-stream"):
+            return _judge_stream(dialect, reply.text)
+        reply.json()
+        return None
+    if not 400 <= reply.status_code < 500:
+        return "neither an answer nor the client's fault"
+    if dialect == "chat":
+        return None if kind == "text/plain; charset=utf-8" and reply.text and reply.status_code == 400 else "not plain text"
+    said = reply.json()
+    if dialect == "responses":
+        wanted = set(said) == {"error"} and set(said["error"]) == {"message", "type", "param", "code"} and said["error"]["message"]
+    elif dialect in ("messages", "count_tokens"):
+        wanted = set(said) == {"type", "error", "request_id"} and said["type"] == "error" and set(said["error"]) == {"type", "message"} and said["error"]["message"]
+    else:
+        start = "failed to bind request: " if dialect == "embeddings" else "input validation failed"
+        wanted = set(said) == {"success", "code", "message"} and said["code"] == reply.status_code and said["message"].startswith(start)
+    return None if wanted and "None" not in json.dumps(said.get("error", {}).get("type", "")) else "not the dialect's error"
+
+
+def _events(text: str) -> Iterator[tuple[str | None, str]]:
+    for block in text.split("\n\n"):
+        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+        if lines:
+            name = next((line[7:] for line in lines if line.startswith("event: ")), None)
+            yield name, "\n".join(line[6:] for line in lines if line.startswith("data: "))
+
+
+def _judge_stream(dialect: str, text: str) -> str | None:
+    events = list(_events(text))
+    if not events:
+        return "an empty stream"
+    if dialect == "chat":
+        for _, data in events[:-1]:
+            json.loads(data)
+        return None if events[-1][1] == "[DONE]" or "error" in json.loads(events[-1][1]) else "no end"
+    names = [name for name, _ in events]
+    types = [json.loads(data)["type"] for _, data in events]
+    if names != types:
+        return f"events are named {names}, but are {types}"
+    ends = ("message_stop", "error") if dialect == "messages" else ("response.completed", "response.incomplete", "response.failed", "error")
+    return None if types[-1] in ends else f"ends with {types[-1]}"

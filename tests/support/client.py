@@ -1,0 +1,64 @@
+"""A small raw HTTP/1.1 client: one socket, bytes out, bytes in; can leave whenever a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class Raw:
+    """One connection to `base`. Not reused after a request that was left."""
+
+    def __init__(self, base: str, key: str) -> None:
+        self._at = urlsplit(base)
+        self._key = key
+        self.reader: asyncio.StreamReader
+        self.writer: asyncio.StreamWriter
+
+    async def __aenter__(self) -> Raw:
+        self.reader, self.writer = await asyncio.open_connection(self._at.hostname, self._at.port, limit=1 << 24)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    async def send(self, path: str, body: Any) -> None:
+        """Write a request."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: {self._at.netloc}\r\nauthorization: Bearer {self._key}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        self.writer.write(head.encode() + data)
+        await self.writer.drain()
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Status and headers of the answer."""
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        return int(lines[0].split()[1]), {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:]) if name}
+
+    async def body(self, headers: dict[str, str]) -> bytes:
+        """The whole body."""
+        if "content-length" in headers:
+            return await self.reader.readexactly(int(headers["content-length"]))
+        found = []
+        while size := int(await self.reader.readline(), 16):
+            found.append((await self.reader.readexactly(size + 2))[:-2])
+        await self.reader.readline()
+        return b"".join(found)
+
+    async def ask(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes]:
+        """A request and its whole answer; the connection stays open."""
+        await self.send(path, body)
+        status, headers = await self.head()
+        return status, headers, await self.body(headers)
+
+    def reset(self) -> None:
+        """Leave without a goodbye (RST)."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
