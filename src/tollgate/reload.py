@@ -82,10 +82,14 @@ class Reloader:
             await self.reload()
 
     def _build(self) -> Runtime:
-        loaded = load_gateway(self._path, environ=self._environ)
+        before = self._holder.current
+        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded)
         for warning in loaded.warnings:
-            log.warning("%s", warning.render(source=False))
-        return build_runtime(loaded, previous=self._holder.current, discovered=self._found())
+            if warning not in before.loaded.warnings:
+                log.warning("%s", warning.render(source=False))
+        runtime = build_runtime(loaded, previous=before, discovered=self._found())
+        loaded.let_go()
+        return runtime
 
     def _stamp(self) -> frozenset[tuple[str, int, int]]:
         """Name, time and size of every file the configuration was read from, and of new ones beside them."""

@@ -51,7 +51,9 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Runtime
         log.warning("%s", warning.render(source=False))
     for note in loaded.notes:
         log.info("%s", note)
-    return build_runtime(loaded)
+    runtime = build_runtime(loaded)
+    loaded.let_go()
+    return runtime
 
 
 async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:

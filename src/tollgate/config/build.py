@@ -7,7 +7,7 @@ operator sees them all at once; a configuration that loads is one that runs.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -39,9 +39,28 @@ class Loaded:
     secrets: Secrets
     warnings: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
+    """What each provider file came to, for the next load."""
+
+    def let_go(self) -> None:
+        """Once everything is compiled: keep the files' texts, not their trees."""
+        for document in (*self.gateway.mappings.values(), *(source.provider.document for source in self.sources.values())):
+            document.let_go()
 
 
-def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False) -> Loaded:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one provider file came to when it had nothing wrong; it does so again while its texts stay the same."""
+
+    provider: Provider
+    """As if it were on."""
+    references: tuple[Reference, ...]
+    whole: bool | None
+    """Whether its model files were read (those of a provider that is off are not); None when it names none."""
+    included: tuple[Path, ...]
+
+
+def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Loaded | None = None) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
 
     `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers that
@@ -49,10 +68,16 @@ def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everyt
 
     None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks (providers,
     mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and line order.
+
+    `previous` spares reading again what has not changed since; when something is wrong everything is read, so that all
+    problems are said.
     """
-    loading = _Loading(environ, everything=everything)
+    loading = _Loading(environ, everything=everything, previous=previous)
     with collector_resting():
         loaded = loading.run(path)
+        if previous is not None and any(problem.level == "error" for problem in loading.problems):
+            loading = _Loading(environ, everything=everything)
+            loaded = loading.run(path)
     errors = [problem for problem in loading.problems if problem.level == "error"]
     if errors:
         raise ConfigErrors(in_order(loading.problems))
@@ -92,9 +117,15 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 class _Loading:
     """One run over the files, collecting problems."""
 
-    def __init__(self, environ: Mapping[str, str], *, everything: bool = False) -> None:
+    def __init__(self, environ: Mapping[str, str], *, everything: bool = False, previous: Loaded | None = None) -> None:
         self.environ = environ
         self.everything = everything
+        self.known = dict(previous.sources) if previous is not None and not everything else {}
+        self.documents = _documents(previous) if previous is not None and self.known else {}
+        self.said_before = previous.warnings if previous is not None else ()
+        self.sources: dict[str, Source] = {}
+        self.fresh: set[str] = set()
+        """Providers read in this run."""
         self.problems: list[Problem] = []
         self.files: list[Path] = []
         self.paths: dict[str, Path] = {}
@@ -110,23 +141,27 @@ class _Loading:
         provider_files = self._provider_files(document, root, folder)
         mapping_files = self._mapping_files(document, root, folder)
         documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in provider_files]
-        trees = [(doc, tree) for doc in documents if (tree := self._shaped(doc, "provider")) is not None]
+        trees: list[tuple[Document, Map | Source]] = []
+        for doc in documents:
+            tree = self._unchanged(doc) or self._shaped(doc, "provider")
+            if tree is not None:
+                trees.append((doc, tree))
         settings_folder = Path(Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
-        secrets = self._secrets(root, [tree for _, tree in trees], folder / settings_folder)
+        referred = {doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree)) for doc, tree in trees}
+        secrets = self._secrets(root, referred.values(), folder / settings_folder)
 
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
-        providers = self._providers(trees, secrets)
+        providers = self._providers(trees, referred, secrets)
         mappings = self._mappings(mapping_files, needed=None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
-            files=tuple(self.files),
+            files=tuple(dict.fromkeys(self.files)),
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.sound)
-        warnings = check_prices(gateway)
-        self.problems += warnings
+        self.problems += check_prices(gateway, self.fresh)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
-        return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes)
+        return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
 
     def settings(self, path: Path | None) -> Gateway:
         """As `run`, without providers and mappings."""
@@ -134,7 +169,7 @@ class _Loading:
         document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
         root = self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1))
         reading = Reading(document)
-        secrets = self._secrets(root, [], folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
+        secrets = self._secrets(root, (), folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
         return settings
@@ -148,12 +183,12 @@ class _Loading:
         mappings = self._mappings(self._mapping_files(document, root, folder))
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
-    def _read(self, path: Path, without: str = "") -> Document:
+    def _read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
         name = shown(path)
         self.files.append(path)
         self.paths[name] = path
         try:
-            document = read_file(path, name, without=without)
+            document = read_file(path, name, without=without, known=None if anew else self.documents.get(name))
         except OSError as error:
             document = Document(name, "", Map({}, {}, Mark(name, 1, 1)))
             document.problems.append(document.problem(document.root, f"cannot be read: {error.strerror or error}"))
@@ -171,8 +206,8 @@ class _Loading:
             self.problems += problems
         return root
 
-    def _secrets(self, root: Map, trees: list[Map], folder: Path) -> Secrets:
-        names = {reference.name for tree in trees for reference in _references_in(tree)}
+    def _secrets(self, root: Map, referred: Iterable[tuple[Reference, ...]], folder: Path) -> Secrets:
+        names = {reference.name for references_of_one in referred for reference in references_of_one}
         store = store_reference(root)
         if store:
             names.add(store[0])
@@ -216,20 +251,46 @@ class _Loading:
             if isinstance(node, Scalar) and node.value in missing:
                 self.problems.append(document.problem(node, f'found no file "{node.value}"', path=f"{path}[{index}]", hint="relative to this file"))
 
-    def _providers(self, trees: list[tuple[Document, Map]], secrets: Secrets) -> list[Provider]:
+    def _unchanged(self, document: Document) -> Source | None:
+        """What an unchanged file came to before, its model files unchanged too."""
+        source = self.known.get(document.file)
+        return source if source is not None and source.provider.document is document else None
+
+    def _providers(self, trees: list[tuple[Document, Map | Source]], referred: Mapping[str, tuple[Reference, ...]], secrets: Secrets) -> list[Provider]:
         providers = []
-        for document, tree in trees:
-            unset = dict.fromkeys(ref.name for ref in _references_in(tree) if not ref.optional and secrets.get(ref.name) is None)
-            if "models_from" in tree.entries:
-                tree = self._with_models(document, tree, wanted=self.everything or not unset)
-            provider, problems = read_provider(document, tree)
-            self.problems += problems
-            if any(problem.level == "error" for problem in problems):
-                self.sound = False
+        for document, found in trees:
+            unset = dict.fromkeys(ref.name for ref in referred[document.file] if not ref.optional and secrets.get(ref.name) is None)
+            provider = self._provider(document, found, referred[document.file], wanted=self.everything or not unset)
             if unset:
                 provider = replace(provider, off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
             providers.append(provider)
         return providers
+
+    def _provider(self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool) -> Provider:
+        """As if it were on. `wanted`: with its model files."""
+        if isinstance(found, Source):
+            if found.whole in (None, wanted) and all(self._read(path) is other for path, other in zip(found.included, document.included, strict=True)):
+                files = {document.file, *(other.file for other in document.included)}
+                self.problems += [problem for problem in self.said_before if problem.mark.file in files]
+                self.sound = self.sound and found.whole is not False
+                self.sources[document.file] = found
+                return found.provider
+            document = self._read(self.paths[document.file], without=EXAMPLES, anew=True)
+            found = self._shaped(document, "provider")  # type: ignore[assignment]
+        tree: Map = found  # type: ignore[assignment]
+        before = len(self.problems)
+        files_before = len(self.files)
+        if "models_from" in tree.entries:
+            tree = self._with_models(document, tree, wanted=wanted)
+        provider, problems = read_provider(document, tree)
+        self.problems += problems
+        if any(problem.level == "error" for problem in problems):
+            self.sound = False
+        if not any(problem.level == "error" for problem in self.problems[before:]):
+            whole = wanted if "models_from" in tree.entries else None
+            self.sources[document.file] = Source(provider, referred, whole, tuple(self.files[files_before:]))
+        self.fresh.add(provider.name)
+        return provider
 
     def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
         if not wanted:
@@ -248,7 +309,8 @@ class _Loading:
                 name, document = path.stem, self._unread(path)
             else:
                 document = self._read(path, without="" if needed is None else EXAMPLES)
-                name = Fields(document.root).text("mapping", path.stem)
+                unchanged = self.documents.get(document.file) is document  # then its name was right before
+                name = path.stem if unchanged else Fields(document.root).text("mapping", path.stem)
             if name != path.stem:
                 at = Fields(document.root).get("mapping")
                 self.problems.append(document.problem(at or document.root, f'found "{name}", wanted the file\'s own name "{path.stem}"', path="mapping"))
@@ -267,6 +329,13 @@ def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
     """The mappings of the client formats and of the providers that are on."""
     spoken = (endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values())
     return frozenset((*CLIENT_FORMATS, *spoken))
+
+
+def _documents(loaded: Loaded) -> dict[str, Document]:
+    """The files of a configuration that need not be read again while they hold the same."""
+    own = [source.provider.document for source in loaded.sources.values()]
+    included = [other for document in own for other in document.included]
+    return {document.file: document for document in (*own, *included, *loaded.gateway.mappings.values()) if document.text}
 
 
 def _references_in(node: Node) -> Iterator[Reference]:

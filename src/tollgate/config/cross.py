@@ -28,11 +28,10 @@ def check_across(gateway: Gateway, providers: Sequence[Provider], document: Docu
 def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
     document = provider.document
     stem = Path(document.file).stem
-    node = find(document.root, ["provider"])
     if provider.name and provider.name != stem:
-        return [document.problem(node, f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider")]
+        return [document.problem(find(document.root, ["provider"]), f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider")]
     if provider.name and provider.name in seen:
-        return [document.problem(node, f'provider "{provider.name}" is also in {seen[provider.name].document.file}', path="provider")]
+        return [document.problem(find(document.root, ["provider"]), f'provider "{provider.name}" is also in {seen[provider.name].document.file}', path="provider")]
     seen[provider.name] = provider
     return []
 
@@ -41,9 +40,9 @@ def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
     problems = []
     document = provider.document
     known = sorted({*gateway.mappings, *CLIENT_FORMATS})
-    speaks = find(document.root, ["speaks"])
     for endpoint in provider.endpoints.values():
         if endpoint.mapping not in known:
+            speaks = find(document.root, ["speaks"])
             own = endpoint.mapping != endpoint.protocol
             path = f"speaks.{endpoint.protocol}.mapping" if own else "speaks"
             at = find(document.root, ["speaks", endpoint.protocol, "mapping"]) if own else (
@@ -87,7 +86,9 @@ def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem
 def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
     problems = []
     for model in provider.models:
-        price = find(provider.document.root, ["models", model.id, "price"])
+        if model.image is None and (model.price is None or model.price.currency in gateway.credits.rates):
+            continue
+        price = find(model.image, ["price"]) if model.image is not None else find(provider.document.root, ["models", model.id, "price"])
         node = price.entries.get("currency") if isinstance(price, Map) else None
         currency = str(node.value) if node is not None and hasattr(node, "value") else ""
         if currency and currency not in gateway.credits.rates and is_currency(currency):
@@ -105,19 +106,19 @@ def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
     for provider in providers:
         for model in provider.models:
             for index, alias in enumerate(model.aliases):
-                path = f"models.{model.id}.aliases[{index}]"
-                node = find(provider.document.root, ["models", model.id, "aliases", index])
                 if alias == model.id:
                     continue
                 if alias in canonical:
-                    problems.append(provider.document.problem(
-                        node, f'found "{alias}", which is a model of {canonical[alias].document.file}, wanted a name of its own', path=path))
+                    what = f"is a model of {canonical[alias].document.file}"
                 elif alias in meaning and meaning[alias][0] != model.id:
                     other, owner = meaning[alias]
-                    problems.append(provider.document.problem(
-                        node, f'found "{alias}", which already means {other} ({owner.document.file}), wanted a name of its own', path=path))
+                    what = f"already means {other} ({owner.document.file})"
                 else:
                     meaning.setdefault(alias, (model.id, provider))
+                    continue
+                node = find(provider.document.root, ["models", model.id, "aliases", index])
+                problems.append(provider.document.problem(node, f'found "{alias}", which {what}, wanted a name of its own',
+                                                          path=f"models.{model.id}.aliases[{index}]"))
     return problems
 
 

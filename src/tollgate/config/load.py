@@ -159,13 +159,30 @@ class Document:
 
     file: str
     text: str
-    root: Node
+    _root: Node | None
     problems: list[Problem] = field(default_factory=list)
     size: int = 0
     """Nodes of the tree, aliases written out."""
     included: tuple[Document, ...] = ()
     """Files whose nodes were put into this tree; a problem there shows their line."""
     _lines: list[str] | None = field(default=None, repr=False)
+
+    @property
+    def root(self) -> Node:
+        """Its tree; read again from the text when it was let go."""
+        if self._root is None:
+            self._root = read_text(self.text, self.file)._root
+        return self._root  # type: ignore[return-value]
+
+    @root.setter
+    def root(self, tree: Node) -> None:
+        self._root = tree
+
+    def let_go(self) -> None:
+        """Keep the text only: a tree takes ten times its memory, and once everything is built only mistakes ask for it."""
+        self._root = self._lines = None
+        for other in self.included:
+            other.let_go()
 
     @property
     def lines(self) -> list[str]:
@@ -183,10 +200,11 @@ class Document:
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
 
-def read_file(path: Path, shown_as: str | None = None, *, without: str = "") -> Document:
+def read_file(path: Path, shown_as: str | None = None, *, without: str = "", known: Document | None = None) -> Document:
     """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened.
 
     `without` is a last key of the file to leave unread (`examples`, which only a check runs, are half of many files).
+    `known` is given back when the file holds the same text, with nothing wrong in it.
     """
     name = shown_as or str(path)
     raw = path.read_bytes()
@@ -197,6 +215,8 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "") -> 
         mark = Mark(name, line, error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1)
         root = Map({}, {}, Mark(name, 1, 1))
         return Document(name, "", root, [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")])
+    if known is not None and known.text == text and not known.problems:
+        return known
     if without:
         head = _before(text, without)
         if head:

@@ -7,7 +7,7 @@ units and currencies do not hide a slip.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from decimal import Decimal
 from statistics import median
 
@@ -25,12 +25,13 @@ _DUST = 15
 _LINES = ("prompt", "completion")
 
 
-def check_prices(gateway: Gateway) -> list[Problem]:
-    """All warnings about prices."""
+def check_prices(gateway: Gateway, only: Container[str]) -> list[Problem]:
+    """All warnings about prices of the providers named by `only`, compared with everybody's."""
     offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models if model.price]
-    problems = [problem for provider, model in offers for problem in _one(gateway, provider, model) if not model.price.why]  # type: ignore[union-attr]
+    problems = [problem for provider, model in offers if provider.name in only and not model.price.why  # type: ignore[union-attr]
+                for problem in _one(gateway, provider, model)]
     said = {problem.path for problem in problems}
-    return problems + [problem for problem in _siblings(gateway, offers) if problem.path not in said]
+    return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
 
 
 def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
@@ -84,19 +85,19 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
 
-def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]]) -> Iterator[Problem]:
+def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Container[str]) -> Iterator[Problem]:
     """Offers of one canonical model, ten times apart from the middle of the others."""
     by_model: dict[str, list[tuple[Provider, Model]]] = {}
     for provider, model in offers:
         by_model.setdefault(model.id, []).append((provider, model))
     for group in by_model.values():
-        if len(group) < 2:
+        if len(group) < 2 or not any(provider.name in only for provider, _ in group):
             continue
         for name in _LINES:
             values = [(provider, model, value) for provider, model in group
                       if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
             for provider, model, value in values:
-                if model.price.why:  # type: ignore[union-attr]
+                if model.price.why or provider.name not in only:  # type: ignore[union-attr]
                     continue
                 others = [other for owner, _, other in values if owner is not provider]
                 if not others:

@@ -1,0 +1,160 @@
+"""A second load reads only what changed, and comes to the same as a first one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollgate.config import build, load
+from tollgate.config.build import load_gateway
+from tollgate.errors import ConfigErrors
+
+PROVIDER = """
+provider: {name}
+url: https://{name}.example/v1
+speaks: {{chat: /chat/completions}}
+headers: {{Authorization: "Bearer {{{{ $secret.{key} }}}}"}}
+models_from: [models/{name}.yaml]
+models: {{{name}/own: {{aliases: [{alias}]}}}}
+examples: [{{about: left unread}}]
+"""
+MODELS = "models:\n  {name}/large: {{price: {{prompt: \"{price}\", completion: \"2\", unit: 1000000}}}}\n"
+
+
+class Folder:
+    def __init__(self, path):
+        self.path = path
+        self.environ = {"ONE_KEY": "1", "TWO_KEY": "2"}
+        self.write("gateway.yaml", "")
+        for name in ("one", "two"):
+            self.provider(name)
+            self.models(name, "1")
+
+    def write(self, name, text):
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).write_text(text)
+
+    def provider(self, name, alias=""):
+        self.write(f"providers/{name}.yaml", PROVIDER.format(name=name, key=f"{name.upper()}_KEY", alias=alias or f"{name}-small"))
+
+    def models(self, name, price):
+        self.write(f"providers/models/{name}.yaml", MODELS.format(name=name, price=price))
+
+    def load(self, previous=None):
+        loaded = load_gateway(self.path / "gateway.yaml", environ=self.environ, previous=previous)
+        loaded.let_go()
+        return loaded
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The files whose YAML was read, by name."""
+    names = []
+    before = load.read_text
+
+    def read_text(text, name):
+        names.append(name.rpartition("/")[2])
+        return before(text, name)
+
+    monkeypatch.setattr(load, "read_text", read_text)
+    return names
+
+
+def _facts(loaded):
+    return {provider.name: (provider.off, [(model.id, model.aliases, model.price and dict(model.price.prices)) for model in provider.models])
+            for provider in loaded.gateway.providers.values()}
+
+
+def test_nothing_changed_reads_the_gateway_file_alone(files, parsed):
+    first = files.load()
+    parsed.clear()
+    second = files.load(first)
+    assert parsed == ["gateway.yaml"]
+    assert all(second.gateway.providers[name] is first.gateway.providers[name] for name in ("one", "two"))
+    assert second.gateway.files == first.gateway.files and _facts(second) == _facts(first)
+
+
+@pytest.mark.parametrize(("change", "read"), [
+    (lambda files: files.provider("two", "other"), {"two.yaml"}),
+    (lambda files: files.models("two", "3"), {"two.yaml"}),
+    (lambda files: files.environ.pop("TWO_KEY"), {"two.yaml"}),
+    (lambda files: files.write("providers/three.yaml", PROVIDER.format(name="three", key="ONE_KEY", alias="x").replace("models_from", "#")), {"three.yaml"}),
+    (lambda files: (files.path / "providers/two.yaml").unlink(), set()),
+], ids=["provider", "its models", "its secret", "a new one", "removed"])
+def test_one_change_comes_to_what_a_first_load_does(files, parsed, change, read):
+    first = files.load()
+    change(files)
+    parsed.clear()
+    second = files.load(first)
+    assert set(parsed) - {"gateway.yaml"} == read
+    assert second.gateway.providers["one"] is first.gateway.providers["one"]
+    assert _facts(second) == _facts(files.load()) and second.notes == files.load().notes
+    third = files.load(second)
+    assert _facts(third) == _facts(second)
+
+
+def test_a_secret_set_later_turns_a_provider_on_with_all_its_models(files):
+    del files.environ["TWO_KEY"]
+    off = files.load()
+    assert off.gateway.providers["two"].off and len(off.gateway.providers["two"].models) == 1
+    files.environ["TWO_KEY"] = "2"
+    on = files.load(off)
+    assert not on.gateway.providers["two"].off and len(on.gateway.providers["two"].models) == 2
+
+
+def test_warnings_of_unchanged_files_are_said_again(files):
+    files.models("one", "9999")
+    first = files.load()
+    files.provider("two", "other")
+    second = files.load(first)
+    assert first.warnings and second.warnings == first.warnings
+    files.models("one", "1")
+    assert not files.load(second).warnings
+
+
+def test_a_mistake_is_placed_exactly_though_its_file_did_not_change(files):
+    first = files.load()
+    files.provider("two", "one-small")
+    with pytest.raises(ConfigErrors) as fresh:
+        load_gateway(files.path / "gateway.yaml", environ=files.environ)
+    with pytest.raises(ConfigErrors) as again:
+        files.load(first)
+    assert again.value.problems == fresh.value.problems
+
+
+def test_a_check_reads_everything(files, parsed):
+    files.load()
+    parsed.clear()
+    loaded = load_gateway(files.path / "gateway.yaml", environ=files.environ, everything=True)
+    assert {"one.yaml", "two.yaml", "gemini.yaml"} <= set(parsed)
+    assert loaded.gateway.providers["one"].examples is not None
+    assert build.EXAMPLES in load.find(loaded.gateway.mappings["chat"].root, ()).entries
+
+
+def test_a_tree_let_go_is_read_again_when_asked_for(files):
+    loaded = files.load()
+    document = loaded.gateway.providers["one"].document
+    assert load.find(document.root, ["provider"]).value == "one"
+
+
+@pytest.mark.parametrize("text", [
+    "a: 1\nexamples:\n- x: 1\n# end\n", "a: 1\r\nexamples: [1]\r\n", "a: |\n  text\nexamples:\n  - '\n\n    b: '\n",
+], ids=["list", "crlf", "quoted"])
+def test_a_last_key_is_left_unread(tmp_path, text):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(text.encode())
+    assert list(load.read_file(path, without="examples").root.entries) == ["a"]
+
+
+@pytest.mark.parametrize("text", [
+    "a: 1\nexamples: []\nb: 2\n", "a: '\n\nexamples: x'\nb: 2\n", "a: {\nexamples: 1}\n", "a: [\n", "examples: [1]\n",
+], ids=["not last", "in quotes", "in braces", "broken", "alone"])
+def test_what_cannot_be_left_out_is_read(tmp_path, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    left, whole = load.read_file(path, without="examples"), load.read_file(path)
+    assert load.plain(left.root) == load.plain(whole.root) and left.problems == whole.problems
