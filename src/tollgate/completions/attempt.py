@@ -13,8 +13,9 @@ from typing import Any
 import orjson
 
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.inline import inline_urls, request_with_bytes
+from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document
+from tollgate.completions.sealed import holds_sealed, without_sealed
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
@@ -86,6 +87,10 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
                                          or exchange.inbound.key.strict)
     if offer.protocol == inbound.dialect:
         ask_usage = exchange.stream and offer.protocol == "chat"
+        if holds_sealed(inbound.body):
+            body = without_sealed(inbound.dialect, body, context)
+            document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
+            return orjson.dumps(offer.request_edits(document, context) if offer.request_edits is not None else document)
         if offer.request_edits is None:
             return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
         document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
@@ -97,7 +102,6 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
         context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
     source = exchange.services.runtime.current.mappings[inbound.dialect]
     hub = request_to_hub(source, body, context)
-    await inline_urls(hub, offer, exchange.services.runtime.current.gateway.fetch)
     context.request = hub
     document = await request_with_bytes(offer.mapping, hub, context, exchange.services.runtime.current.gateway.fetch)
     if offer.request_edits is not None:

@@ -1,0 +1,53 @@
+"""Sealed tokens on the native path: what another provider minted stays with us when a conversation changes its model.
+
+A conversion hands a foreign reasoning token to the client in a sealed form (MAPPING b.7). When the client goes on with a
+model that speaks its own format, the seal would reach a provider that cannot read it and answers 400; so the reasoning
+that carries it is left out, and named as lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgate.mapping import Context
+from tollgate.mapping.seal import PREFIX, unseal
+
+_MARK = b'"' + PREFIX.encode()
+_LOST = "reasoning of another provider"
+
+
+def holds_sealed(raw: bytes) -> bool:
+    """Whether a body may hold a sealed token; one substring search."""
+    return _MARK in raw
+
+
+def without_sealed(dialect: str, body: dict[str, Any], context: Context) -> dict[str, Any]:
+    """A copy of a messages or responses body without the reasoning that carries a seal; `context` notes the loss."""
+    if dialect == "messages":
+        turns = body.get("messages")
+        if isinstance(turns, list):
+            return {**body, "messages": [kept for turn in turns if (kept := _turn(turn, context)) is not None]}
+    elif dialect == "responses":
+        items = body.get("input")
+        if isinstance(items, list):
+            return {**body, "input": [item for item in items if not _sealed(item, ("encrypted_content",), context)]}
+    return body
+
+
+def _turn(turn: Any, context: Context) -> Any:
+    content = turn.get("content") if isinstance(turn, dict) else None
+    if not isinstance(content, list):
+        return turn
+    kept = [block for block in content if not _sealed(block, ("signature", "data"), context)]
+    if len(kept) == len(content):
+        return turn
+    return {**turn, "content": kept} if kept else None
+
+
+def _sealed(block: Any, fields: tuple[str, ...], context: Context) -> bool:
+    if not isinstance(block, dict) or block.get("type") not in ("thinking", "redacted_thinking", "reasoning"):
+        return False
+    if not any(unseal(block.get(field)) for field in fields):
+        return False
+    context.lose(_LOST)
+    return True
