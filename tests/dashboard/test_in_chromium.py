@@ -1,0 +1,181 @@
+"""The pages in a real browser: sign in, make a key, use it with an official client, see it, revoke it, be refused.
+
+Needs the test extra `playwright` and a chromium on the path (Debian's will do); skipped, and said so, without them.
+Screenshots in light, dark and on a phone are kept in ci-artifacts/ for people to look at.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from support.inprocess import write_config
+from support.running import gateway
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTEFACTS = ROOT / "ci-artifacts"
+PAGES = {"overview": "", "keys": "/keys", "usage": "/usage?range=24h", "requests": "/requests", "credits": "/credits", "models": "/models", "model": "/models/sandbox/echo",
+         "try": "/try", "images": "/images", "accounts": "/operator/accounts", "providers": "/operator/providers", "live": "/operator/live", "config": "/operator/config"}
+LOOKS = {"light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}}, "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
+         "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    playwright = pytest.importorskip("playwright.sync_api", reason="no browser test: the package playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no browser test: no chromium on the path (on Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gateway")
+    images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
+    config = write_config(folder, providers={"sandbox-images": images})
+    config.write_text(config.read_text().replace("store: {", "store: {publish_seconds: 0.2, apply_seconds: 0.1, "))
+    with gateway(folder) as started:
+        yield started
+
+
+def signed_in(chromium, running, **look):
+    context = chromium.new_context(**look)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(running.cli("accounts", "link").strip())
+    page.get_by_role("button", name="Sign in as default").click()
+    page.wait_for_url("**/dashboard")
+    return page, said
+
+
+def until(page, path: str, wanted) -> None:
+    """Load a page again until it has what is wanted: rows are published moments after the answer."""
+    for _ in range(60):
+        page.goto(path)
+        if wanted.count():
+            return
+        time.sleep(0.2)
+    pytest.fail(f"{path} never showed it:\n{page.inner_text('main')[:2000]}")
+
+
+def eventually(true) -> None:
+    """Wait for something; the pages' security policy forbids the browser's own way of waiting for a condition."""
+    for _ in range(300):
+        if true():
+            return
+        time.sleep(0.02)
+    pytest.fail("it never happened")
+
+
+def test_a_key_from_its_making_to_its_end(chromium, running):
+    import openai
+
+    page, said = signed_in(chromium, running, **LOOKS["light"])
+    home = f"{running.base}/dashboard"
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Keys").click()
+    page.get_by_label("Name").fill("browser test")
+    page.get_by_label("Requests a minute").fill("100")
+    page.get_by_role("button", name="Create key").click()
+    secret = page.locator("#secret").inner_text().strip()
+    assert re.fullmatch(r"sk-tg-[\w-]{49}", secret)
+
+    client = openai.OpenAI(base_url=running.url, api_key=secret, max_retries=0)
+    answer = client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "hello from a browser test"}])
+    assert answer.choices[0].message.content == "You said: hello from a browser test"
+
+    until(page, home + "/requests", page.locator("td", has_text="browser test"))
+    page.get_by_role("row").filter(has_text="browser test").get_by_role("link").click()
+    assert "answered in full" in page.inner_text("main")
+
+    page.goto(home + "/usage?range=24h")
+    chart = page.get_by_role("img", name=re.compile("^Cost by model"))
+    assert chart.locator("rect.s0").count() == 1
+    chart.locator("rect.s0").hover()
+    assert "sandbox/echo: $0.0000" in page.locator(".tip").inner_text()
+
+    page.goto(home + "/keys")
+    assert secret not in page.content()
+    page.get_by_role("link", name="browser test").click()
+    page.get_by_text("Revoke …").click()
+    page.get_by_role("button", name="Yes, revoke browser test").click()
+    assert "refused from now on" in page.get_by_role("status").inner_text()
+    with pytest.raises(openai.AuthenticationError) as refused:
+        client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "again"}])
+    assert refused.value.code == "invalid_api_key"
+    assert said == []
+
+
+def test_an_answer_is_shown_while_it_is_written(chromium, running):
+    page, said = signed_in(chromium, running, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
+    page.get_by_label("Message").fill("count [[tokens=80]] [[pace=25ms]]")
+    page.get_by_role("button", name="Send").click()
+    eventually(lambda: len(page.locator("[data-text]").inner_text()) > 20)
+    early = len(page.locator("[data-text]").inner_text())
+    eventually(lambda: "tokens in" in page.locator("[data-facts]").inner_text())
+    assert len(page.locator("[data-text]").inner_text()) > early
+    page.get_by_label("Message").fill("[[error=503]]")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_selector("[data-text].failed")
+    assert "overloaded" in page.locator("[data-text]").inner_text()
+    assert all("503" in line or "500" in line for line in said)
+
+
+def test_everything_works_without_scripts(chromium, running):
+    page, _ = signed_in(chromium, running, java_script_enabled=False, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/keys")
+    page.get_by_label("Name").fill("no scripts")
+    page.get_by_role("button", name="Create key").click()
+    assert page.locator("#secret").inner_text().startswith("sk-tg-")
+    page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
+    page.get_by_label("Key").select_option(label=next(text for text in page.get_by_label("Key").locator("option").all_inner_texts() if "no scripts" in text))
+    page.get_by_label("Message").fill("without scripts")
+    page.get_by_role("button", name="Send").click()
+    assert "You said: without scripts" in page.inner_text("main")
+    page.get_by_role("button", name="Dark").first.click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.get_by_role("button", name="Sign out").click()
+    assert "You are signed out." in page.inner_text("main")
+
+
+def test_the_keyboard_reaches_everything(chromium, running):
+    page, _ = signed_in(chromium, running, **LOOKS["light"])
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.goto(f"{running.base}/dashboard/keys")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))
+    assert {"name", "expires", "models", "cap", "window", "rpm", "tpm", "strict", "Create key", "Sign out", "Usage"} <= reached
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_pages_look_right_at_every_width(chromium, running, look):
+    """Nothing is wider than the screen, nothing is refused by the security policy; the pictures are for people."""
+    import openai
+
+    client = openai.OpenAI(base_url=running.url, api_key=running.key)
+    for number in range(6):
+        client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}])
+    page, said = signed_in(chromium, running, **LOOKS[look])
+    until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))
+    ARTEFACTS.mkdir(exist_ok=True)
+    for name, path in PAGES.items():
+        page.goto(f"{running.base}/dashboard{path}")
+        page.screenshot(path=ARTEFACTS / f"dashboard-{look}-{name}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+    assert said == []
