@@ -1,0 +1,56 @@
+"""Which ids of provider-side state a request refers to and an answer hands out; whose they are."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from support.inprocess import inprocess
+from tollgate.completions.stateful import minted_ids, referenced_ids
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body", "found"),
+    [
+        ("responses", {"previous_response_id": "resp_1"}, [("previous_response_id", "resp_1")]),
+        ("responses", {"conversation": {"id": "conv_1"}}, [("conversation", "conv_1")]),
+        ("responses", {"prompt": {"id": "pmpt_1"}}, [("prompt.id", "pmpt_1")]),
+        ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]}, [("input.file_id", "file_1")]),
+        ("responses", {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
+         [("tools.vector_store_id", "vs_1"), ("tools.vector_store_id", "vs_2")]),
+        ("messages", {"container": "cont_1", "messages": []}, [("container", "cont_1")]),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]}]},
+         [("messages.file_id", "file_1")]),
+        ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]}, [("messages.file_id", "file_1")]),
+        ("chat", {"messages": [{"role": "user", "content": "what is a file_id?"}]}, []),
+        ("responses", {"previous_response_id": None, "input": "x"}, []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_references(dialect, body, found):
+    assert referenced_ids(dialect, body, json.dumps(body).encode()) == found
+
+
+def test_what_an_answer_hands_out():
+    answer = {"object": "response", "id": "resp_1", "store": True, "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}]}
+    assert minted_ids(answer) == ["resp_1", "msg_1", "ci_1", "cntr_1"]
+    assert minted_ids({**answer, "store": False}) == []
+    assert minted_ids({"type": "message", "container": {"id": "cont_1"}}) == ["cont_1"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path, stream):
+    async with inprocess(tmp_path) as here:
+        first = await here.post("/v1/responses", {"model": "sandbox/echo", "input": "remember me", "store": True, "stream": stream})
+        body = first.json() if not stream else next(event["response"] for event in map(json.loads, (
+            line[6:] for line in first.text.splitlines() if line.startswith("data: "))) if event["type"] == "response.completed")
+        ask = {"model": "sandbox/echo", "input": "go on", "previous_response_id": body["id"]}
+        assert (await here.post("/v1/responses", ask)).status_code == 200
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        refused = await here.post("/v1/responses", ask, key=key)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "previous_response_not_found")
+        unknown = await here.post("/v1/responses", {**ask, "previous_response_id": "resp_nobody"})
+        assert unknown.status_code == 404

@@ -1,0 +1,63 @@
+"""A changed file takes effect by itself; a bad one changes nothing and says where it is wrong."""
+
+import asyncio
+
+from support.inprocess import inprocess, replying
+
+ACME = """
+provider: acme
+speaks: chat
+url: app://acme/chat
+models:
+  acme/one: {upstream: up-1, context: 1000, max_output: 100, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
+"""
+ASK = {"model": "acme/two", "messages": [{"role": "user", "content": "hi"}]}
+ANSWER = b'{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+
+
+async def test_a_new_model_is_served_after_a_reload_and_unchanged_files_are_not_compiled_again(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": ACME}, apps={"acme": replying(body=ANSWER)}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 400
+        before = here.services.runtime.current
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/two"))
+        state = await here.opened.reloader.reload()
+        assert state.ok and state.count == 1
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        after = here.services.runtime.current
+        assert after is not before and after.mappings["chat"] is before.mappings["chat"]
+        assert after.providers["sandbox"] is before.providers["sandbox"] and after.providers["acme"] is not before.providers["acme"]
+
+
+async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        before = here.services.runtime.current
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("url: app", "urll: app"))
+        state = await here.opened.reloader.reload()
+        assert not state.ok and here.services.runtime.current is before
+        said = "\n".join(problem.render() for problem in state.problems)
+        assert "acme.yaml:4:1" in said and "did you mean `url`?" in said
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME)
+        assert (await here.opened.reloader.reload()).ok
+
+
+async def test_a_changed_file_is_noticed(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        await asyncio.sleep(0.2)
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/three"))
+        for _ in range(60):
+            await asyncio.sleep(0.1)
+            if here.services.runtime.current.catalog.resolve("acme/three") is not None:
+                return
+        raise AssertionError("the change was not taken within six seconds")
+
+
+async def test_a_running_stream_keeps_its_configuration(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=30ms]] a b c d e f g h"}]}
+        running = asyncio.create_task(here.post("/v1/chat/completions", body))
+        await asyncio.sleep(0.1)
+        (tmp_path / "providers" / "sandbox.yaml").unlink()
+        assert (await here.opened.reloader.reload()).ok
+        assert (await here.post("/v1/chat/completions", body)).status_code == 400
+        reply = await running
+        assert reply.status_code == 200 and reply.text.endswith("data: [DONE]\n\n")
