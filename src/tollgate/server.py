@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tollgate.app import App
+from tollgate.code_cache import read_code, write_code
 from tollgate.config.build import load_gateway
 from tollgate.dashboard import dashboard_app, first_link
 from tollgate.discovery import Discoverer
@@ -44,14 +45,21 @@ class Opened:
     """A one-time link to the dashboard, for whoever starts the gateway."""
 
 
-def load(path: Path | None, environ: Mapping[str, str] | None = None) -> Runtime:
-    """Read and compile the configuration. Raises `ConfigErrors` with every problem."""
+def load(path: Path | None, environ: Mapping[str, str] | None = None, *, keep_code: bool = False) -> Runtime:
+    """Read and compile the configuration. Raises `ConfigErrors` with every problem.
+
+    `keep_code`: take compiled code from an earlier start out of the store's folder, and leave it there for the next.
+    """
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ)
     for warning in loaded.warnings:
         log.warning("%s", warning.render(source=False))
     for note in loaded.notes:
         log.info("%s", note)
-    runtime = build_runtime(loaded)
+    store = loaded.gateway.store.directory
+    kept = read_code(store) if keep_code else None
+    runtime = build_runtime(loaded, kept=kept)
+    if kept is not None:
+        write_code(store, kept)
     loaded.let_go()
     return runtime
 

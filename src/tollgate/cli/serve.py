@@ -26,7 +26,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
     from tollgate import server
 
     try:
-        runtime = server.load(path)
+        runtime = server.load(path, keep_code=True)
     except ConfigErrors as errors:
         click.echo(str(errors), err=True)
         click.echo(f"\n{len(errors.problems)} problem(s); the gateway did not start.", err=True)

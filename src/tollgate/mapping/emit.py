@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
 
+from tollgate.mapping.kept import KeptCode
+
 _INDENT = "    "
 
 
@@ -131,14 +133,36 @@ class Module:
         if not self._functions:
             return {**runtime, **self.names}
         text, lines = self.source()
-        try:
-            code = _relocated(compile(text, self.file, "exec"), lines)
-        except (SyntaxError, RecursionError, MemoryError) as error:
-            generated = getattr(error, "lineno", None) or 1
-            raise TooDeep(lines[min(generated, len(lines)) - 1]) from error
+        key = _kept.key(text, lines, self.file) if _kept is not None else b""
+        code = _kept.get(key) if _kept is not None else None
+        if code is None:
+            code = self._compiled(text, lines)
+            if _kept is not None:
+                _kept.put(key, code)
         namespace = {"__name__": f"tollgate.generated:{self.file}", **runtime, **self.names}
         exec(code, namespace)  # noqa: S102 - our own generated code, never data
         return namespace
+
+    def _compiled(self, text: str, lines: list[int]) -> CodeType:
+        try:
+            return _relocated(compile(text, self.file, "exec"), lines)
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            generated = getattr(error, "lineno", None) or 1
+            raise TooDeep(lines[min(generated, len(lines)) - 1]) from error
+
+
+_kept: KeptCode | None = None
+
+
+@contextmanager
+def keeping(kept: KeptCode | None) -> Iterator[None]:
+    """Modules built inside take their code from `kept` where it has it, and leave there what it had not."""
+    global _kept
+    before, _kept = _kept, kept
+    try:
+        yield
+    finally:
+        _kept = before
 
 
 def _relocated(code: CodeType, lines: list[int]) -> CodeType:
