@@ -30,6 +30,8 @@ class Pieces:
         self.document = provider.document
         self.problems: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
+        self._made: dict[tuple[Any, ...], tuple[Node, Any]] = {}
+        """What was compiled before, with its node (whose identity is the key): an endpoint's errors are also the provider's."""
         self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
         self.variables: dict[str, Any] = {}
         for name, node in provider.variables.items():
@@ -47,6 +49,12 @@ class Pieces:
             self.problems.extend(errors.problems)
             return None
 
+    def _once(self, kind: str, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None], make: Callable[[], Any]) -> Any:
+        key = (kind, id(node), names if isinstance(names, tuple) else tuple(names.items()))
+        if key not in self._made:
+            self._made[key] = node, self.tried(make)
+        return self._made[key][1]
+
     def say(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
@@ -57,11 +65,11 @@ class Pieces:
 
     def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
         """A template over the given names."""
-        return self.tried(lambda: compile_template(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+        return self._once("template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
 
     def expression(self, node: Node, names: tuple[str, ...] = ("$",)) -> Template | None:
         """A place that takes an expression."""
-        return self.tried(lambda: compile_expression(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+        return self._once("expression", node, names, lambda: compile_expression(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
 
     def url(self, node: Node | None) -> Template | None:
         """An address over `$model` and `$vars`; other nodes than text are templates."""
