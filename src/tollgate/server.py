@@ -53,8 +53,11 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None, *, keep_co
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ)
     for warning in loaded.warnings:
         log.warning("%s", warning.render(source=False))
+    off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
+    if off:
+        log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it): %s", len(off), len(loaded.gateway.providers), ", ".join(off))
     for note in loaded.notes:
-        log.info("%s", note)
+        log.debug("%s", note)
     store = loaded.gateway.store.directory
     kept = read_code(store) if keep_code else None
     runtime = build_runtime(loaded, kept=kept)
