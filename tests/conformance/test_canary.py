@@ -62,7 +62,7 @@ def looked_through(folder: Path) -> str:
     return "".join(file.read_bytes().decode("latin-1") for part in ("var", "usage") for file in (folder / part).rglob("*") if file.is_file())
 
 
-async def test_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalog(tmp_path, caplog, capfd):
+async def test_25_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalog(tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "CANARY_FILE").write_text(FILE + "\n")
@@ -98,7 +98,7 @@ async def test_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalog(t
     assert key not in kept and not [text for text in said if key in text], "the caller's own key was kept or repeated"
 
 
-async def test_the_callers_key_and_cookies_never_reach_a_provider(tmp_path):
+async def test_25_the_callers_key_and_cookies_never_reach_a_provider(tmp_path):
     seen = []
 
     async def upstream(method, path, headers, body):
@@ -116,7 +116,7 @@ async def test_the_callers_key_and_cookies_never_reach_a_provider(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("models", "--routes")], ids=" ".join)
-def test_no_secret_in_what_the_commands_print(tmp_path, words):
+def test_25_no_secret_in_what_the_commands_print(tmp_path, words):
     (tmp_path / "providers").mkdir()
     (tmp_path / "providers" / "acme.yaml").write_text(provider("https://api.acme.example/v1", "chat", more=PLANTED.replace(", x-file: $secret.CANARY_FILE", "")))
     (tmp_path / "providers" / "bad.yaml").write_text(provider("https://{{ $secret.CANARY_QUERY }}/v1", "chat", name="bad", model="bad/one"))

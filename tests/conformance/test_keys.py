@@ -21,7 +21,7 @@ ECHO = {client: {**ASKS[client], "model": "sandbox/echo"} for client in CLIENTS}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, client):
+async def test_26_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, client):
     async with inprocess(tmp_path) as here:
         ledger = here.services.ledger
         _, expired = await ledger.create_key("default", expires_at=datetime.now(UTC) - timedelta(seconds=1))
@@ -73,7 +73,7 @@ async def test_a_token_limit_counts_what_was_really_used(tmp_path):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurrency(tmp_path, client):
+async def test_04_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurrency(tmp_path, client):
     """The cap covers three calls of 0.1; ten at once get three."""
     dear = provider("app://sandbox/v1/chat/completions", "chat", name="dear", model="dear/echo", price='{prompt: "0", completion: "0.001", unit: 1, currency: USD}')
     dear = dear.replace("upstream: up-1", "upstream: echo")
@@ -93,7 +93,7 @@ async def test_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurrency
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_listed_is_callable_and_callable_is_listed(tmp_path, client):
+async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
     """PITFALLS 24, for several keys: one rule decides both, an empty list means nothing, and a hidden model looks unknown."""
     more = {"acme": provider("app://sandbox/v1/chat/completions", "chat", model="acme/one").replace("up-1", "echo")}
     async with inprocess(tmp_path, providers=more) as here:
@@ -181,7 +181,7 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_conversation_stays_with_its_provider_while_that_is_healthy(tmp_path, client):
+async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(tmp_path, client):
     """PITFALLS 11: a prompt cache is met again only at the provider that has it."""
     asked = []
 

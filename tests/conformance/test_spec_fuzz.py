@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +54,9 @@ def _provider(name: str) -> str:
 @pytest.fixture
 async def here(tmp_path):
     refusing = replying(400, b'{"message": "refused", "error": {"message": "refused"}}')
-    async with inprocess(tmp_path, providers={name: _provider(name) for name in (*SPOKEN, *REFUSING)}, apps={"refusing": refusing},
+    images = Path(__file__).parents[2] / "providers" / "sandbox-images.yaml"
+    providers = {name: _provider(name) for name in (*SPOKEN, *REFUSING)} | {"sandbox-images": images.read_text()}
+    async with inprocess(tmp_path, providers=providers, apps={"refusing": refusing},
                          settings='fetch: {seconds: 1}\n') as opened:
         await opened.services.ledger.grant("default", Decimal(10**9), "fuzz")
         yield opened

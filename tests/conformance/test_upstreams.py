@@ -66,7 +66,7 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
-async def test_an_upstream_that_cannot_be_connected_to(tmp_path, client, stream):
+async def test_19_an_upstream_that_cannot_be_connected_to(tmp_path, client, stream):
     with full_backlog() as hanging:
         async with inprocess(tmp_path, providers={"acme": provider(hanging, "chat"), "gone": provider("http://127.0.0.1:1", "chat", name="gone", model="gone/one")},
                              settings=FAST) as here:
@@ -110,7 +110,7 @@ def dripping(begun):
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
-async def test_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstream):
+async def test_15_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstream):
     current = []
 
     async def behave(request, reader, writer):
@@ -180,7 +180,7 @@ async def test_a_whole_answer_with_invalid_utf8_reaches_the_client_readable(tmp_
 
 
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
-async def test_a_failure_before_the_first_event_moves_on_and_one_after_it_does_not(tmp_path, client):
+async def test_15_a_failure_before_the_first_event_moves_on_and_one_after_it_does_not(tmp_path, client):
     """PITFALLS 15: no second answer is ever glued to the first."""
     asked = []
 

@@ -114,6 +114,8 @@ async def published_rows(here: Any, folder: Path) -> dict[str, dict[str, Any]]:
     """Every usage row by request id, as an analyst reads it."""
     await here.services.settlements.drain(5)
     await here.services.ledger.settle()
+    if not list(folder.glob("usage/**/*.duckdb")):
+        return {}
     with duckdb.connect() as reader:
         cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage')")
         names = [column[0] for column in cursor.description]

@@ -14,7 +14,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
-from tollgate.completions.native import native_body, native_document
+from tollgate.completions.native import native_body, native_document, native_headers
 from tollgate.completions.sealed import holds_sealed, without_sealed
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
@@ -64,6 +64,8 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     exchange.offer = offer
     body = await upstream_body(exchange, offer)
     headers = offer.headers(exchange.inbound.headers)
+    if exchange.native:
+        headers = native_headers(exchange.inbound.headers, headers)
     call = Call("POST", offer.url(exchange.stream, exchange.inbound.query if exchange.native else ""), headers, body, offer.timeouts, offer.provider,
                 exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()

@@ -7,10 +7,13 @@ The body is not re-encoded when it can be spliced: numbers, key order, escapes a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+_FORMAT_HEADERS = ("-version", "-beta")
+_OTHER_HEADERS = ("x-", "sec-", "mime-")
 _MODEL = re.compile(rb'"model"(\s*:\s*)"((?:[^"\\]|\\.)*)"')
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
@@ -31,6 +34,16 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
         if "stream_options" not in body and (end := spliced.rstrip()).endswith(b"}"):
             return end[:-1] + b"," + _ASK_USAGE + b"}"
     return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
+
+
+def native_headers(inbound: Mapping[str, str], headers: dict[str, str]) -> dict[str, str]:
+    """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
+    provider's file does not say them itself. What libraries say about themselves (`x-...`) stays here."""
+    own = {name: value for name, value in inbound.items() if name.endswith(_FORMAT_HEADERS) and not name.startswith(_OTHER_HEADERS)}
+    if not own:
+        return headers
+    said = {name.lower() for name in headers}
+    return {**{name: value for name, value in own.items() if name not in said}, **headers}
 
 
 def native_document(body: dict[str, Any], upstream_model: str, *, ask_usage: bool) -> dict[str, Any]:
