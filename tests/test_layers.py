@@ -15,7 +15,7 @@ FLOORS = {
     0: "errors wire sse money collecting measures passwords",
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
-    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics code_cache",
+    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache",
     4: "services reports completions embeddings images accounts reload discovery limit_headers",
     5: "auth replies endpoints tools dashboard app server cli http __main__",
 }

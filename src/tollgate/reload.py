@@ -83,12 +83,12 @@ class Reloader:
 
     def _build(self) -> Runtime:
         before = self._holder.current
-        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded)
+        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
         for warning in loaded.warnings:
             if warning not in before.loaded.warnings:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
-        loaded.let_go()
+        loaded.known.let_go()
         return runtime
 
     def _stamp(self) -> frozenset[tuple[str, int, int]]:

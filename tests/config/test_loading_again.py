@@ -40,8 +40,8 @@ class Folder:
         self.write(f"providers/models/{name}.yaml", MODELS.format(name=name, price=price))
 
     def load(self, previous=None):
-        loaded = load_gateway(self.path / "gateway.yaml", environ=self.environ, previous=previous)
-        loaded.let_go()
+        loaded = load_gateway(self.path / "gateway.yaml", environ=self.environ, previous=previous.known if previous else None)
+        loaded.known.let_go()
         return loaded
 
 

@@ -26,7 +26,8 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
     from tollgate import server
 
     try:
-        runtime = server.load(path, keep_code=True)
+        cache = server.cache_of(path)
+        runtime = server.load(path, cache=cache)
     except ConfigErrors as errors:
         click.echo(str(errors), err=True)
         click.echo(f"\n{len(errors.problems)} problem(s); the gateway did not start.", err=True)
@@ -38,7 +39,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
         settings = runtime.gateway.server
         runtime = replace(runtime, gateway=replace(runtime.gateway, server=replace(settings, **changes)))
     try:
-        server.run(server.serve(runtime, path, _announce))
+        server.run(server.serve(runtime, path, _announce, cache))
     except OSError as error:
         click.echo(f"the gateway could not start: {error}", err=True)
         sys.exit(1)

@@ -42,10 +42,10 @@ class Loaded:
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     """What each provider file came to, for the next load."""
 
-    def let_go(self) -> None:
-        """Once everything is compiled: keep the files' texts, not their trees."""
-        for document in (*self.gateway.mappings.values(), *(source.provider.document for source in self.sources.values())):
-            document.let_go()
+    @property
+    def known(self) -> Known:
+        """What the next load may take over."""
+        return Known(dict(self.sources), dict(self.gateway.mappings), self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,32 @@ class Source:
     included: tuple[Path, ...]
 
 
-def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Loaded | None = None) -> Loaded:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What files came to in an earlier load, by their shown names."""
+
+    sources: Mapping[str, Source]
+    mappings: Mapping[str, Document]
+    warnings: tuple[Problem, ...]
+
+    def let_go(self) -> None:
+        """Once everything is compiled: keep the files' texts, not their trees."""
+        for document in (*self.mappings.values(), *(source.provider.document for source in self.sources.values())):
+            document.let_go()
+
+    def documents(self) -> dict[str, Document]:
+        """The files that need not be read again while they hold the same, by name."""
+        own = [source.provider.document for source in self.sources.values()]
+        included = [other for document in own for other in document.included]
+        return {document.file: document for document in (*own, *included, *self.mappings.values()) if document.text}
+
+    def same(self, other: Known) -> bool:
+        """Whether everything was taken over from `other`, and nothing of it is missing."""
+        one, two = self.documents(), other.documents()
+        return one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings
+
+
+def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Known | None = None) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
 
     `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers that
@@ -117,11 +142,11 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 class _Loading:
     """One run over the files, collecting problems."""
 
-    def __init__(self, environ: Mapping[str, str], *, everything: bool = False, previous: Loaded | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str], *, everything: bool = False, previous: Known | None = None) -> None:
         self.environ = environ
         self.everything = everything
         self.known = dict(previous.sources) if previous is not None and not everything else {}
-        self.documents = _documents(previous) if previous is not None and self.known else {}
+        self.documents = previous.documents() if previous is not None and not everything else {}
         self.said_before = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
@@ -329,13 +354,6 @@ def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
     """The mappings of the client formats and of the providers that are on."""
     spoken = (endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values())
     return frozenset((*CLIENT_FORMATS, *spoken))
-
-
-def _documents(loaded: Loaded) -> dict[str, Document]:
-    """The files of a configuration that need not be read again while they hold the same."""
-    own = [source.provider.document for source in loaded.sources.values()]
-    included = [other for document in own for other in document.included]
-    return {document.file: document for document in (*own, *included, *loaded.gateway.mappings.values()) if document.text}
 
 
 def _references_in(node: Node) -> Iterator[Reference]:

@@ -170,9 +170,10 @@ class Document:
     @property
     def root(self) -> Node:
         """Its tree; read again from the text when it was let go."""
-        if self._root is None:
-            self._root = read_text(self.text, self.file)._root
-        return self._root  # type: ignore[return-value]
+        tree = self._root
+        if tree is None:
+            tree = self._root = read_text(self.text, self.file).root
+        return tree
 
     @root.setter
     def root(self, tree: Node) -> None:

@@ -3,7 +3,7 @@
 The key is everything a code object is made from (the generated text, the YAML line of each of its lines, the file's
 name), so an entry found is the one compiling would give again; what else decides, Python's version and this package's
 way of compiling, is in `stamp()`, which whoever stores the table must compare. Reading and writing files is
-`code_cache.py`.
+`start_cache.py`.
 """
 
 from __future__ import annotations

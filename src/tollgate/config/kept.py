@@ -1,0 +1,65 @@
+"""What provider and mapping files came to, as bytes, so that the next start reads only those that changed.
+
+Holds the files' texts beside what they came to: `load_gateway` takes over what has the same text under the same name.
+No secret is in it, as those are looked up by every load. Reading and writing the file is `start_cache.py`.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import hashlib
+import io
+import os
+import pickle
+import sys
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from tollgate.config.build import Known
+
+_CLASSES = frozenset({("decimal", "Decimal"), ("pathlib", "PosixPath"), ("pathlib", "WindowsPath")})
+
+
+def dump_known(known: Known) -> bytes:
+    """As bytes. Trees are let go of by it, as by `Known.let_go`."""
+    known.let_go()
+    return pickle.dumps((os.getcwd(), known.sources, known.mappings, known.warnings), protocol=5)
+
+
+def load_known(raw: bytes) -> Known | None:
+    """From bytes that `dump_known` made; None when they are of another working directory (names of files are relative to it).
+
+    Names no class but those of the configuration; still, never give it bytes others can write. ValueError when they are none.
+    """
+    try:
+        folder, sources, mappings, warnings = _Reader(io.BytesIO(raw)).load()
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
+    return Known(sources, mappings, warnings) if folder == os.getcwd() else None
+
+
+def known_stamp() -> bytes:
+    """What all of it depends on beside the texts: the code that reads configurations, Python and PyYAML."""
+    found = hashlib.blake2b(digest_size=20)
+    here = Path(__file__).parent
+    files = [path.read_bytes() for path in (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")]
+    for part in (sys.version.encode(), yaml.__version__.encode(), *files):
+        found.update(len(part).to_bytes(8, "big") + part)
+    return found.digest()
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _CLASSES or module.startswith("tollgate.config."):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} has no place here")
+
+
+def _read_only(entries: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(entries)
+
+
+copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # type: ignore[arg-type,misc]

@@ -1,0 +1,105 @@
+"""What one start leaves in the store's folder so that the next is quick: compiled code, and what files came to.
+
+Owns the files `cache/code.bin` and `cache/files.bin`, readable by their owner alone. They are never needed: one that is
+missing, damaged, another version's or not this user's own is passed over, and new ones are written once the gateway
+serves. From a file that somebody else can write their code would run here, so owner and permissions of folder and file
+are checked on what was opened, and a checksum tells damage before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tollgate.config.build import Known, Loaded
+from tollgate.config.kept import dump_known, known_stamp, load_known
+from tollgate.mapping.kept import KeptCode, stamp
+
+log = logging.getLogger("tollgate.cache")
+
+FOLDER = "cache"
+CODE, FILES = "code.bin", "files.bin"
+_MAX_BYTES = 64 * 1024 * 1024
+"""All shipped providers on come to 4 MB."""
+_SUM, _STAMP = 32, 20
+
+T = TypeVar("T")
+
+
+class StartCache:
+    """What an earlier start left below a store's folder, and the place to leave what this one made."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self.code: KeptCode = self._take(CODE, stamp, KeptCode.load) or KeptCode()
+        self.known: Known | None = self._take(FILES, known_stamp, load_known)
+
+    def write(self, loaded: Loaded) -> bool:
+        """Leave what this start used for the next one. False when there was nothing new, or it cannot be written."""
+        written = self.code.changed and self._leave(CODE, stamp() + self.code.dump())
+        known, before = loaded.known, self.known
+        if before is None or not known.same(before):
+            written = self._leave(FILES, known_stamp() + dump_known(known)) or written
+        self.code, self.known = KeptCode(), None
+        return written
+
+    def _take(self, name: str, stamp_of: Callable[[], bytes], load: Callable[[bytes], T]) -> T | None:
+        try:
+            raw = _read(self._store / FOLDER, name)
+            told, left, payload = raw[:_SUM], raw[_SUM:_SUM + _STAMP], raw[_SUM + _STAMP:]
+            if left != stamp_of():
+                raise ValueError("it is another version's")
+            if hashlib.sha256(left + payload).digest() != told:
+                raise ValueError("its checksum differs")
+            return load(payload)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            log.info("%s from an earlier start is not used: %s", name, error)
+            return None
+
+    def _leave(self, name: str, body: bytes) -> bool:
+        folder = self._store / FOLDER
+        temporary = None
+        try:
+            self._store.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _check(folder.stat(follow_symlinks=False), folder)
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f"{name}.")  # readable by its owner alone
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(body).digest() + body)
+            os.replace(temporary, folder / name)
+        except (OSError, ValueError) as error:
+            log.info("%s is not left for the next start: %s", name, error)
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            return False
+        return True
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The file's bytes, if file and folder are this user's alone."""
+    _check(folder.stat(follow_symlinks=False), folder)
+    path = folder / name
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        about = os.fstat(handle)
+        _check(about, path)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_BYTES:
+            raise ValueError(f"{path.name} is no file of a size that could be right")
+        return file.read()
+
+
+def _check(about: os.stat_result, path: Path) -> None:
+    if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+        raise ValueError(f"{path.name} belongs to another user")
+    if stat.S_ISLNK(about.st_mode) or about.st_mode & 0o022:
+        raise ValueError(f"{path.name} can be written by others")

@@ -1,0 +1,231 @@
+"""What an earlier start left is used only when it is certainly what this one would come to."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import pickle
+
+import pytest
+
+from tollgate import start_cache
+from tollgate.config import kept as kept_files
+from tollgate.config import load
+from tollgate.config.build import load_gateway
+from tollgate.config.kept import dump_known, load_known
+from tollgate.config.load import read_text
+from tollgate.mapping import emit, kept
+from tollgate.mapping.compiler import compile_mapping
+from tollgate.mapping.emit import keeping
+from tollgate.mapping.kept import KeptCode
+from tollgate.start_cache import StartCache
+
+TEXT = """
+mapping: acme
+error:
+  to_hub:
+    message: "{{ $.error.message | upper }}"
+    code: $.error.code
+"""
+
+
+def _build(code, text=TEXT, name="acme.yaml"):
+    with keeping(code):
+        return compile_mapping(read_text(text, name))
+
+
+PROVIDER = """
+provider: acme
+url: https://acme.example/v1
+speaks: {chat: /chat/completions}
+headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}
+models: {acme/large: {price: {prompt: "0.10", completion: "9999", unit: 1000000}}}
+"""
+CANARY = "sk-canary-0123456789"
+
+
+@pytest.fixture
+def loaded(tmp_path, monkeypatch):
+    """A configuration of one provider, its secret set."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text("")
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "acme.yaml").write_text(PROVIDER)
+    return _load()
+
+
+def _load(known=None):
+    return load_gateway(environ={"ACME_KEY": CANARY}, previous=known)
+
+
+@pytest.fixture
+def store(tmp_path, loaded):
+    """A store's folder after one start."""
+    folder = tmp_path / "var"
+    cache = StartCache(folder)
+    _build(cache.code)
+    assert cache.code.made == 1 and cache.write(loaded)
+    return folder
+
+
+@pytest.fixture(params=[start_cache.CODE, start_cache.FILES])
+def file(store, request):
+    return store / start_cache.FOLDER / request.param
+
+
+def _found(store, file):
+    """Whether the next start uses what stands in the file."""
+    cache = StartCache(store)
+    return cache.known is not None if file.name == start_cache.FILES else not (_build(cache.code), cache.code.made)[1]
+
+
+def _code_of(mapping):
+    return {function.__name__: function.__code__ for function in mapping.generated}
+
+
+def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkeypatch):
+    fresh = _build(None)
+    monkeypatch.setattr(emit.Module, "_compiled", lambda *_: pytest.fail("compiled"))
+    cache = StartCache(store)
+    again = _build(cache.code)
+    assert cache.code.made == 0 and not cache.code.changed
+    assert {name: marshal.dumps(made) for name, made in _code_of(again).items()} == {name: marshal.dumps(made) for name, made in _code_of(fresh).items()}
+    assert [list(made.co_lines()) for made in _code_of(again).values()] == [list(made.co_lines()) for made in _code_of(fresh).values()]
+    assert again.section("error.to_hub")({"error": {"message": "no", "code": "x"}}, None) == {"message": "NO", "code": "x"}
+    assert not cache.write(_load(cache.known))
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    (TEXT.replace("upper", "lower"), "acme.yaml"), ("\n" + TEXT, "acme.yaml"), (TEXT, "other.yaml"),
+], ids=["other text", "other lines", "other file"])
+def test_what_changed_is_compiled(store, loaded, text, name):
+    cache = StartCache(store)
+    _build(cache.code, text, name)
+    assert cache.code.made == 1 and cache.write(loaded)
+    cache = StartCache(store)
+    _build(cache.code, text, name)
+    assert cache.code.made == 0
+
+
+def test_code_nobody_used_is_forgotten(store, loaded):
+    cache = StartCache(store)
+    _build(cache.code, "\n" + TEXT)
+    _build(cache.code)
+    cache.write(loaded)
+    both = (store / "cache" / "code.bin").stat().st_size
+    cache = StartCache(store)
+    _build(cache.code)
+    assert cache.code.changed and cache.write(loaded) and (store / "cache" / "code.bin").stat().st_size < both
+
+
+def test_a_second_start_reads_no_file_again(store, loaded, monkeypatch):
+    before = load.read_text
+    monkeypatch.setattr(load, "read_text", lambda text, name: before(text, name) if name == "gateway.yaml" else pytest.fail(f"{name} was read"))
+    again = _load(StartCache(store).known)
+    provider, wanted = again.gateway.providers["acme"], loaded.gateway.providers["acme"]
+    assert provider.models == wanted.models and provider.headers["Authorization"].value == wanted.headers["Authorization"].value
+    assert (again.warnings, again.notes, again.secrets.get("ACME_KEY")) == (loaded.warnings, loaded.notes, CANARY)
+    assert again.warnings and again.gateway.files == loaded.gateway.files
+
+
+def test_a_changed_file_is_read_again(store, tmp_path):
+    (tmp_path / "providers" / "acme.yaml").write_text(PROVIDER.replace("9999", "1"))
+    cache = StartCache(store)
+    again = _load(cache.known)
+    assert not again.warnings and str(again.gateway.providers["acme"].models[0].price.prices["completion"]) == "1"
+    assert cache.write(again) and not _load(StartCache(store).known).warnings
+
+
+def test_no_secret_is_left(store):
+    left = b"".join(path.read_bytes() for path in (store / "cache").iterdir())
+    assert b"ACME_KEY" in left and CANARY.encode() not in left
+
+
+def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "providers")  # names of files are relative to it
+    assert StartCache(store).known is None
+
+
+@pytest.mark.parametrize("damage", [
+    lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + b"x" + raw[41:], lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
+], ids=["empty", "short", "stamp", "content", "zeros"])
+def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage):
+    file.write_bytes(damage(file.read_bytes()))
+    assert not _found(store, file)
+    cache = StartCache(store)
+    _build(cache.code)
+    assert cache.write(loaded) and _found(store, file)
+
+
+@pytest.mark.parametrize("payload", [marshal.dumps([1]), marshal.dumps({b"k": "no code"}), marshal.dumps({"k": compile("1", "x", "eval")}), b"?"],
+                         ids=["list", "value", "key", "no marshal"])
+def test_a_table_of_another_kind_is_refused(payload):
+    with pytest.raises(ValueError, match="not a table of code"):
+        KeptCode.load(payload)
+
+
+@pytest.mark.parametrize("payload", [pickle.dumps(os.system), pickle.dumps((1, 2)), b"", b"?", pickle.dumps({})], ids=["function", "short", "empty", "no pickle", "dict"])
+def test_files_of_another_kind_are_refused(payload):
+    with pytest.raises(ValueError, match="not what files came to"):
+        load_known(payload)
+
+
+def test_files_are_taken_over_whole(loaded):
+    known = load_known(dump_known(loaded.known))
+    assert known is not None and set(known.documents()) == set(loaded.known.documents())
+    assert not known.same(loaded.known) and known.same(known)
+
+
+@pytest.mark.parametrize("target", ["file", "folder"])
+def test_what_others_can_write_is_not_used(store, file, target, caplog):
+    os.chmod(file if target == "file" else file.parent, 0o722)
+    caplog.set_level("INFO")
+    assert not _found(store, file) and "can be written by others" in caplog.text
+
+
+def test_another_users_file_is_not_used(store, file, loaded, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert not _found(store, file) and "belongs to another user" in caplog.text
+    cache = StartCache(store)
+    _build(cache.code)
+    assert not cache.write(loaded)
+
+
+def test_a_link_is_not_followed(store, file, loaded, tmp_path):
+    elsewhere = tmp_path / "elsewhere.bin"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    assert not _found(store, file)
+    cache = StartCache(store)
+    _build(cache.code)
+    assert cache.write(loaded) and not file.is_symlink()
+
+
+@pytest.mark.parametrize("part", ["engine", "python"])
+def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
+    if part == "python":
+        monkeypatch.setattr(kept.importlib.util, "MAGIC_NUMBER", b"next")
+    else:
+        (tmp_path / "emit.py").write_text("changed")
+        (tmp_path / "kept.py").write_text("changed")
+        monkeypatch.setattr(kept, "__file__", str(tmp_path / "kept.py"))
+    assert not _found(store, store / "cache" / "code.bin")
+
+
+def test_another_version_reads_files_anew(store, monkeypatch):
+    monkeypatch.setattr(kept_files.yaml, "__version__", "next")
+    assert StartCache(store).known is None
+
+
+def test_files_and_folder_are_the_owners_alone(store):
+    folder = store / "cache"
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {"code.bin": 0o600, "files.bin": 0o600}
+    assert (folder.stat().st_mode & 0o777, store.stat().st_mode & 0o777) == (0o700, 0o700)
+
+
+def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path, loaded):
+    (tmp_path / "store").write_text("a file")
+    cache = StartCache(tmp_path / "store")
+    _build(cache.code)
+    assert not cache.write(loaded)
