@@ -17,7 +17,7 @@ import duckdb
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from tollgate.ledger.usage_row import create_table  # noqa: E402
+from tollgate.ledger.usage_row import create_table
 
 MODELS = (
     ("acme/large", "acme", 3.0, 15.0), ("acme/small", "acme", 0.25, 1.25), ("globex/pro-2", "globex", 2.0, 8.0), ("globex/flash-2", "globex", 0.1, 0.4),

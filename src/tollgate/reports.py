@@ -8,6 +8,7 @@ together with the state (name, time, size) of the files they came from, so a pag
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import threading
 from collections import OrderedDict
@@ -29,6 +30,8 @@ T = TypeVar("T")
 Signature = tuple[tuple[str, int, int], ...]
 
 _THREADS = 2
+_CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
+"""Threads of one query: the other half of the machine stays with the requests."""
 _MEMORY = "512MB"
 _SECONDS = 30.0
 """A page that takes longer is refused with a hint to ask for less."""
@@ -134,7 +137,7 @@ class Reports:
         whole = f"WITH usage AS ({select_usage(self.directory, filters)}) {statement}"
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
-        connection = duckdb.connect(config={"threads": 2, "memory_limit": _MEMORY, "preserve_insertion_order": False})
+        connection = duckdb.connect(config={"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False})
         watch = threading.Timer(_SECONDS, connection.interrupt)
         watch.start()
         self._running.add(connection)

@@ -25,7 +25,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, {name: value or "" for name, value in attributes}, tuple(self.open)))
-        if tag not in VOID and not (tag in SHAPES and self.get_starttag_text().endswith("/>")) and not (tag == "option"):
+        if tag not in VOID and not (tag in SHAPES and self.get_starttag_text().endswith("/>")) and tag != "option":
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):

@@ -23,13 +23,23 @@ def test_an_address_is_closed_after_thirty_failures_over_many_accounts():
     assert throttle.wait("10.0.0.2", "alice") == 0
 
 
-def test_success_opens_the_account_but_not_the_address():
+def test_success_opens_the_account_and_counts_for_nothing_at_the_address():
     throttle = Throttle(lambda: 0.0)
-    for _ in range(BY_ADDRESS):
-        throttle.failed("10.0.0.1", "alice")
-    throttle.succeeded("alice")
-    assert throttle.wait("10.0.0.2", "alice") == 0
+    for number in range(BY_ADDRESS - 1):
+        throttle.failed("10.0.0.1", f"account-{number % 5}")
+    throttle.failed("10.0.0.1", "alice")
+    throttle.succeeded("10.0.0.1", "alice")
+    assert throttle.wait("10.0.0.2", "alice") == 0 and throttle.wait("10.0.0.1", "alice") == 0
+    throttle.failed("10.0.0.1", "bob")
     assert throttle.wait("10.0.0.1", "alice") > 0
+
+
+def test_many_people_may_sign_in_from_one_address():
+    throttle = Throttle(lambda: 0.0)
+    for number in range(200):
+        assert throttle.wait("10.0.0.1", f"account-{number}") == 0
+        throttle.failed("10.0.0.1", f"account-{number}")
+        throttle.succeeded("10.0.0.1", f"account-{number}")
 
 
 def test_endless_names_do_not_fill_the_memory():

@@ -167,7 +167,7 @@ class Pages:
     async def _static(self, request: Request) -> Response:
         found = self.state.statics.files.get(request.path_params["name"])
         if found is None:
-            return PlainTextResponse("not found", 404)
+            return PlainTextResponse("not found", 404, headers=_HEADERS)
         current = request.url.query == self.state.statics.tags[request.path_params["name"]]
         headers = _HEADERS | {"cache-control": "public, max-age=31536000, immutable" if current else "no-cache"}
         return Response(found[0], media_type=found[1], headers=headers)

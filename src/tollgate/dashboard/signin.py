@@ -40,7 +40,7 @@ async def with_password(visit: Visit) -> Response:
         fits = await asyncio.to_thread(check_password, password, account.password_hash if account else "")
     if account is None or not fits:
         return _form(visit, onward, name, "That account and password do not fit.", 403)
-    throttle.succeeded(name)
+    throttle.succeeded(address, name)
     visit.new_session = visit.state.sessions.signed_in(account)
     return _onward(visit, onward)
 

@@ -35,9 +35,11 @@ class Throttle:
         while len(self._failures) > _MOST:
             self._failures.popitem(last=False)
 
-    def succeeded(self, account: str) -> None:
-        """Forget the failures of an account; those of the address stay."""
+    def succeeded(self, address: str, account: str) -> None:
+        """That try was none: forget it for the address, and all failures of the account."""
         self._failures.pop(("account", account), None)
+        if mine := self._failures.get(("address", address)):
+            mine.pop()
 
     def _left(self, name: tuple[str, str], most: int) -> float:
         now = self._clock()

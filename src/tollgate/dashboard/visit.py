@@ -52,6 +52,8 @@ class State:
     secure: bool
     passwords: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     """Passwords checked at the same time: each takes a core and 32 MiB for a moment."""
+    pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    """Pictures fetched or decoded at the same time: each may have 20 MB."""
     used_forms: dict[str, None] = field(default_factory=dict)
     """Forms that must not work twice (a new key): tokens of those that were sent, newest last."""
 

@@ -25,7 +25,7 @@ from tollgate.ledger import Generation
 from tollgate.public_errors import public_message
 from tollgate.services import new_request_id
 
-_SHOWN = 60
+_SHOWN = 30
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif", "image/avif", "image/bmp"})
 
 
@@ -70,7 +70,8 @@ async def picture(visit: Visit) -> Response:
     if number >= len(job.images):
         raise NotFound("there is no such picture")
     try:
-        kind, data = await _bytes(visit, dict(job.images[number]))
+        async with visit.state.pictures:
+            kind, data = await _bytes(visit, dict(job.images[number]))
     except (BadRequest, binascii.Error):
         return PlainTextResponse("this picture is no longer to be had", 404)
     if kind not in _RASTER:

@@ -126,7 +126,7 @@ async def _download(visit: Visit, scope: Scope) -> Response:
     if form not in ("csv", "parquet"):
         raise NotFound("there is no such download")
     wish = read_wish(visit.query)
-    name, width, count = RANGES[wish.range]
+    width, count = RANGES[wish.range][1:]
     filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
     path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
     named = f"tollgate-usage-{scope.account or 'all'}-{wish.range}.{form}"
@@ -147,7 +147,7 @@ def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[st
 def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
     """The cost of the dearest values of a dimension, and of all others together."""
     values = report.by(by)
-    shown = [value for value, _ in values[: _SHOWN_SERIES if len(values) > _SHOWN_SERIES + 1 else _SHOWN_SERIES]]
+    shown = [value for value, _ in values[:_SHOWN_SERIES]]
     series = [Series(_named(by, value, names), f"s{place}", [float(bucket.of(by, value).cost) for bucket in report]) for place, value in enumerate(shown)]
     if len(values) > len(shown):
         rest = [float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0))) for bucket in report]
