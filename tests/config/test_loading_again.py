@@ -139,6 +139,7 @@ def test_a_tree_let_go_is_read_again_when_asked_for(files):
     loaded = files.load()
     document = loaded.gateway.providers["one"].document
     assert load.find(document.root, ["provider"]).value == "one"
+    assert str(load.find(document.root, ["models", "one/large", "price"]).mark).endswith("models/one.yaml:2:22")
 
 
 @pytest.mark.parametrize("text", [

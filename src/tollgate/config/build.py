@@ -315,6 +315,8 @@ class _Loading:
             whole = wanted if "models_from" in tree.entries else None
             self.sources[document.file] = Source(provider, referred, whole, tuple(self.files[files_before:]))
         self.fresh.add(provider.name)
+        if not self.everything and len(self.problems) == before:
+            document.let_go()  # at once: the trees of all files together are most of what a start takes
         return provider
 
     def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:

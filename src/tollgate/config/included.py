@@ -7,7 +7,7 @@ of the provider's own `models` win over those of a file, and of two files the la
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +24,7 @@ def include_models(document: Document, tree: Map, folder: Path, read: Read, shap
     `read` reads a file, `shaped` gives its checked tree; both note what they find themselves.
     """
     problems: list[Problem] = []
-    entries: dict[str, Node] = {}
-    keys = {}
-    included = []
+    included, trees = [], []
     for index, node in enumerate(_names(tree)):
         path = folder / str(node.value)
         if not path.is_file():
@@ -34,22 +32,25 @@ def include_models(document: Document, tree: Map, folder: Path, read: Read, shap
             continue
         other = read(Path(os.path.normpath(path)))
         included.append(other)
-        root = shaped(other, "models")
-        models = Fields(root).map("models") if root is not None else None
-        if models is not None:
-            entries |= models.entries
-            keys |= models.keys
+        trees.append(shaped(other, "models"))
     if not included:
         return tree, problems
-    own = Fields(tree).map("models")
-    if own is not None:
-        entries |= own.entries
-        keys |= own.keys
-    models = Map(entries, keys, own.mark if own is not None else tree.mark)
-    merged = replace(tree, entries={**tree.entries, "models": models}, keys={**tree.keys, "models": tree.keys.get("models", tree.keys["models_from"])})
+    merged = with_models(tree, trees)
     document.root = merged
     document.included = tuple(included)
     return merged, problems
+
+
+def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
+    """The tree with the models of the trees of other files."""
+    entries: dict[str, Node] = {}
+    keys = {}
+    for models in (*(Fields(other).map("models") for other in others), own := Fields(tree).map("models")):
+        if models is not None:
+            entries |= models.entries
+            keys |= models.keys
+    models = Map(entries, keys, own.mark if own is not None else tree.mark)
+    return replace(tree, entries={**tree.entries, "models": models}, keys={**tree.keys, "models": tree.keys.get("models", tree.keys["models_from"])})
 
 
 def _names(tree: Map) -> list[Scalar]:

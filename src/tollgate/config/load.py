@@ -172,7 +172,12 @@ class Document:
         """Its tree; read again from the text when it was let go."""
         tree = self._root
         if tree is None:
-            tree = self._root = read_text(self.text, self.file).root
+            tree = read_text(self.text, self.file).root
+            if self.included and isinstance(tree, Map):
+                from tollgate.config.included import with_models  # built on this module
+
+                tree = with_models(tree, [other.root for other in self.included])
+            self._root = tree
         return tree
 
     @root.setter
