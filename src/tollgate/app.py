@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tollgate import endpoints
 from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
-from tollgate.services import Reply, Services, new_request_id
+from tollgate.services import Services, new_request_id
 
 log = logging.getLogger("tollgate.app")
 
@@ -51,6 +51,8 @@ class App:
         """The path every route is written with: configured prefixes off, `/v1/v1/` collapsed, no trailing slash."""
         if path in endpoints.ROUTES:
             return path
+        if not path.startswith("/") and "://" in path:
+            path = "/" + path.partition("://")[2].partition("/")[2]  # absolute-form (RFC 9112, 3.2.2), which a server must accept
         for prefix in self._prefixes:
             if path.startswith(prefix + "/"):
                 path = path[len(prefix) :]
@@ -63,8 +65,8 @@ class App:
         services = self.services
         request_id = new_request_id()
         tag = request_id.encode()
-        responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)])
         method = scope["method"]
+        responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], bodiless=method == "HEAD")
         route, argument = endpoints.find(path)
         dialect = route.dialect if route else "catalog"
         loop = asyncio.get_running_loop()
@@ -74,18 +76,12 @@ class App:
         try:
             try:
                 if route is None:
-                    raise NotFound(f"no such endpoint: {method} {path}")
-                if method == "HEAD" and "GET" in route.methods:
-                    send_body = False
-                elif method in route.methods:
-                    send_body = True
-                else:
+                    raise NotFound(f"no such endpoint: {method[:20]} {path[:200]}")
+                if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(", ".join(route.methods))
                 if services.draining and route.works:
                     raise Unavailable("the gateway is shutting down")
                 reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
-                if not send_body:
-                    reply = Reply(reply.status, reply.headers, b"", media_type=reply.media_type)
                 status = reply.status
             except TollgateError as error:
                 status = error.status

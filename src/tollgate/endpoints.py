@@ -102,7 +102,7 @@ async def _model(request: Request) -> Reply:
     key = _known_key(request)
     entry = request.services.runtime.current.catalog.model(request.argument, access_of(key) if key else ANONYMOUS)
     if entry is None:
-        raise ModelNotFound(request.argument)
+        raise ModelNotFound(request.argument[:200])
     return Reply(200, [], orjson.dumps(entry))
 
 

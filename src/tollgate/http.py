@@ -46,7 +46,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
     """The whole body, decompressed. Raises `BodyTooLarge` as soon as it is known to be, `ClientGone`, `BadRequest`."""
     length = headers.get("content-length", "")
-    if length.isdigit() and int(length) > limit:
+    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise BodyTooLarge(limit)
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -66,7 +66,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         body = b"".join(blocks)
     if len(body) > limit:
         raise BodyTooLarge(limit)
-    encoding = headers.get("content-encoding", "identity").lower()
+    encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     return body if encoding == "identity" else _decompress(body, encoding, limit)
 
 
@@ -88,19 +88,25 @@ def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
         raise BadRequest(f"the request body is not valid {encoding}") from None
     if len(plain) > limit:
         raise BodyTooLarge(limit)
+    if not unpacker.eof:
+        raise BadRequest(f"the request body is not valid {encoding}: it is cut off")
     return plain
 
 
 class Responder:
-    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves."""
+    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves.
 
-    __slots__ = ("_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
+    `bodiless` (HEAD) sends the headers of the whole reply, its length included, and no body.
+    """
+
+    __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
                  "started")
 
-    def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
         self._send = send
         self._extra = extra_headers
+        self._bodiless = bodiless
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._gone = False
@@ -134,10 +140,10 @@ class Responder:
             if self.started:
                 await self._block(reply.body, last=True)
                 return
-            headers = [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode()), *reply.headers, *self._extra]
+            about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
             self.started = True
-            await self._send({"type": "http.response.start", "status": reply.status, "headers": headers})
-            await self._send({"type": "http.response.body", "body": reply.body})
+            await self._send({"type": "http.response.start", "status": reply.status, "headers": [*about, *reply.headers, *self._extra]})
+            await self._send({"type": "http.response.body", "body": b"" if self._bodiless else reply.body})
             return
         stream = reply.stream
         try:
