@@ -1,7 +1,7 @@
 """How quick the dashboard's pages are over many rows, idle and while the gateway works, and what they do to its answers.
 
-    python bench/usage_files.py /tmp/usage --rows 10000000 --days 30        once: 2 minutes, 1.5 GB
-    python bench/pages.py /tmp/usage
+    python bench/usage_files.py DIR --rows 10000000 --days 30        once: 2 minutes, 1.5 GB
+    python bench/pages.py DIR
 
 Prints, for each page, the first view (nothing kept yet) and p50 and p95 of the next ones; then the same under load with the
 latency of chat answers beside it, measured in the same run without anybody looking at pages.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tollgate.errors import ConfigErrors
+from tollgate.errors import ConfigErrors, TollgateError
 
 
 @click.command(help="Run the gateway.")
@@ -40,7 +40,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
         runtime = replace(runtime, gateway=replace(runtime.gateway, server=replace(settings, **changes)))
     try:
         server.run(server.serve(runtime, path, _announce, cache))
-    except OSError as error:
+    except (OSError, TollgateError) as error:
         click.echo(f"the gateway could not start: {error}", err=True)
         sys.exit(1)
 

@@ -1,0 +1,312 @@
+"""README.md and docs/ are true: their tables are the code's, their snippets run, their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+import duckdb
+import pytest
+import test_layers
+import yaml
+from support.inprocess import write_config
+from support.running import gateway
+
+from tollgate import endpoints
+from tollgate.cli import COMMANDS, main
+from tollgate.config.build import load_gateway
+from tollgate.config.provider_schema import provider_schema
+from tollgate.config.schema import gateway_schema
+from tollgate.runtime import build_runtime
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BUILDING = (ROOT / "docs" / "building.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first heading is `first`, without heading."""
+    lines = text.split(f"\n| {first} |", 1)[1].splitlines()[2:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return rows
+
+
+# -- README: what there is --------------------------------------------------------------------------------------------
+
+
+def test_every_endpoint_is_in_the_readme_and_every_one_there_exists():
+    written: dict[str, set[str]] = {}
+    for row in table(README, "endpoint"):
+        for methods, path in re.findall(r"`([A-Z, ]+) (/[^`]*)`", row[0]):
+            written.setdefault(path, set()).update(methods.split(", "))
+    served = {path: set(route.methods) for path, route in endpoints.ROUTES.items()}
+    served |= {prefix + "{id}": set(route.methods) for prefix, route in endpoints._WITH_ARGUMENT}
+    mounted = re.findall(r'\.mount\("([^"]+)"', (ROOT / "src/tollgate/server.py").read_text("utf-8"))
+    assert set(written) == set(served) | set(mounted)
+    assert {path: methods for path, methods in written.items() if path in served} == served
+
+
+def test_every_command_is_in_the_readme_and_every_one_there_exists():
+    assert [re.findall(r"`tollgate (\w+)`", row[0]) for row in table(README, "command")] == [[name] for name in _in_readme_order()]
+
+
+def _in_readme_order() -> list[str]:
+    written = re.findall(r"^\| `tollgate (\w+)`", README, re.MULTILINE)
+    assert sorted(written) == sorted(COMMANDS)
+    return written
+
+
+def test_the_settings_of_the_readme_exist_with_these_defaults():
+    keys = gateway_schema()["properties"]
+    shown = {"32 MiB": 33554432, "`127.0.0.1:8787`": ["127.0.0.1:8787"], "30": 30, "3": 3, "12": 12, "`var`": "var", "`usage`": "usage", "0.01": "0.01", "5": "5"}
+    for row in table(README, "setting"):
+        names = re.findall(r"`([\w.]+)`", row[0])
+        if names == ["timeouts"]:
+            budgets = re.findall(r"`(\w+)`", row[2])
+            assert [keys["timeouts"]["properties"][name]["default"] for name in budgets] == [float(each) for each in row[1].removesuffix(" s").split(", ")]
+            continue
+        for name, default in zip(names, row[1].split(", "), strict=True):
+            assert _at(keys, name)["default"] == shown[default], name
+    assert keys["server"]["properties"]["max_small_body_bytes"]["default"] == 4 * 1024 * 1024
+    assert keys["secrets_dir"]["default"] == "secrets"
+
+
+def _at(keys: dict, name: str) -> dict:
+    block, _, key = name.partition(".")
+    found = keys[block]
+    if key:
+        found = found["properties"] if "properties" in found else next(each["properties"] for each in found["anyOf"] if "properties" in each)
+        found = found[key]
+    return found
+
+
+def test_gateway_yaml_lists_every_setting_with_its_default():
+    lines = (ROOT / "gateway.yaml").read_text("utf-8").splitlines()
+    said = yaml.safe_load("\n".join(line[2:] for line in lines if re.match(r"# ( +)?[a-z_]+:( |$)", line)))
+    keys = gateway_schema()["properties"]
+    assert set(said) == set(keys)
+    for name, value in said.items():
+        if isinstance(value, dict) and value and name != "aliases":
+            block = _at(keys, name)
+            inside = block["properties"] if "properties" in block else next(each["properties"] for each in block["anyOf"] if "properties" in each)
+            assert set(value) == set(inside), name
+            differing = {key for key in value if "default" in inside[key] and inside[key]["default"] != value[key]}
+            assert not differing, f"{name}: {differing}"
+        else:
+            assert value == keys[name]["default"], name
+
+
+# -- README: what it says to type -------------------------------------------------------------------------------------
+
+
+def test_the_two_commands_stand_alone():
+    start, tests = blocks(README, "sh")[:2]
+    assert start.startswith("python3 -m venv ") and start.endswith("tollgate serve\n")
+    between = re.search(r"^<!-- tests -->\n(.*?)^<!-- end -->$", README, re.DOTALL | re.MULTILINE)
+    assert between and blocks(between[1], "sh") == [tests]
+    assert tests.startswith("python3 -m venv ") and tests.endswith("-m pytest\n") and "\n" not in tests.strip()
+    assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_snippets_of_the_readme_run(tmp_path):
+    write_config(tmp_path)
+    snippets = blocks(README, "python")
+    assert len(snippets) == 2
+    with gateway(tmp_path) as started:
+        for snippet in snippets:
+            code = ast.parse(snippet.replace("http://127.0.0.1:8787", started.base).replace("sk-tg-...", started.key))
+            code.body[-1] = ast.copy_location(ast.Assign([ast.Name("answer", ast.Store())], code.body[-1].value), code.body[-1])
+            names: dict = {}
+            exec(compile(ast.fix_missing_locations(code), "README.md", "exec"), names)  # noqa: S102 - our own page
+            assert "You said: Hello" in names["answer"].model_dump_json()
+
+
+def test_the_statement_of_the_readme_runs(tmp_path):
+    (tmp_path / "2026-11-21").mkdir()
+    with duckdb.connect(tmp_path / "2026-11-21" / "14.duckdb") as file:
+        file.execute("CREATE TABLE usage AS SELECT 'a/b' AS model, 0.5::DECIMAL(38, 12) AS cost")
+    statement = blocks(README, "sql")[0].replace("'usage/", f"'{tmp_path}/")
+    assert [row[:2] for row in duckdb.sql(statement).fetchall()] == [("a/b", 1)]
+
+
+def test_the_provider_of_the_readme_loads(tmp_path):
+    runtime = _loaded(tmp_path, blocks(README, "yaml")[0], ACME_API_KEY="x")
+    assert set(runtime.providers) == {"acme"} and "acme/large" in runtime.catalog.models
+
+
+def test_the_image_provider_of_the_docs_loads(tmp_path):
+    runtime = _loaded(tmp_path, blocks((ROOT / "docs" / "images.md").read_text("utf-8"), "yaml")[0], ACME_KEY="x")
+    assert runtime.catalog.models["acme/draw"].type == "image"
+
+
+def _loaded(folder: Path, provider: str, **secrets: str):
+    path = write_config(folder, providers={"acme": provider}, sandbox=False)
+    loaded = load_gateway(path, environ=secrets)
+    assert not loaded.warnings
+    return build_runtime(loaded)
+
+
+# -- docs/building.md -------------------------------------------------------------------------------------------------
+
+
+def test_the_file_with_all_provider_keys_loads(tmp_path):
+    (tmp_path / "providers" / "models").mkdir(parents=True)
+    (tmp_path / "providers" / "models" / "acme.yaml").write_text("models:\n  acme/more: {}\n")
+    (tmp_path / "providers" / "acme.pem").write_text("")
+    runtime = _loaded(tmp_path, blocks(BUILDING, "yaml")[0], ACME_KEY="1", ACME_PROJECT="2", A="3", B="4")
+    assert {"acme/large", "acme/embed", "acme/draw", "acme/more"} <= set(runtime.catalog.models)
+
+
+def test_it_has_every_key_a_provider_file_may_have():
+    schema, said = provider_schema(), yaml.safe_load(blocks(BUILDING, "yaml")[0])
+    kinds, models = schema["$defs"], said["models"].values()
+    only_images = set(_image_words())
+    wanted = {
+        "provider": (schema["properties"], [said]),
+        "speaks": (kinds["endpoint"]["properties"], [each for each in said["speaks"].values() if isinstance(each, dict)]),
+        "policies": (schema["properties"]["policies"]["items"]["properties"], said["policies"]),
+        "errors": (kinds["errors"]["properties"], [said["errors"]]),
+        "usage": (kinds["usage"]["properties"], [said["usage"]]),
+        "timeouts": (schema["properties"]["timeouts"]["properties"], [said["timeouts"]]),
+        "models": (kinds["model"]["properties"], models),
+        "price": ({key: each for key, each in kinds["price"]["properties"].items() if key not in only_images}, [each["price"] for each in models if "price" in each]),
+        "images": (schema["properties"]["images"]["properties"].keys() - {"give_up"}, [said["images"]]),
+        "images steps": (schema["properties"]["images"]["properties"]["poll"]["properties"], said["images"].values()),
+        "discover": (schema["properties"]["discover"]["properties"], [said["discover"]]),
+    }
+    for name, (keys, written) in wanted.items():
+        assert set(keys) <= {key for each in written for key in each}, name
+
+
+def _image_words() -> tuple[str, ...]:
+    from tollgate.config.image_schema import PRICE_KEYS
+
+    return PRICE_KEYS
+
+
+def test_docs_images_has_every_key_of_a_price():
+    page = (ROOT / "docs" / "images.md").read_text("utf-8")
+    assert [key for key in _image_words() if not re.search(rf"\b{key}\b", page)] == []
+
+
+def test_the_table_of_floors_is_the_tested_one():
+    for number, modules in test_layers.FLOORS.items():
+        row = next(row for row in table(BUILDING, "floor") if row[0].startswith(str(number)))
+        written = {word.removesuffix("/*") for word in re.findall(r"`([\w/*]+)`", row[1]) if not word.startswith("config/") or word == "config/*"}
+        assert set(modules.split()) - {"__main__"} <= written, number
+
+
+def test_where_to_look_exists():
+    package = ROOT / "src" / "tollgate"
+    for row in table(BUILDING, "to change"):
+        for word in re.findall(r"`([\w./<>{}-]+?)(?:: \w+)?`", " ".join(row)):
+            if "<" in word or not re.search(r"[/.]", word) or "." in word.strip(".") and "/" not in word and not word.endswith((".py", ".md", ".yaml")):
+                continue
+            places = [ROOT / word, package / word, package / "config" / word]
+            assert any(place.exists() for place in places), word
+
+
+# -- every page -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if not target.startswith(("http:", "https:", "#")):
+            assert (page.parent / unquote(target.partition("#")[0])).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_files_that_are_named_exist(page):
+    for word in re.findall(r"`((?:docs|bench|tests|src|providers|mappings)/[\w./-]*\w)`", page.read_text("utf-8")):
+        assert (ROOT / word).exists(), word
+
+
+def _commands(page: Path) -> list[str]:
+    text = page.read_text("utf-8")
+    found = re.findall(r"`(tollgate [^`\n]+)`", text)
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        found += [line.partition("  #")[0] for line in block.splitlines() if line.startswith("tollgate ")]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_and_their_options_exist(page):
+    for line in _commands(page):
+        words = shlex.split(re.sub(r"[\[\]]", " ", line))[1:]
+        command: click.Command = main
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            name = words.pop(0)
+            if command is main:
+                assert name in COMMANDS, line
+                command = importlib.import_module(COMMANDS[name][0]).command
+            else:
+                assert name in command.commands, line
+                command = command.commands[name]
+        known = {option for each in command.params for option in each.opts} | {"--help", "--version"}
+        assert [word for word in words if word.startswith("--") and word not in known] == [], line
+
+
+# -- what must stand nowhere ------------------------------------------------------------------------------------------
+
+TEXTS = ("README.md", "gateway.yaml", "pyproject.toml", ".ci", "docs", "bench", "providers", "mappings", "src", "tests")
+OF_A_MACHINE = re.compile(r"(?<![\w.{}/-])/(?:work|root|tmp|home/\w+)/")
+OF_A_REGISTRY = re.compile(r"p[y]pi\.|pytho[n]hosted|npmj[s]\.|crate[s]\.io/|proxy\.gola[n]g|--(?:extra-)?index-ur[l]|--find-link[s]")
+
+
+def _kept_by_a_tool(path: Path) -> bool:
+    return any(part.startswith((".", "__pycache__")) for part in path.parts)
+
+
+def _texts() -> list[Path]:
+    found = []
+    for name in TEXTS:
+        place = ROOT / name
+        found += [place] if place.is_file() else [path for path in sorted(place.rglob("*")) if path.is_file() and not _kept_by_a_tool(path.relative_to(place))]
+    return [path for path in found if path.suffix in {"", ".md", ".py", ".yaml", ".yml", ".toml", ".json", ".html", ".css", ".js", ".txt"}]
+
+
+def test_no_path_of_a_machine_and_no_registry_is_named():
+    """Tests may name a made-up path; nothing else may."""
+    wrong = []
+    for path in _texts():
+        text = path.read_text("utf-8", "replace")
+        if path.is_relative_to(ROOT / "tests"):
+            found = OF_A_REGISTRY.search(text)
+        else:
+            found = OF_A_MACHINE.search(text) or OF_A_REGISTRY.search(text)
+        if found:
+            wrong.append(f"{named(path)}: {found[0]}")
+    assert not wrong
+
+
+def test_a_starter_set_needs_no_other_file(tmp_path):
+    """`tollgate init` promises editors their schemas: the first line of each file leads to one."""
+    from click.testing import CliRunner
+
+    assert CliRunner().invoke(main, ["init", str(tmp_path)]).exit_code == 0
+    for path in [tmp_path / "gateway.yaml", *sorted((tmp_path / "providers").rglob("*.yaml"))[:5]]:
+        for target in re.findall(r"\$schema=(\S+)", path.read_text("utf-8")):
+            assert any((base / target).exists() for base in (path.parent, tmp_path)), f"{path.name}: {target}"
+            json.loads(next(base / target for base in (path.parent, tmp_path) if (base / target).exists()).read_text("utf-8"))
+    shutil.rmtree(tmp_path)
