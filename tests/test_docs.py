@@ -19,7 +19,7 @@ import yaml
 from support.inprocess import write_config
 from support.running import gateway
 
-from tollgate import endpoints
+from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway
 from tollgate.config.provider_schema import provider_schema
@@ -126,6 +126,15 @@ def test_the_two_commands_stand_alone():
     assert between and blocks(between[1], "sh") == [tests]
     assert tests.startswith("python3 -m venv ") and tests.endswith("-m pytest\n") and "\n" not in tests.strip()
     assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_path, caplog):
+    path = write_config(tmp_path, providers={name: f"provider: {name}\nspeaks: chat\nurl: https://{name}.example/v1\nheaders: {{a: $secret.UNSET_{name}}}\n"
+                                             for name in ("one", "two")})
+    with caplog.at_level("INFO", "tollgate"):
+        server.load(path, {})
+    assert [record.message for record in caplog.records if "off" in record.message] == [
+        f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set (`tollgate check` names it): one, two"]
 
 
 def test_the_snippets_of_the_readme_run(tmp_path):

@@ -54,8 +54,11 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: Sta
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None)
     for warning in loaded.warnings:
         log.warning("%s", warning.render(source=False))
+    off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
+    if off:
+        log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it): %s", len(off), len(loaded.gateway.providers), ", ".join(off))
     for note in loaded.notes:
-        log.info("%s", note)
+        log.debug("%s", note)
     runtime = build_runtime(loaded, kept=cache.code if cache else None)
     loaded.known.let_go()
     return runtime
