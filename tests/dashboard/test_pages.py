@@ -172,7 +172,7 @@ async def test_the_catalog_is_searched(alice):
 
 async def test_a_model_shows_prices_routes_and_an_example(alice):
     page = text_of(await alice.get("/models/sandbox/echo"))
-    assert "$0.10 per million tokens" in page and "in use" in page and 'model="sandbox/echo"' in page
+    assert "Prices per million tokens" in page and "Input $0.10" in page and "in use" in page and 'model="sandbox/echo"' in page
     assert (await alice.get("/models/echo")).status_code == 200
     assert "an image" in text_of(await alice.get("/models/sandbox/draw"))
     assert (await alice.get("/models/acme/none")).status_code == 404

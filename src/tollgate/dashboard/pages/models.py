@@ -53,15 +53,14 @@ async def one(visit: Visit) -> Response:
     return visit.render("model.html", entry=_entry(visit, model), model=model, price=price_list(model.facts.price), health=_health(visit, model), offer=offer)
 
 
-def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal, str]]:
-    """(what, exact price, per what) of a price list; token prices per million."""
+def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
+    """(what, exact price) of a price list; token prices per million."""
     if pricing is None:
         return []
     listed = []
     for name, label in _LABELS.items():
         if name in pricing.prices:
-            flat = name in _FLAT
-            listed.append((label, pricing.prices[name] if flat else pricing.prices[name] * _MILLION / pricing.unit, "" if flat else "per million tokens"))
+            listed.append((label, pricing.prices[name] if name in _FLAT else pricing.prices[name] * _MILLION / pricing.unit))
     return listed
 
 
