@@ -11,6 +11,8 @@ from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
 
 FOLDER = Path(__file__).resolve().parents[2] / "mappings"
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
+FILES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+"""Every mapping file: the protocols, the dialects only upstreams speak, and those of embeddings."""
 
 
 @functools.cache

@@ -1,30 +1,30 @@
-"""The examples inside the protocol mappings hold, and reach the lines of the file they stand in."""
+"""The examples inside the mapping files hold, and reach the lines of the file they stand in."""
 
 from __future__ import annotations
 
 import pytest
 
-from mappings.support import FOLDER, PROTOCOLS, mapping
+from mappings.support import FILES, FOLDER, PROTOCOLS, mapping
 from tollgate.mapping import run_examples
 from tollgate.mapping.coverage import Watch, covered
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", FILES)
 def test_every_example_holds(name: str) -> None:
     problems = run_examples(mapping(name), {other: mapping(other) for other in PROTOCOLS})
     assert not problems, "\n".join(problem.render() for problem in problems)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", FILES)
 def test_a_mapping_has_no_warnings(name: str) -> None:
     assert not mapping(name).warnings
 
 
 def test_the_examples_reach_every_line() -> None:
-    files = [mapping(name) for name in PROTOCOLS]
+    files = [mapping(name) for name in FILES]
     watch = Watch([file.file for file in files])
     with watch.watching():
-        for name in PROTOCOLS:
+        for name in FILES:
             run_examples(mapping(name), {other: mapping(other) for other in PROTOCOLS})
     for found in covered(files, watch):
         lines = found.file and (FOLDER.parent / found.file).read_text("utf-8").splitlines()
