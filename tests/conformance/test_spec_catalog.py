@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from support.inprocess import inprocess
+from support.recorded import published_rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 ACME = """
@@ -71,9 +75,9 @@ def shape(value: Any, wanted: Any, place: str = "$") -> list[str]:
     return [] if isinstance(value, wanted) and not isinstance(value, bool) else [f"{place}: {value!r}, wanted {wanted}"]
 
 
-@pytest.fixture
-async def here(tmp_path):
-    async with inprocess(tmp_path, providers={"acme": ACME, "sandbox-images": IMAGES}) as opened:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory):
+    async with inprocess(tmp_path_factory.mktemp("catalog"), providers={"acme": ACME, "sandbox-images": IMAGES}) as opened:
         yield opened
 
 
@@ -158,11 +162,9 @@ async def test_the_image_model_list_is_an_envelope_of_descriptors(here):
     assert json.dumps(body["data"][0]["pricing"]) == '{"price": 0.01, "currency": "USD", "unit": 1}'
 
 
-async def test_an_alias_reaches_its_model_and_the_row_names_the_canonical_one(here, tmp_path):
-    from support.recorded import published_rows
-
+async def test_an_alias_reaches_its_model_and_the_row_names_the_canonical_one(here):
     for name in ("priced", "acme/priced"):
         assert (await here.post("/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "hi"}]})).status_code == 200
-    rows = list((await published_rows(here, tmp_path)).values())
+    rows = list((await published_rows(here, here.services.runtime.current.gateway.store.directory.parent)).values())
     assert [(row["model"], row["asked_model"]) for row in rows] == [("acme/priced", "priced"), ("acme/priced", "acme/priced")]
     assert (await here.get("/v1/models/priced")).json()["id"] == "acme/priced"

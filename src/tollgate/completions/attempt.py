@@ -14,7 +14,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
-from tollgate.completions.native import native_body, native_document, native_headers
+from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import holds_sealed, without_sealed
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
@@ -121,7 +121,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
     finally:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
     try:
-        body = orjson.loads(raw)
+        body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:
         raise AttemptFailed(UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)

@@ -55,6 +55,26 @@ def native_document(body: dict[str, Any], upstream_model: str, *, ask_usage: boo
     return document
 
 
+def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
+    """An upstream's body as JSON, and its bytes with broken characters replaced. Raises `orjson.JSONDecodeError`."""
+    try:
+        return orjson.loads(raw), raw
+    except orjson.JSONDecodeError:
+        raw = valid_utf8(raw)
+        return orjson.loads(raw), raw
+
+
+def valid_utf8(raw: bytes) -> bytes:
+    """A provider's broken bytes must not break the client's decoder; valid ones pass as they are."""
+    if raw.isascii():
+        return raw
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace").encode()
+    return raw
+
+
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
     if raw.count(b'"model"') != 1:
         return None

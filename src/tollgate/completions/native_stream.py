@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from tollgate.completions.marks import pieces
+from tollgate.completions.native import valid_utf8
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.sse import Decoder, Event
 
@@ -127,12 +128,12 @@ class _Passing:
                 return before
         cut, rest = pieces(block, self._marks)
         if len(cut) == 1 and not cut[0][0] and not rest and not before:
-            return _valid_utf8(cut[0][1])
+            return valid_utf8(cut[0][1])
         out = [before]
         for marked, piece in cut:
             if self.error is not None:
                 break
-            out.append(self._take(self._decoder.feed(piece)) if marked or self.ended or self._marks is None else _valid_utf8(piece))
+            out.append(self._take(self._decoder.feed(piece)) if marked or self.ended or self._marks is None else valid_utf8(piece))
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
         return b"".join(out)
@@ -223,7 +224,7 @@ class ChatStream(_Passing):
         if data == b"[DONE]":
             self.ended = True
             return
-        raw = _valid_utf8(raw)
+        raw = valid_utf8(raw)
         if not raw.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
             raw += b"\n\n"
         chunk = _parsed(data)
@@ -280,7 +281,7 @@ class PlainStream(_Passing):
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         if self.ended:
-            self._held.append(_valid_utf8(event.raw))
+            self._held.append(valid_utf8(event.raw))
             return
         parsed = _parsed(event.data) if event.data else None
         if isinstance(parsed, dict):
@@ -289,9 +290,9 @@ class PlainStream(_Passing):
                 return
             if self._watch(event.name, parsed):
                 self.ended = True
-                self._held.append(_valid_utf8(event.raw))
+                self._held.append(valid_utf8(event.raw))
                 return
-        out.append(_valid_utf8(event.raw))
+        out.append(valid_utf8(event.raw))
 
 
 _CHAT_MARKS = {
@@ -335,17 +336,6 @@ def _parsed(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            return orjson.loads(_valid_utf8(data))
+            return orjson.loads(valid_utf8(data))
         except orjson.JSONDecodeError:
             return None
-
-
-def _valid_utf8(raw: bytes) -> bytes:
-    """A provider's broken bytes must not break the client's decoder; valid ones pass as they are."""
-    if raw.isascii():
-        return raw
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "replace").encode()
-    return raw
