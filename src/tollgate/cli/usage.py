@@ -42,7 +42,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--provider", default=None, help="Only providers that match this glob.")
 @click.option("--endpoint", default=None, help="Only this endpoint: chat, responses, messages, embeddings, images, mcp.")
 @click.option("--outcome", default=None, help="Only rows that ended so: ok, client_gone, upstream_error, error, rejected; failed is all but ok.")
-@click.option("--text", default=None, help="Only rows with this text in an id, a name or the error.")
+@click.option("--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout.")

@@ -21,7 +21,8 @@ _HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
 class Filters:
     """Which rows the view `usage` has; times are UTC, `until` is exclusive, `model` and `provider` take globs.
 
-    `outcome` is one of the outcomes, or `failed` for all but `ok`; `text` is looked for in ids, names and errors, case aside.
+    `outcome` is one of the outcomes, or `failed` for all but `ok`; `text` is the beginning of a request id, or stands
+    anywhere in a name or an error, case aside.
     """
 
     since: datetime | None = None
@@ -35,7 +36,7 @@ class Filters:
     text: str | None = None
 
 
-_TEXT = "lower(concat_ws(' ', request_id, asked_model, model, provider, upstream_model, end_user, error_code, lost))"
+_TEXTS = ("asked_model", "model", "provider", "upstream_model", "end_user", "error_code", "lost")
 _TOKENS = ", ".join(f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}" for name in (
     "input", "cache_read", "cache_write", "output", "reasoning"))
 _FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
@@ -128,7 +129,9 @@ def _where(filters: Filters) -> str:
     if filters.outcome is not None:
         terms.append("outcome <> 'ok'" if filters.outcome == "failed" else f"outcome = {_text(filters.outcome)}")
     if filters.text is not None:
-        terms.append(f"contains({_TEXT}, lower({_text(filters.text)}))")
+        # column by column: repeated values are looked at once, which a joined text would prevent
+        found = " OR ".join(f"contains(lower({name}), lower({_text(filters.text)}))" for name in _TEXTS)
+        terms.append(f"(starts_with(request_id, {_text(filters.text)}) OR {found})")
     return f" WHERE {' AND '.join(terms)}" if terms else ""
 
 
