@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate import endpoints
 from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
 from tollgate.services import Services, new_request_id
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Server
 
 log = logging.getLogger("tollgate.app")
 
@@ -26,22 +30,25 @@ class App:
     def __init__(self, services: Services) -> None:
         self.services = services
         self._mounts: dict[str, Asgi] = {}
-        server = services.runtime.current.gateway.server
-        self._prefixes = _prefixes(server.base_url, *server.legacy_base_urls)
+        self._trees: dict[str, Asgi] = {}
+        self._server = services.runtime.current.gateway.server
+        self._prefixes = _prefixes(self._server)
 
-    def mount(self, prefix: str, application: Asgi) -> None:
-        """Serve everything at and below `prefix` by another application."""
+    def mount(self, prefix: str, application: Asgi, *, below: bool = True) -> None:
+        """Serve the path `prefix`, and everything below it unless told otherwise, by another application."""
         self._mounts[prefix] = application
+        if below:
+            self._trees[prefix + "/"] = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         if scope["type"] == "http":
             path = self._canonical(scope["path"])
-            for prefix, mounted in self._mounts.items():
-                if path == prefix or path.startswith(prefix + "/"):
-                    await mounted({**scope, "path": path}, receive, send)
-                    return
-            await self._serve(scope, path, receive, send)
+            mounted = self._mounts.get(path) or next((tree for start, tree in self._trees.items() if path.startswith(start)), None)
+            if mounted is None:
+                await self._serve(scope, path, receive, send)
+            else:
+                await mounted({**scope, "path": path}, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -53,6 +60,9 @@ class App:
             return path
         if not path.startswith("/") and "://" in path:
             path = "/" + path.partition("://")[2].partition("/")[2]  # absolute-form (RFC 9112, 3.2.2), which a server must accept
+        server = self.services.runtime.current.gateway.server
+        if server is not self._server:  # a reload may bring other addresses
+            self._server, self._prefixes = server, _prefixes(server)
         for prefix in self._prefixes:
             if path.startswith(prefix + "/"):
                 path = path[len(prefix) :]
@@ -114,10 +124,10 @@ class App:
                 return
 
 
-def _prefixes(*bases: str) -> tuple[str, ...]:
+def _prefixes(server: Server) -> tuple[str, ...]:
     """The path prefixes of the configured addresses before their `/v1`, longest first; no prefix is left out."""
     found = set()
-    for base in bases:
+    for base in (server.base_url, *server.legacy_base_urls):
         path = urlsplit(base).path.rstrip("/")
         found.add(path.removesuffix("/v1"))
     return tuple(sorted(filter(None, found), key=len, reverse=True))

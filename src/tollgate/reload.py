@@ -9,12 +9,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tollgate.config.build import load_gateway
 from tollgate.config.load import Problem
+from tollgate.config.model import Gateway
 from tollgate.errors import ConfigErrors
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 
@@ -36,15 +37,17 @@ class ReloadState:
 
 class Reloader:
     """Rebuilds the runtime of `holder` from `path`. `on_swap` hears of every new runtime; `found` gives the models that
-    providers' own lists hold at the moment."""
+    providers' own lists hold at the moment; `adjust` is what the command line changes in every gateway."""
 
     def __init__(self, holder: RuntimeHolder, path: Path | None, *, environ: Mapping[str, str] | None = None,
-                 on_swap: Callable[[Runtime], None] = lambda runtime: None, found: Callable[[], Discovered] = dict) -> None:
+                 on_swap: Callable[[Runtime], None] = lambda runtime: None, found: Callable[[], Discovered] = dict,
+                 adjust: Callable[[Gateway], Gateway] = lambda gateway: gateway) -> None:
         self._holder = holder
         self._path = path
         self._environ = environ if environ is not None else os.environ
         self._on_swap = on_swap
         self._found = found
+        self._adjust = adjust
         self.state = ReloadState()
 
     async def reload(self) -> ReloadState:
@@ -84,6 +87,7 @@ class Reloader:
     def _build(self) -> Runtime:
         before = self._holder.current
         loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
+        loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         for warning in loaded.warnings:
             if warning not in before.loaded.warnings:
                 log.warning("%s", warning.render(source=False))

@@ -9,14 +9,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
+from tollgate.config.model import Gateway
 from tollgate.errors import ConfigErrors
 from tollgate.dashboard import dashboard_app, first_link
 from tollgate.discovery import Discoverer
+from tollgate.engines import engine_of
 from tollgate.images import run_refresher
 from tollgate.ledger import Ledger
 from tollgate.metrics import Metrics
@@ -49,7 +51,16 @@ class Opened:
     """A one-time link to the dashboard, for whoever starts the gateway."""
 
 
-def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: StartCache | None = None) -> Runtime:
+Adjust = Callable[[Gateway], Gateway]
+"""What the command line changes in every gateway that is read: the first one and those of reloads."""
+
+
+def as_read(gateway: Gateway) -> Gateway:
+    """The `Adjust` that changes nothing."""
+    return gateway
+
+
+def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: StartCache | None = None, adjust: Adjust = as_read) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None)
     for warning in loaded.warnings:
@@ -59,6 +70,7 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: Sta
         log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it): %s", len(off), len(loaded.gateway.providers), ", ".join(off))
     for note in loaded.notes:
         log.debug("%s", note)
+    loaded = replace(loaded, gateway=adjust(loaded.gateway))
     runtime = build_runtime(loaded, kept=cache.code if cache else None)
     loaded.known.let_go()
     return runtime
@@ -72,11 +84,21 @@ def cache_of(path: Path | None) -> StartCache | None:
         return None  # `load` says what is wrong, with the mistakes of all other files
 
 
-async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
-    """Open the ledger, the upstream client and the background work. The caller must `close_gateway`."""
+async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Callable[[], None] = lambda: None,
+                       adjust: Adjust = as_read) -> Opened:
+    """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
+
+    `bind` takes the addresses, once the store is this process's: where that fails (OSError), no first key has been made
+    that nobody saw. `adjust` is applied to what reloads read.
+    """
     gateway = runtime.gateway
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()
+    try:
+        bind()
+    except OSError:
+        await ledger.close()
+        raise
     first_key = await ledger.ensure_default_account()
     await ledger.serve_admin()
     client = Client()
@@ -89,9 +111,9 @@ async def open_gateway(runtime: Runtime, path: Path | None = None) -> Opened:
         services.health.keep(new.route_names(), new.providers)
 
     discoverer = Discoverer(holder, client, on_swap=swapped)
-    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found)
+    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=adjust)
     app = App(services)
-    app.mount("/v1/images/mcp", tools_app(services))
+    app.mount("/v1/images/mcp", tools_app(services), below=False)
     sign_in = None
     if gateway.dashboard.enabled:
         app.mount("/dashboard", dashboard_app(services, reloader))
@@ -113,9 +135,12 @@ async def close_gateway(opened: Opened) -> None:
     await services.ledger.close()
 
 
-async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened], None], cache: StartCache | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is called once the gateway listens. `cache` gets what the next start can use."""
-    opened = await open_gateway(runtime, path)
+async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened], None], cache: StartCache | None = None,
+                adjust: Adjust = as_read) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` is called once the gateway listens. `cache` gets what the next start can
+    use; `adjust` is applied to what reloads read."""
+    engine = engine_of(runtime.gateway.server)
+    opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,12 +155,8 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # requests make few cycles; the default threshold spends 5 % of the hot path here
     gc.enable()
-    server = runtime.gateway.server
     try:
-        if server.engine == "uvicorn":
-            await _serve_uvicorn(opened, stopped, announce)
-        else:
-            await _serve_hypercorn(opened, stopped, announce)
+        await engine.serve(opened.app, stopped, lambda: announce(opened))
     finally:
         gc.unfreeze()  # else DuckDB's module takes its own types for leaks when the process ends, and says so
         await close_gateway(opened)
@@ -149,66 +170,6 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
     gc.freeze()
     if cache is not None:
         await asyncio.to_thread(cache.write, runtime.loaded)
-
-
-async def _serve_hypercorn(opened: Opened, stopped: Callable, announce: Callable[[Opened], None]) -> None:
-    from hypercorn.asyncio import serve as hypercorn_serve
-    from hypercorn.config import Config
-
-    server = opened.services.runtime.current.gateway.server
-    config = Config()
-    config.bind = list(server.bind)
-    config.graceful_timeout = server.drain_seconds
-    config.include_server_header = False
-    config.accesslog = None
-    config.errorlog = "-"
-    config.loglevel = "WARNING"
-    config.keep_alive_timeout = 75
-    config.h11_max_incomplete_size = 64 * 1024
-    sockets = config.create_sockets()  # bound now, so that an address in use is an error before anything is announced
-    config.create_sockets = lambda: sockets  # type: ignore[method-assign]
-    for each in sockets.insecure_sockets:
-        each.listen(config.backlog)
-    announce(opened)
-    await hypercorn_serve(opened.app, config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
-
-
-async def _serve_uvicorn(opened: Opened, stopped: Callable, announce: Callable[[Opened], None]) -> None:
-    import socket
-
-    import uvicorn
-
-    server = opened.services.runtime.current.gateway.server
-    config = uvicorn.Config(opened.app, log_level="warning", access_log=False, server_header=False, date_header=False, lifespan="off",
-                            timeout_keep_alive=75, timeout_graceful_shutdown=int(server.drain_seconds), loop="asyncio")
-    running = uvicorn.Server(config)
-    running.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
-    running.capture_signals = _no_signals  # type: ignore[method-assign,assignment]
-    sockets = []
-    for bind in server.bind:
-        host, _, port = bind.rpartition(":")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host.strip("[]"), int(port)))
-        sockets.append(sock)
-
-    async def watch() -> None:
-        await stopped()
-        running.should_exit = True
-
-    watcher = asyncio.get_running_loop().create_task(watch())
-    announce(opened)
-    try:
-        await running.serve(sockets=sockets)
-    finally:
-        watcher.cancel()
-
-
-def _no_signals():  # type: ignore[no-untyped-def]
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 def run(coroutine) -> None:  # type: ignore[no-untyped-def]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -12,9 +13,19 @@ import click
 from tollgate.errors import ConfigErrors, TollgateError
 
 
+def _addresses(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The addresses as they are, or what is wrong with one (exit code 2)."""
+    from tollgate.config.schema import BIND
+
+    for value in values:
+        if not re.match(BIND, value) or (not value.startswith("unix:") and int(value.rpartition(":")[2]) > 65535):
+            raise click.BadParameter(f"\"{value}\" is no address; wanted host:port, [v6]:port, :port or unix:/path")
+    return values
+
+
 @click.command(help="Run the gateway.")
 @click.option("--config", "path", type=click.Path(path_type=Path), default=None, help="gateway.yaml to use; default: the one in this folder, else the built-in one.")
-@click.option("--bind", multiple=True, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
+@click.option("--bind", multiple=True, callback=_addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
 def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_level: str) -> None:
@@ -24,22 +35,22 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
     from dataclasses import replace
 
     from tollgate import server
+    from tollgate.config.model import Gateway
+    from tollgate.config.server import served_at
+
+    def adjusted(gateway: Gateway) -> Gateway:
+        """What the command line says holds after a reload too."""
+        return replace(gateway, server=served_at(gateway.server, bind, engine or ""))
 
     try:
         cache = server.cache_of(path)
-        runtime = server.load(path, cache=cache)
+        runtime = server.load(path, cache=cache, adjust=adjusted)
     except ConfigErrors as errors:
         click.echo(str(errors), err=True)
         click.echo(f"\n{len(errors.problems)} problem(s); the gateway did not start.", err=True)
         sys.exit(1)
-    changes = {name: value for name, value in (("bind", bind), ("engine", engine)) if value}
-    if bind:
-        changes["base_url"] = f"http://{bind[0]}"
-    if changes:
-        settings = runtime.gateway.server
-        runtime = replace(runtime, gateway=replace(runtime.gateway, server=replace(settings, **changes)))
     try:
-        server.run(server.serve(runtime, path, _announce, cache))
+        server.run(server.serve(runtime, path, _announce, cache, adjusted))
     except (OSError, TollgateError) as error:
         click.echo(f"the gateway could not start: {error}", err=True)
         sys.exit(1)

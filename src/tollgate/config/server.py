@@ -106,6 +106,14 @@ def _server(reading: Reading, at: Fields) -> Server:
     return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls))
 
 
+def served_at(server: Server, bind: tuple[str, ...] = (), engine: str = "") -> Server:
+    """These settings with other addresses or another engine; a base URL that was made from the old addresses is made anew."""
+    if bind:
+        made = server.base_url in (_address_of(server.bind), Server().base_url)
+        server = replace(server, bind=bind, base_url=(_address_of(bind) if made else "") or server.base_url)
+    return replace(server, engine=engine) if engine else server
+
+
 def _address_of(bind: tuple[str, ...]) -> str:
     """The address of the first TCP bind: a wildcard host is this machine."""
     for place in bind:

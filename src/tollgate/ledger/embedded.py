@@ -80,7 +80,9 @@ class EmbeddedBackend:
 
     def _open(self) -> tuple[Snapshot, int]:
         try:
-            self._journal_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._directory.exists():
+                self._directory.mkdir(parents=True, mode=0o700)  # hashes of keys and passwords are in there; `parents` would get the usual mode
+            self._journal_directory.mkdir(exist_ok=True, mode=0o700)
             self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
             self._lock()
         except OSError as error:

@@ -1,0 +1,118 @@
+"""The two HTTP servers: bound first, so that an address in use is an error before anything is made, then serving.
+
+`Hypercorn` is the default; `Uvicorn` is there with the extra of that name. Both read the `server:` settings and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tollgate.app import App
+    from tollgate.config.model import Server
+
+Stopped = Callable[[], Awaitable[None]]
+
+_KEEP_ALIVE_SECONDS = 75
+_BACKLOG = 2048
+
+
+class Engine(Protocol):
+    """What serves the application."""
+
+    def bind(self) -> None:
+        """Take the addresses. OSError when one cannot be had."""
+
+    async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        """Serve until `stopped` returns; `announce` is called once connections are taken."""
+
+
+def engine_of(server: Server) -> Engine:
+    """The engine these settings ask for."""
+    return Uvicorn(server) if server.engine == "uvicorn" else Hypercorn(server)
+
+
+class Hypercorn:
+    """hypercorn, on asyncio."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._config: Any = None
+
+    def bind(self) -> None:
+        from hypercorn.config import Config
+
+        config = Config()
+        config.bind = list(self._server.bind)
+        config.graceful_timeout = self._server.drain_seconds
+        config.include_server_header = False
+        config.accesslog = None
+        config.errorlog = "-"
+        config.loglevel = "WARNING"
+        config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+        config.h11_max_incomplete_size = 64 * 1024
+        sockets = config.create_sockets()
+        config.create_sockets = lambda: sockets  # type: ignore[method-assign]
+        self._config = config
+
+    async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        from hypercorn.asyncio import serve as hypercorn_serve
+
+        for each in self._config.create_sockets().insecure_sockets:
+            each.listen(_BACKLOG)
+        announce()
+        await hypercorn_serve(app, self._config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
+
+
+class Uvicorn:
+    """uvicorn with httptools; it is given sockets, and its signal handling is ours."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._sockets: list[socket.socket] = []
+
+    def bind(self) -> None:
+        self._sockets = [_bound(address) for address in self._server.bind]
+
+    async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        import uvicorn
+
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False, lifespan="off",  # type: ignore[arg-type]
+                                timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
+        running = uvicorn.Server(config)
+        running.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
+        running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+
+        async def watch() -> None:
+            await stopped()
+            running.should_exit = True
+
+        watcher = asyncio.get_running_loop().create_task(watch())
+        announce()
+        try:
+            await running.serve(sockets=self._sockets)
+        finally:
+            watcher.cancel()
+
+
+def _bound(address: str) -> socket.socket:
+    """A bound socket for `host:port`, `[v6]:port`, `:port` or `unix:/path`."""
+    if address.startswith("unix:"):
+        path = address[5:]
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                os.remove(path)  # a former process's; the ledger's lock says that it runs no more
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.bind(path)
+        return sock
+    host, _, port = address.rpartition(":")
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host.strip("[]"), int(port)))
+    return sock

@@ -1,0 +1,105 @@
+"""`tollgate serve` as a process: addresses, what fails before anything is made, and what a reload keeps of the command line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support.inprocess import write_config
+from support.running import environment, free_port, start_gateway
+
+ENGINES = ["hypercorn", "uvicorn"]
+
+
+def serve(folder, *words):
+    """`tollgate serve` that is expected to end by itself."""
+    return subprocess.run([sys.executable, "-m", "tollgate", "serve", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
+    pytest.importorskip(engine)
+    write_config(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = serve(tmp_path, "--bind", address, "--engine", engine)
+        assert (done.returncode, done.stdout) == (1, "") and "ddress already in use" in done.stderr and "Traceback" not in done.stderr
+    running = start_gateway(tmp_path, extra=("--engine", engine))
+    try:
+        assert running.key.startswith("sk-tg-"), "the first start that works shows the key"
+    finally:
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "http://127.0.0.1:80"])
+def test_a_wrong_address_is_told_in_words(tmp_path, address):
+    done = serve(tmp_path, "--bind", address)
+    assert done.returncode == 2 and f'"{address}" is no address' in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self._path)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
+    pytest.importorskip(engine)
+    write_config(tmp_path)
+    path = str(tmp_path / "s")
+    for _ in range(2):  # the second start finds the socket of the first
+        running = start_gateway(tmp_path, extra=("--bind", f"unix:{path}", "--engine", engine))
+        try:
+            connection = _Unix(path)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+            connection.close()
+        finally:
+            assert running.stop() == 0
+
+
+def test_a_reload_keeps_what_the_command_line_says(tmp_path):
+    write_config(tmp_path)
+    port = free_port()
+    running = start_gateway(tmp_path, port=port, extra=("--bind", f"127.0.0.2:{port}"))
+    try:
+        for _ in range(2):
+            about = http.client.HTTPConnection("127.0.0.2", port, timeout=10)
+            about.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}"})
+            reply = about.getresponse()
+            assert reply.status == 200, "the tool server knows the hosts it is bound to"
+            assert json.loads(reply.read())["name"] == "service-images"
+            about.close()
+            running.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + 10
+            while "configuration reloaded" not in running.log.read_text() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        assert "configuration reloaded" in running.log.read_text()
+    finally:
+        assert running.stop() == 0
+
+
+def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
+    write_config(tmp_path)
+    running = start_gateway(tmp_path)
+    try:
+        assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
+        assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600
+    finally:
+        assert running.stop() == 0
