@@ -141,7 +141,8 @@ async def _ready(request: Request) -> Reply:
 
 async def _metrics(request: Request) -> Reply:
     services = request.services
-    gauges = {"tollgate_ready": float(services.ledger.ready and not services.draining)}
+    gauges = {"tollgate_ready": float(services.ledger.ready and not services.draining), "tollgate_alarms": float(len(services.health.alarms())),
+              "tollgate_routes_cooling": float(len(services.health.cooling()))}
     text = services.metrics.render(gauges)
     return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
 

@@ -89,9 +89,10 @@ class Health:
         self._of(route, provider).rejections += 1
 
     def failed(self, route: str, provider: str, code: str, message: str = "", *, retry_after: float | None = None,
-               alarm: AlarmKind | None = None) -> None:
+               alarm: AlarmKind | None = None) -> bool:
         """The route failed. It rests when told how long (`retry_after` seconds), or after several failures in a row;
-        an `alarm` rests the whole provider at once, since every route there shares the key and the balance."""
+        an `alarm` rests the whole provider at once, since every route there shares the key and the balance.
+        Gives True when this alarm is a new one, which the operator should hear of."""
         settings, now = self.settings, self.now()
         health = self._of(route, provider)
         health.failures += 1
@@ -104,14 +105,16 @@ class Health:
             rest = max(rest, settings.cooldown_seconds)
         if rest:
             health.cooling_until = max(health.cooling_until, now + rest)
-        if alarm is not None:
-            self._providers[provider] = now + max(rest, settings.cooldown_seconds)
-            known = self._alarms.get((provider, alarm))
-            if known is None:
-                self._alarms[provider, alarm] = Alarm(alarm, message[:300], self._wall())
-            else:
-                known.count += 1
-                known.message = message[:300]
+        if alarm is None:
+            return False
+        self._providers[provider] = now + max(rest, settings.cooldown_seconds)
+        known = self._alarms.get((provider, alarm))
+        if known is None:
+            self._alarms[provider, alarm] = Alarm(alarm, message[:300], self._wall())
+            return True
+        known.count += 1
+        known.message = message[:300]
+        return False
 
     def alarms(self) -> list[tuple[str, Alarm]]:
         """(provider, alarm) of everything waiting for the operator, oldest first."""

@@ -249,3 +249,14 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
         counted = await here.post("/v1/messages/count_tokens", {**body, "model": "acme/one"})
         assert counted.headers["x-tollgate-estimated"] == "true" and counted.json()["input_tokens"] >= 3
         assert here.balance() == Decimal(100)
+
+
+async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": BAD["our balance is empty"], "second": replying(body=GOOD)}, environ=SECRET) as here:
+        for _ in range(3):
+            assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        assert [record.getMessage() for record in caplog.records if "our balance" in record.getMessage()] == [
+            "provider first: our balance there is empty (no money)"]
+        text = (await here.get("/metrics")).text
+        assert "tollgate_alarms 1.0" in text and "tollgate_routes_cooling 1.0" in text

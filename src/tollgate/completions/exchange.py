@@ -5,6 +5,7 @@ Every exit path ends in `settle`: usage is completed (estimated if missing), pri
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
     from tollgate.mapping import Context
     from tollgate.routing import Offer
+
+log = logging.getLogger("tollgate.completions")
 
 
 class Exchange:
@@ -144,8 +147,11 @@ class Exchange:
     def route_failed(self, error: UpstreamError) -> None:
         """Tell the health of the route in use that it failed; an alarm of its error rules goes along."""
         assert self.offer is not None
-        self.services.health.failed(self.offer.route, self.offer.provider, error.code, error.message, retry_after=error.retry_after,
-                                    alarm=error.alarm)
+        raised = self.services.health.failed(self.offer.route, self.offer.provider, error.code, error.message, retry_after=error.retry_after,
+                                             alarm=error.alarm)
+        if raised:
+            what = "our balance there is empty" if error.alarm == "balance" else "our key there is refused"
+            log.error("provider %s: %s (%s)", self.offer.provider, what, error.message[:200])
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

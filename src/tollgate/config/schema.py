@@ -196,6 +196,6 @@ def gateway_schema() -> Schema:
 
 
 def _store_url() -> Schema:
-    return {"type": "string", "description": "Empty: an embedded database. `postgresql://...`: a shared one; may be `$secret.NAME`.",
+    return {"type": "string", "description": "Empty: the embedded database, the only store there is yet. A shared one (`postgresql://...`, may be `$secret.NAME`) is refused at start.",
             "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)", "hidden": True,
             "wanted": "nothing, postgresql://... or $secret.NAME"}
