@@ -15,7 +15,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.replay import traffic
+from replay import traffic
 
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
@@ -24,9 +24,9 @@ pytest.importorskip("google.genai", reason="the independent reader of gemini req
 from support import sdks
 from support.inprocess import inprocess
 from support.recorded import CALLED, HELLO, Player, provider_of, published_rows, request_of
-from tests.replay import cells, clients, compare, vendors
-from tests.replay.cells import CLIENTS, READERS, UPSTREAMS
-from tests.replay.traffic import Exchange, exchange, ids
+from replay import cells, clients, compare, vendors
+from replay.cells import CLIENTS, READERS, UPSTREAMS
+from replay.traffic import Exchange, exchange, ids
 from tollgate.errors import BadRequest
 
 SAMPLE = 48

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.replay import traffic
+from replay import traffic
 
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 
 from support.inprocess import inprocess
 from support.recorded import CALLED, Player, provider_of, published_rows, request_of
-from tests.replay import read_chat, read_messages, read_responses
-from tests.replay.traffic import Exchange, exchange, ids, read_sse
+from replay import read_chat, read_messages, read_responses
+from replay.traffic import Exchange, exchange, ids, read_sse
 
 READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages}
 OWN_KEY = {401, 402, 403}

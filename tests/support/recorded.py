@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from tests.replay.traffic import FOLDER, Exchange, index
+from replay.traffic import FOLDER, Exchange, index
 
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages", "gemini": None}
 CALLED = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
