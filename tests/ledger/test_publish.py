@@ -233,3 +233,20 @@ def test_leftovers_of_a_killed_process_go(desk: Desk) -> None:
     desk.publisher.remove_leftovers()
     assert not leftover.exists()
     assert desk.publisher.path(TEN).exists()
+
+
+def test_cached_pages_are_given_back(desk: Desk) -> None:
+    """DuckDB keeps what it has read up to its limit, and the limit that large sums need would be held for good."""
+
+    def held() -> int:
+        return int(desk.store.connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()[0])
+
+    desk.store.connection.execute("CREATE TABLE filler AS SELECT uuid()::VARCHAR || range AS text FROM range(1500000)")
+    desk.store.connection.execute("CHECKPOINT")
+    desk.store.connection.execute("SELECT max(text), min(length(text)) FROM filler").fetchall()
+    before = held()
+    desk.store.let_go()
+    assert before > 17_000_000 >= held()
+    assert desk.store.connection.execute("SELECT count(*), current_setting('memory_limit') FROM filler").fetchone() == (1_500_000, "91.5 MiB")
+    desk.add(row(time=TEN))
+    assert desk.publisher.publish(TEN) == 1

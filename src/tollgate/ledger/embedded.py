@@ -236,7 +236,8 @@ class EmbeddedBackend:
         if not now and started < self._next_publish:
             return
         try:
-            self.publisher.publish(self._clock(), recheck=self._recheck)
+            if self.publisher.publish(self._clock(), recheck=self._recheck):
+                self.store.let_go()
             self._recheck = False
         except (duckdb.Error, OSError) as error:
             log.error("usage files could not be published, tried again soon: %s", str(error).splitlines()[0])
