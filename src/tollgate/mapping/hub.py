@@ -6,7 +6,7 @@ Owns the field names the compiler checks engine records against, and the validat
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,7 +23,7 @@ MODEL_FIELDS = frozenset({
 @cache
 def schema() -> dict[str, Any]:
     """The published JSON Schema of hub documents."""
-    text = resources.files("tollgate.mapping").joinpath("hub.schema.json").read_bytes()
+    text = Path(__file__).with_name("hub.schema.json").read_bytes()
     return orjson.loads(text)  # type: ignore[no-any-return]
 
 
