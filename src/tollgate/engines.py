@@ -55,6 +55,7 @@ class Hypercorn:
         config.accesslog = None
         config.errorlog = "-"
         config.loglevel = "WARNING"
+        config.backlog = _BACKLOG
         config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
         config.h11_max_incomplete_size = 64 * 1024
         sockets = config.create_sockets()
