@@ -217,3 +217,19 @@ async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(tmp_path):
             for path in ("/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"):
                 reply = await http.post(here.base + path, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=json.dumps(REQUEST))
                 assert reply.status_code == 200, path
+
+
+async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a_500_with_an_id(tmp_path, monkeypatch):
+    async with server(tmp_path) as here:
+        sent = {"headers": {"authorization": f"Bearer {here.key}", "content-type": "application/json"}, "content": json.dumps(REQUEST)}
+        async with httpx.AsyncClient() as http:
+            with monkeypatch.context() as patch:
+                patch.setattr(type(here.services.ledger), "ready", False)
+                reply = await http.post(here.mcp, **sent)
+                assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
+            with monkeypatch.context() as patch:
+                patch.setattr(type(here.services.ledger), "find_key", lambda *_: 1 / 0)
+                reply = await http.post(here.mcp, **sent)
+                assert (reply.status_code, reply.json()) == (500, {"success": False, "code": 500, "message": "internal server error"})
+                assert reply.headers["x-request-id"].startswith("req_")
+            assert (await http.post(here.mcp, **sent)).status_code == 200

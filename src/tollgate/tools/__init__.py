@@ -55,7 +55,7 @@ class ToolsApp:
         headers = headers_of(scope)
         ids: Headers = [(b"x-request-id", tag), (b"request-id", tag)]
 
-        status = 499
+        status = 0
         began = asyncio.get_running_loop().time()
         metrics = self.services.metrics
 
@@ -84,9 +84,13 @@ class ToolsApp:
             await _send(tagged, error_reply("tools", error, request_id))
         except ClientGone:
             pass
+        except Exception:
+            log.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"])
+            if not status:
+                await _send(tagged, error_reply("tools", TollgateError("internal server error"), request_id))
         finally:
             metrics.running -= 1
-            metrics.answered("mcp", status, asyncio.get_running_loop().time() - began)
+            metrics.answered("mcp", status or 499, asyncio.get_running_loop().time() - began)
 
     @property
     def _server(self) -> Any:
@@ -98,6 +102,8 @@ class ToolsApp:
         key = authenticate(services.ledger, headers)
         if services.draining:
             raise Unavailable("the gateway is shutting down")
+        if not services.ledger.ready:
+            raise Unavailable(services.ledger.not_ready_reason)
         services.ledger.require_credits(key.account_id, key)
         return key
 
