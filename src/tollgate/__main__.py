@@ -2,4 +2,4 @@
 
 from tollgate.cli import main
 
-main()
+main(prog_name="tollgate")

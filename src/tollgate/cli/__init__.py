@@ -6,6 +6,7 @@ Modules are imported only when their command runs: `tollgate --help` starts in t
 from __future__ import annotations
 
 import importlib
+import sys
 
 import click
 
@@ -44,6 +45,22 @@ class _Lazy(click.Group):
 
             hint = nearest(args[0], COMMANDS)
             raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """A failure that a command did not word itself, in one line: what was found where; exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click's own: who reads our output has gone
+        except OSError as error:
+            click.echo(f"{error.filename}: {error.strerror}" if error.filename else str(error), err=True)
+        except Exception as error:
+            from tollgate.errors import TollgateError
+
+            if not isinstance(error, TollgateError):
+                raise
+            click.echo(error.message, err=True)
+        sys.exit(1)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table's own words: asking each command for its help would import it."""

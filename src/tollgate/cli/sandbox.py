@@ -12,11 +12,13 @@ from typing import Any
 
 import click
 
+from tollgate.cli.address import network_address
+
 Stopped = Callable[[], Awaitable[None]]
 
 
 @click.command(help="Run the sandbox provider as a server of its own.")
-@click.option("--bind", default="127.0.0.1:9797", show_default=True, help="Address to listen on, as host:port; port 0 picks a free one.")
+@click.option("--bind", default="127.0.0.1:9797", show_default=True, callback=network_address, help="Address to listen on, as host:port; port 0 picks a free one.")
 @click.option("--key", default=None, help="The only API key to accept; default: any, or none.")
 @click.option("--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
               help="HTTP server to use; auto takes uvicorn when it is installed.")
@@ -33,8 +35,8 @@ def command(bind: str, key: str | None, engine: str) -> None:
             engine = "uvicorn"
     try:
         listening = _listen(bind)
-    except (OSError, ValueError) as error:
-        click.echo(f"the sandbox could not listen on {bind}: {error}", err=True)
+    except OSError as error:
+        click.echo(f"the sandbox could not listen on {bind}: {error.strerror or error}", err=True)
         sys.exit(1)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
 import sys
 from pathlib import Path
 
 import click
 
+from tollgate.cli.address import addresses
 from tollgate.errors import ConfigErrors, TollgateError
-
-
-def _addresses(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The addresses as they are, or what is wrong with one (exit code 2)."""
-    from tollgate.config.schema import BIND
-
-    for value in values:
-        if not re.match(BIND, value) or (not value.startswith("unix:") and int(value.rpartition(":")[2]) > 65535):
-            raise click.BadParameter(f"\"{value}\" is no address; wanted host:port, [v6]:port, :port or unix:/path")
-    return values
 
 
 @click.command(help="Run the gateway.")
 @click.option("--config", "path", type=click.Path(path_type=Path), default=None, help="gateway.yaml to use; default: the one in this folder, else the built-in one.")
-@click.option("--bind", multiple=True, callback=_addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
+@click.option("--bind", multiple=True, callback=addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
 def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_level: str) -> None:

@@ -18,7 +18,7 @@ from tollgate.ledger.interface import Backend
 from tollgate.ledger.links import SignInLinks
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
-from tollgate.money import round_cost
+from tollgate.money import round_cost, show
 
 _MOST_CREDITS = Decimal(10) ** 12
 """Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
@@ -112,7 +112,7 @@ class Administration:
         await self.get_account(account_id)
         amount = round_cost(amount)
         if not amount or abs(amount) > _MOST_CREDITS:
-            raise BadRequest(f"amount is {amount}, wanted a non-zero amount of at most {_MOST_CREDITS:f}", "amount")
+            raise BadRequest(f"amount is {show(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places", "amount")
         grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
         event = encode(grant)
         granted = self._memory.granted

@@ -1,0 +1,27 @@
+"""`--bind` of the commands that serve: an address is looked at before anything is made."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+
+def read_address(value: str, *, unix: bool = True) -> str:
+    """The address as it is; `BadParameter` (exit code 2) says what is wrong with it."""
+    from tollgate.config.schema import BIND
+
+    known = re.match(BIND, value) is not None and (unix or not value.startswith("unix:"))
+    if not known or (not value.startswith("unix:") and int(value.rpartition(":")[2]) > 65535):
+        raise click.BadParameter(f"\"{value}\" is no address; wanted host:port, [v6]:port{', :port or unix:/path' if unix else ' or :port'}")
+    return value
+
+
+def addresses(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """For an option that may be repeated."""
+    return tuple(read_address(value) for value in values)
+
+
+def network_address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """For an option with one address that is no unix socket."""
+    return read_address(value, unix=False)

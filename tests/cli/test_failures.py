@@ -1,0 +1,49 @@
+"""Commands that cannot do what they are told: one line that says why, no traceback, an exit code that means something."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from support.running import environment
+
+CASES = {
+    ("serve", "--bind", "nonsense"): (2, '"nonsense" is no address'),
+    ("sandbox", "--bind", "nonsense"): (2, '"nonsense" is no address'),
+    ("sandbox", "--bind", "127.0.0.1:99999"): (2, '"127.0.0.1:99999" is no address'),
+    ("sandbox", "--bind", "unix:/x"): (2, '"unix:/x" is no address'),
+    ("init", "/proc/nowhere"): (1, "/proc/nowhere"),
+    ("credits", "grant", "default", "0.0000000000001"): (1, "no account"),
+    ("serv",): (2, "No such command 'serv'"),
+    ("keys", "create"): (1, 'no account "default"'),
+    ("usage", "--sql", "selec"): (1, "syntax error"),
+    ("usage", "--since", "yesterday"): (2, '"yesterday" is no time'),
+    ("models", "no-such*"): (1, "no model matches"),
+    ("check", "--config", "/nowhere.yaml"): (1, "cannot be read"),
+    ("convert", "--from", "chat", "--to", "no-such", "/dev/null"): (2, "no mapping is called no-such"),
+}
+
+
+def run(folder, *words):
+    return subprocess.run([sys.executable, "-m", "tollgate", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("words", CASES, ids=" ".join)
+def test_a_failure_is_said_in_words(tmp_path, words):
+    (tmp_path / "gateway.yaml").write_text("server: {engine: hypercorn}\n")
+    done = run(tmp_path, *words)
+    code, said = CASES[words]
+    assert (done.returncode, done.stdout if code == 2 else "") == (code, "") and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_sandbox_names_an_address_in_use(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run(tmp_path, "sandbox", "--bind", address)
+        assert (done.returncode, done.stderr) == (1, f"the sandbox could not listen on {address}: Address already in use\n")
