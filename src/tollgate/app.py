@@ -94,9 +94,9 @@ class App:
                 reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
                 status = reply.status
             except TollgateError as error:
-                status = error.status
                 services.metrics.refused[error.code] += 1
                 reply = endpoints.failure(dialect, error, request_id, responder)
+                status = reply.status
             await responder.send(reply)
         except ClientGone:
             pass

@@ -39,6 +39,8 @@ class TollgateError(Exception):
 
     status: int = 500
     code: str = "internal_error"
+    billed: bool = False
+    """True when a provider was paid all the same: the caller is told not to try again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

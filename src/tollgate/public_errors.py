@@ -10,6 +10,11 @@ import orjson
 from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 
 
+_MESSAGES_TYPES = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+                   409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error"}
+"""The error types the messages format enumerates for a caller's faults, by status."""
+
+
 def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict | None = None) -> bytes:
     """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
 
@@ -19,7 +24,7 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
     if dialect == "messages":
         kind = "overloaded_error" if getattr(error, "overloaded", False) else "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
         if isinstance(error, UpstreamRejected):
-            kind = error.kind or "invalid_request_error"
+            kind = messages_error_type(error)
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
@@ -31,6 +36,22 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
             out += _event("response.failed", {"type": "response.failed", "response": failed, "sequence_number": sequence + 1})
         return out
     return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
+
+
+def public_status(dialect: str, error: TollgateError) -> int:
+    """The HTTP status a caller of this dialect gets for an error of a provider; for the row of a request that got no answer."""
+    if isinstance(error, UpstreamRejected):
+        return 400 if dialect == "chat" else error.status
+    if isinstance(error, UpstreamTimeout):
+        return 504 if dialect in ("responses", "messages") else 500
+    if isinstance(error, UpstreamFailed):
+        return 529 if dialect == "messages" and error.overloaded else 500
+    return error.status
+
+
+def messages_error_type(error: UpstreamRejected) -> str:
+    """The error type a messages client knows, for a request a provider of any format refused."""
+    return error.kind if error.kind in _MESSAGES_TYPES.values() else _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
 
 def public_message(error: TollgateError) -> str:

@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.public_errors import public_message
+from tollgate.public_errors import messages_error_type, public_message
 from tollgate.services import Headers, Reply
 
 JSON = b"application/json"
@@ -46,7 +46,7 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
         headers.append((b"retry-after", str(max(1, min(120, round(after)))).encode()))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
-    if getattr(error, "billed", False):
+    if error.billed:
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
         status = 503 if isinstance(error, Unavailable) else 502
@@ -109,10 +109,6 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
 
 
-_MESSAGES_TYPES = {401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error",
-                   413: "request_too_large", 429: "rate_limit_error"}
-
-
 def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     def say(status: int, kind: str, message: str) -> tuple[int, dict]:
         return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
@@ -128,7 +124,7 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     if isinstance(error, ModelNotFound):
         return say(404, "not_found_error", f"model: {error.model}")
     if isinstance(error, UpstreamRejected):
-        return say(error.status, error.kind or _MESSAGES_TYPES.get(error.status, "invalid_request_error"), error.message)
+        return say(error.status, messages_error_type(error), error.message)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         return say(error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message)
     if isinstance(error, UpstreamTimeout):

@@ -356,6 +356,18 @@ async def test_16_errors_have_the_shape_and_status_the_sdks_classify(tmp_path, c
         with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
             await sdks.events(sdk, client, body)
         assert caught.value.status_code == status, "the same before a stream has begun"
+        assert {row["status"] for row in (await published_rows(here, tmp_path)).values()} == {status}
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (404, "not_found_error"), (413, "request_too_large"), (422, "invalid_request_error")])
+async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kind):
+    """Whatever words a provider of another format has for it, `"None"` included."""
+    for n, told in enumerate(("BadRequestError", None, "None", "invalid_request_message")):
+        app = replying(status, json.dumps({"error": {"message": "odd", "type": told, "code": None}}).encode())
+        async with inprocess(tmp_path / str(n), providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+            reply = await here.post(PATHS["messages"], ASKS["messages"])
+            assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
+            assert (await here.post(PATHS["responses"], ASKS["responses"])).json()["error"]["type"] not in (None, "None")
 
 
 @pytest.mark.parametrize(("told", "seconds"), [

@@ -38,6 +38,7 @@ BEFORE = {
 async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstream, stream):
     """One gateway for all of them: nothing may linger from one failure to the next."""
     current = []
+    given: dict[str, int] = {}
 
     async def behave(request, reader, writer):
         await current[0](request, reader, writer)
@@ -59,8 +60,11 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
                 assert reply.json()["error"]["type"] in ("server_error", "api_error", "timeout_error", "overloaded_error"), name
             if says_budget != "ok":
                 assert says_budget in reply.text, name
-        rows = (await published_rows(here, tmp_path)).values()
-        assert len(rows) == len(BEFORE) and all(row["cost"] == 0 and row["outcome"] != "ok" and row["error_code"] for row in rows)
+            given[reply.headers["x-request-id"]] = status
+        rows = await published_rows(here, tmp_path)
+        assert {request_id: row["status"] for request_id, row in rows.items()} == given
+        assert all(row["cost"] == 0 and row["outcome"] in ("upstream_error", "timeout") and row["error_code"] for row in rows.values())
+        assert sum(row["outcome"] == "timeout" for row in rows.values()) == 1
         assert here.services.ledger.available("default") == here.balance()
 
 

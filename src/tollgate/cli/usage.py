@@ -41,7 +41,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--model", default=None, help="Only models that match this glob.")
 @click.option("--provider", default=None, help="Only providers that match this glob.")
 @click.option("--endpoint", default=None, help="Only this endpoint: chat, responses, messages, embeddings, images, mcp.")
-@click.option("--outcome", default=None, help="Only rows that ended so: ok, client_gone, upstream_error, error, rejected; failed is all but ok.")
+@click.option("--outcome", default=None, help="Only rows that ended so: ok, client_gone, upstream_error, timeout, error, rejected; failed is all but ok.")
 @click.option("--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")

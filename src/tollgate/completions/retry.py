@@ -9,7 +9,8 @@ from typing import TypeVar
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.public_errors import public_status
 from tollgate.routing import Offer
 
 Answered = TypeVar("Answered")
@@ -51,7 +52,8 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     elif isinstance(error, asyncio.CancelledError):
         exchange.services.settlements.spawn(_settle_gone(exchange))
     elif isinstance(error, TollgateError):
-        await exchange.settle("rejected" if error.status < 500 else "upstream_error", status=error.status, error=error)
+        outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
+        await exchange.settle(outcome, status=public_status(exchange.inbound.dialect, error), error=error)
     else:
         exchange.release()
 

@@ -10,7 +10,7 @@ from tollgate.completions.attempt import AttemptFailed, read_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import minted_ids
-from tollgate.errors import UpstreamFailed
+from tollgate.errors import Unavailable, UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response
 from tollgate.routing import Offer
 from tollgate.services import Reply
@@ -36,7 +36,11 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     out = _native_bytes(exchange, raw, body, edited, estimated=estimated) if exchange.native else _converted_bytes(exchange, hub)
     if exchange.native and (ids := minted_ids(edited)):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-    await exchange.settle("ok", estimated=estimated)
+    try:
+        await exchange.settle("ok", estimated=estimated)
+    except Unavailable as error:
+        error.billed = True  # by the provider: asking again would cost again
+        raise
     return Reply(200, exchange.reply_headers(), out)
 
 

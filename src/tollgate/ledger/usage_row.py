@@ -79,7 +79,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("upstream_protocol", "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"),
     Column("attempts", "INTEGER", "providers tried for this request, 1 to 3"),
     Column("status", "INTEGER", "HTTP status the caller got"),
-    Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, error, rejected"),
+    Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"),
     Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
     Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),
     Column("cache_write_tokens", "BIGINT", "prompt tokens written to the provider's cache"),

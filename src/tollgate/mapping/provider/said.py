@@ -89,7 +89,7 @@ def _entries(value: Any) -> list[Any]:
 def _word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return ""
-    return str(value)[:100]
+    return "" if value in ("None", "null") else str(value)[:100]  # a gateway before us that printed what it did not have
 
 
 def plain_text(body: str) -> str:
