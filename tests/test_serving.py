@@ -33,7 +33,7 @@ def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = serve(tmp_path, "--bind", address, "--engine", engine)
-        assert (done.returncode, done.stdout) == (1, "") and "ddress already in use" in done.stderr and "Traceback" not in done.stderr
+        assert (done.returncode, done.stdout) == (1, "") and f"cannot listen on {address}: Address already in use; another one:" in done.stderr and "Traceback" not in done.stderr
     running = start_gateway(tmp_path, extra=("--engine", engine))
     try:
         assert running.key.startswith("sk-tg-"), "the first start that works shows the key"

@@ -10,8 +10,10 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -23,11 +25,20 @@ _KEEP_ALIVE_SECONDS = 75
 _BACKLOG = 2048
 
 
+class AddressTaken(TollgateError):
+    """An address to listen on cannot be had."""
+
+    code = "address_taken"
+
+    def __init__(self, addresses: Sequence[str], error: OSError) -> None:
+        super().__init__(f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; another one: server.bind in gateway.yaml, or --bind 127.0.0.1:PORT")
+
+
 class Engine(Protocol):
     """What serves the application."""
 
     def bind(self) -> None:
-        """Take the addresses. OSError when one cannot be had."""
+        """Take the addresses. `AddressTaken` when one cannot be had."""
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """Serve until `stopped` returns; `announce` is called once connections are taken."""
@@ -58,7 +69,10 @@ class Hypercorn:
         config.backlog = _BACKLOG
         config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
         config.h11_max_incomplete_size = 64 * 1024
-        sockets = config.create_sockets()
+        try:
+            sockets = config.create_sockets()
+        except OSError as error:
+            raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]
         self._config = config
 
@@ -79,7 +93,11 @@ class Uvicorn:
         self._sockets: list[socket.socket] = []
 
     def bind(self) -> None:
-        self._sockets = [_bound(address) for address in self._server.bind]
+        for address in self._server.bind:
+            try:
+                self._sockets.append(_bound(address))
+            except OSError as error:
+                raise AddressTaken([address], error) from None
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         import uvicorn

@@ -15,7 +15,7 @@ from pathlib import Path
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway
-from tollgate.errors import ConfigErrors
+from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.dashboard import dashboard_app, first_link
 from tollgate.discovery import Discoverer
 from tollgate.engines import engine_of
@@ -88,7 +88,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
                        adjust: Adjust = as_read) -> Opened:
     """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
 
-    `bind` takes the addresses, once the store is this process's: where that fails (OSError), no first key has been made
+    `bind` takes the addresses, once the store is this process's: where that fails, no first key has been made
     that nobody saw. `adjust` is applied to what reloads read.
     """
     gateway = runtime.gateway
@@ -96,7 +96,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     await ledger.open()
     try:
         bind()
-    except OSError:
+    except TollgateError:
         await ledger.close()
         raise
     first_key = await ledger.ensure_default_account()
