@@ -45,11 +45,13 @@ class Start:
 
 
 def fake_secrets(folder: Path) -> dict[str, str]:
-    """A value for every secret of the shipped providers; one that names a file gets one."""
+    """A value for every secret of the shipped providers; one that names a file gets one. A proxy that is not there keeps
+    discovery from asking the providers themselves."""
     account = folder / "service-account.json"
     account.write_text(json.dumps({"type": "service_account", "client_email": "bench@example.com", "private_key": "none", "token_uri": "https://example.com"}))
     names = {name for file in SHIPPED.glob("*.yaml") for name in re.findall(r"\$secret\.(\w+)", file.read_text())}
-    return {name: str(account) if name.endswith("_CREDENTIALS") else f"bench-{name.lower().replace('_', '-')}" for name in sorted(names)}
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
+    return nowhere | {name: str(account) if name.endswith("_CREDENTIALS") else f"bench-{name.lower().replace('_', '-')}" for name in sorted(names)}
 
 
 def private_bytes(started: Started) -> int:
