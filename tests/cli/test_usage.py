@@ -111,3 +111,17 @@ async def test_beside_a_running_gateway(running: Tollgate) -> None:
     await running.ledger.record(UsageRow("req_live", "alice", "key_1", "chat", cost=Decimal("0.5")))
     await running.ledger.settle()
     assert json.loads((await running.later("usage", "requests", "--format", "json")).out)[0]["request_id"] == "req_live"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
+def test_now_is_utc_wherever_the_machine_is_and_can_be_shown(used: Tollgate, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    query = """SELECT count(*) AS n, now() AS "the ""time\""" FROM usage WHERE time > now() - INTERVAL 2 HOURS"""
+    [row] = json.loads(used("usage", "--sql", query, "--format", "json").out)
+    assert row["n"] == 3 and row['the "time"'].endswith("+00")
+    assert used("usage", "--sql", "SELECT now() AS t").code == 0
+
+
+def test_an_empty_query_is_no_report(used: Tollgate) -> None:
+    done = used("usage", "--sql", " ; ")
+    assert (done.code, done.err) == (1, "the query is empty\n")

@@ -60,10 +60,12 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
     folder = directory or settings(path).store.usage_directory
     filters = Filters(since=_moment(since, "--since"), until=_moment(until, "--until"), **names)
-    query = sys.stdin.read() if sql == "-" else sql or REPORTS[report][1]
+    query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
+    if not query:
+        fail("the query is empty")
     try:
         connection = open_usage(folder, filters)
-        _write(connection, query.strip().rstrip(";"), form, output)
+        _write(connection, query, form, output)
     except duckdb.Error as error:
         fail(str(error))
     except OSError as error:
@@ -96,6 +98,10 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
                 sys.stdout.buffer.write(target.read_bytes())
         return
     result = connection.execute(query)
+    zoned = [each[0] for each in result.description or () if str(each[1]) == "TIMESTAMP WITH TIME ZONE"]
+    if zoned:  # DuckDB gives these to Python by way of a package we do not have
+        as_text = ", ".join(f'CAST("{name}" AS VARCHAR) AS "{name}"' for name in (name.replace('"', '""') for name in zoned))
+        result = connection.execute(f"SELECT * REPLACE ({as_text}) FROM ({query})")
     columns = [each[0] for each in result.description or ()]
     rows = result.fetchall()
     if output is None:

@@ -94,6 +94,7 @@ def usage_files(directory: Path, since: datetime | None = None, until: datetime 
 def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:
     """A connection with a view `usage` over the files; without any files the view is empty, with the same columns."""
     connection = duckdb.connect(config={"threads": 2})
+    connection.execute("SET TimeZone = 'UTC'")  # so that now() means what the times in the files mean
     connection.execute(f"CREATE VIEW usage AS {select_usage(directory, filters or Filters())}")
     return connection
 
