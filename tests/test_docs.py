@@ -155,7 +155,8 @@ def test_the_statement_of_the_readme_runs(tmp_path):
     with duckdb.connect(tmp_path / "2026-11-21" / "14.duckdb") as file:
         file.execute("CREATE TABLE usage AS SELECT 'a/b' AS model, 0.5::DECIMAL(38, 12) AS cost")
     statement = blocks(README, "sql")[0].replace("'usage/", f"'{tmp_path}/")
-    assert [row[:2] for row in duckdb.sql(statement).fetchall()] == [("a/b", 1)]
+    with duckdb.connect() as reader:
+        assert [row[:2] for row in reader.execute(statement).fetchall()] == [("a/b", 1)]
 
 
 def test_the_provider_of_the_readme_loads(tmp_path):
