@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from decimal import Decimal
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_MOST_EVENTS = 200
 _TEXT = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -30,6 +32,13 @@ class Metrics:
         self.running = 0
         self._seconds: dict[str, list[int]] = {}
         self._seconds_sum: dict[str, float] = defaultdict(float)
+
+    def unmatched(self, protocol: str, types: Mapping[str, int]) -> None:
+        """Count the events of a stream that no mapping rule reads. An upstream chooses their names, so only so many are kept apart."""
+        for name, count in types.items():
+            event = f"{protocol} {name}"[:100]
+            known = event in self.unmatched_events or len(self.unmatched_events) < _MOST_EVENTS
+            self.unmatched_events[event if known else f"{protocol} (others)"] += count
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
         """Count one reply of an endpoint."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from mapping.support import document
-from tollgate.completions.inline import request_with_bytes
+from tollgate.completions.inline import AT_ONCE, request_with_bytes
 from tollgate.config.model import Fetch
 from tollgate.errors import BadRequest
 from tollgate.mapping import Context, Refused, compile_mapping
@@ -26,6 +27,18 @@ request:
             mime: $bytes.mime
             $else: {$refuse: [{when: true, say: no bytes}]}
 """))
+
+COLLECTING = compile_mapping(document("""
+mapping: collecting
+request:
+  from_hub:
+    files:
+      - $each: $t in $.turns
+        $value:
+          - $each: $p in $t.parts
+            data: "{{ $p.url | inline if $p.url }}"
+"""))
+"""Asks for the bytes of all URLs at once."""
 
 
 @pytest.fixture
@@ -62,3 +75,24 @@ async def test_a_refusal_that_no_bytes_can_help_stands(fetched: list[str]) -> No
     with pytest.raises(Refused, match="no bytes"):
         await request_with_bytes(MAPPING, hub(None), Context(), Fetch())
     assert fetched == []
+
+
+async def test_downloads_share_one_budget_and_few_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = most = begun = 0
+
+    async def fetch(url: str, settings: Fetch) -> tuple[str, bytes]:
+        nonlocal running, most, begun
+        begun += 1
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return "image/png", b"x" * 40
+
+    monkeypatch.setattr("tollgate.completions.inline.fetch_inline", fetch)
+    with pytest.raises(BadRequest, match="more than 100 bytes together"):
+        await request_with_bytes(COLLECTING, hub(*(f"https://a/{number}.png" for number in range(16))), Context(), Fetch(max_bytes=100))
+    assert most == AT_ONCE and begun <= 2 * AT_ONCE, "the others were never begun"
+    context = Context()
+    await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
+    assert list(context.inlined) == ["https://a/1.png", "https://a/2.png"]

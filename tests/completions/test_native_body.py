@@ -27,8 +27,10 @@ def test_a_model_word_in_text_does_not_mislead():
         b'{"mod\\u0065l":"m","messages":[]}',
         b'{"x":"model","model":"m"}',
         b'{"model":"a\\u0062c","messages":[]}',
+        b'{"metadata":{"model":"m"},"mod\\u0065l":"m"}',
+        b'{"model":"m","\\u006Dodel":"m"}',
     ],
-    ids=["a tool parameter of that name", "an escaped key", "a value of that name", "an escaped model"],
+    ids=["a tool parameter of that name", "an escaped key", "a value of that name", "an escaped model", "the real one escaped, another one plain", "twice, once escaped"],
 )
 def test_an_unsure_splice_is_encoded_instead(raw):
     before, after = orjson.loads(raw), orjson.loads(sent(raw))

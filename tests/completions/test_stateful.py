@@ -25,11 +25,29 @@ from tollgate.completions.stateful import minted_ids, referenced_ids
         ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]}, [("messages.file_id", "file_1")]),
         ("chat", {"messages": [{"role": "user", "content": "what is a file_id?"}]}, []),
         ("responses", {"previous_response_id": None, "input": "x"}, []),
+        ("responses", {"input": [{"type": "image_generation_call", "id": "ig_1"}, {"type": "image_generation_call", "id": "ig_2", "result": "aGk="}]},
+         [("input.image_generation_call", "ig_1")]),
+        ("responses", {"input": [{"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}]}, [("input.approval_request_id", "mcpr_1")]),
+        ("responses", {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file_1"}}]}, [("tools.input_image_mask.file_id", "file_1")]),
+        ("responses", {"prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_1"}, "b": "text"}}},
+         [("prompt.id", "pmpt_1"), ("prompt.variables.file_id", "file_1")]),
+        *(("responses", {"tools": [{"type": "file_search", "vector_store_ids": wrong, "container": {"file_ids": wrong}}], "prompt": {"variables": wrong}}, [])
+          for wrong in (5, 0.5, True, "vs_1", {"vs_1": 1}, None)),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_references(dialect, body, found):
     assert referenced_ids(dialect, body, json.dumps(body).encode()) == found
+
+
+def test_a_field_spelled_with_escapes_is_found_as_well():
+    raw = rb'{"previous\u005fresponse_id": "resp_1"}'
+    assert referenced_ids("responses", json.loads(raw), raw) == [("previous_response_id", "resp_1")]
+
+
+@pytest.mark.parametrize("output", [5, "x", None, {"id": "a"}, [5, None]])
+def test_an_answer_of_another_shape_hands_out_its_own_id_only(output):
+    assert minted_ids({"object": "response", "id": "resp_1", "output": output}) == ["resp_1"]
 
 
 def test_what_an_answer_hands_out():

@@ -126,7 +126,6 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
             "tool_choice": _TEXT_OR_OBJECT,
             "n": _COUNT,
             "stream_options": _OBJECT,
-            "modalities": _LIST,
         },
     ),
     "responses": (

@@ -115,6 +115,8 @@ class ConvertedStream:
         """The upstream has ended; the finish itself is said by `tail`."""
         out = self._take(self._events.finish())
         converter = self._converter
+        if converter.unmatched:
+            self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and not converter.stop:
             self.error = UpstreamFailed("the upstream ended before the answer was finished", provider=self._offer.provider)
         return out

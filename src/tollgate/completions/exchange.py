@@ -151,7 +151,7 @@ class Exchange:
                                              alarm=error.alarm)
         if raised:
             what = "our balance there is empty" if error.alarm == "balance" else "our key there is refused"
-            log.error("provider %s: %s (%s)", self.offer.provider, what, error.message[:200])
+            log.error("provider %s: %s (%s)", self.offer.provider, what, " ".join(error.message[:200].split()))
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tollgate.config.model import Fetch
     from tollgate.mapping import Context, Mapping
 
+AT_ONCE = 4
+"""Downloads at the same time: each may take `fetch.max_bytes` of memory before their sum is known."""
 MAX_URLS = 16
 """More pictures than any provider takes from URLs in one request, few enough to fetch at once."""
 
@@ -38,11 +40,30 @@ async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Con
             return made
         if len(context.inlined) + len(context.wanted) > MAX_URLS:
             raise BadRequest(f"the request names more than {MAX_URLS} URLs whose content this model needs inline", code="url_not_fetched")
-        fetched = await asyncio.gather(*(fetch_inline(url, settings) for url in context.wanted))
-        for url, (mime, data) in zip(context.wanted, fetched, strict=True):
+        total = await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings, total)
+        context.lost[:] = lost  # what was lost without the bytes
+
+
+async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: int) -> int:
+    """Fetch into `context.inlined`, a few at a time; the first that fails, or makes the sum too large, ends the others.
+
+    `total` bytes came before; gives the new sum.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(url: str) -> None:
+        nonlocal total
+        async with gate:
+            mime, data = await fetch_inline(url, settings)
             total += len(data)
             if total > settings.max_bytes:
                 raise BadRequest(f"the URLs of the request hold more than {settings.max_bytes} bytes together", code="url_not_fetched")
             context.inlined[url] = {"mime": mime, "data": base64.b64encode(data).decode()}
-        context.lost[:] = lost  # what was lost without the bytes
 
+    tasks = [asyncio.ensure_future(one(url)) for url in urls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return total

@@ -15,6 +15,8 @@ import orjson
 _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
 _MODEL = re.compile(rb'"model"(\s*:\s*)"((?:[^"\\]|\\.)*)"')
+_SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
+"""A letter of `model` written as an escape: then a key may be `model` without reading so."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -76,7 +78,7 @@ def valid_utf8(raw: bytes) -> bytes:
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
-    if raw.count(b'"model"') != 1:
+    if raw.count(b'"model"') != 1 or (b"\\u00" in raw and _SPELLED.search(raw)):
         return None
     found = _MODEL.search(raw)
     if found is None or found.group(2) != body["model"].encode():

@@ -12,13 +12,16 @@ from typing import Any
 from tollgate.errors import NotFound
 from tollgate.services import Inbound, Services
 
-_HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"')
+_HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
+          b'"approval_request_id"', b'"image_generation_call"')
 """A body without any of these words refers to no state; most requests stop here."""
+_ESCAPED = b"\\u00"
+"""JSON can spell a word's letters so; then the words above prove nothing."""
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], raw: bytes) -> list[tuple[str, str]]:
     """The (field, id) pairs of provider-side state in a request, in the order they stand there."""
-    if not any(hint in raw for hint in _HINTS):
+    if _ESCAPED not in raw and not any(hint in raw for hint in _HINTS):
         return []
     return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
 
@@ -51,8 +54,7 @@ def minted_ids(body: dict[str, Any]) -> list[str]:
     found: list[Any] = []
     if body.get("object") == "response" and body.get("store") is not False:
         found.append(body.get("id"))
-        found.extend(item.get("id") for item in body.get("output") or () if isinstance(item, dict))
-        found.extend(item.get("container_id") for item in body.get("output") or () if isinstance(item, dict))
+        found.extend(item.get(name) for item in _objects(body.get("output")) for name in ("id", "container_id"))
         conversation = body.get("conversation")
         found.append(conversation.get("id") if isinstance(conversation, dict) else None)
     container = body.get("container")
@@ -65,17 +67,26 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
     if dialect == "responses":
         yield "previous_response_id", body.get("previous_response_id")
         yield "conversation", _id_of(body.get("conversation"))
-        yield "prompt.id", _id_of(body.get("prompt")) if isinstance(body.get("prompt"), dict) else None
+        prompt = body.get("prompt") if isinstance(body.get("prompt"), dict) else {}
+        yield "prompt.id", prompt.get("id")
+        for variable in prompt["variables"].values() if isinstance(prompt.get("variables"), dict) else ():
+            yield "prompt.variables.file_id", variable.get("file_id") if isinstance(variable, dict) else None
         for tool in _objects(body.get("tools")):
-            for store in tool.get("vector_store_ids") or ():
+            for store in _items(tool.get("vector_store_ids")):
                 yield "tools.vector_store_id", store
             yield "tools.container", tool.get("container") if isinstance(tool.get("container"), str) else None
             if isinstance(tool.get("container"), dict):
-                for each in tool["container"].get("file_ids") or ():
+                for each in _items(tool["container"].get("file_ids")):
                     yield "tools.container.file_id", each
+            if isinstance(tool.get("input_image_mask"), dict):
+                yield "tools.input_image_mask.file_id", tool["input_image_mask"].get("file_id")
         for item in _objects(body.get("input")):
             if item.get("type") == "item_reference":
                 yield "input.item_reference", item.get("id")
+            elif item.get("type") == "image_generation_call" and not item.get("result"):
+                yield "input.image_generation_call", item.get("id")
+            elif item.get("type") == "mcp_approval_response":
+                yield "input.approval_request_id", item.get("approval_request_id")
             for part in (*_objects(item.get("content")), *_objects(item.get("output"))):
                 yield "input.file_id", part.get("file_id")
         return
@@ -97,8 +108,12 @@ def _parts(content: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(part.get("content"))
 
 
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [each for each in _items(value) if isinstance(each, dict)]
 
 
 def _id_of(value: Any) -> Any:

@@ -1,0 +1,34 @@
+"""The counters: what they say, and that nobody outside can make them grow."""
+
+import pytest
+
+from conformance.upstreams import PATHS, events, provider
+from support.inprocess import inprocess, replying
+from tollgate.metrics import Metrics
+
+
+def test_an_upstream_cannot_make_the_list_of_event_names_grow():
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.unmatched("acme", {f"event {number} {'x' * 500}": 2})
+    assert len(metrics.unmatched_events) <= 201 and sum(metrics.unmatched_events.values()) == 2000
+    assert all(len(name) <= 100 for name in metrics.unmatched_events)
+
+
+def test_a_label_cannot_break_out_of_its_line():
+    metrics = Metrics()
+    metrics.unmatched("acme", {'a"} 1\nevil_total{x="\\': 1})
+    [line] = [line for line in metrics.render().splitlines() if "evil" in line]
+    assert line == 'tollgate_unmatched_stream_events_total{event="acme a\\"} 1\\nevil_total{x=\\"\\\\"} 1'
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+async def test_events_that_no_rule_reads_are_counted(tmp_path, client):
+    odd = b'event: surprise\ndata: {"type": "surprise"}\n\n'
+    blocks = events("messages")
+    app = replying(200, blocks=[*blocks[:2], odd, odd, *blocks[2:]], headers={"content-type": "text/event-stream"})
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}) as here:
+        asked = {"model": "acme/one", "stream": True, **({"input": "hi"} if client == "responses" else {"messages": [{"role": "user", "content": "hi"}]})}
+        assert (await here.post(PATHS[client], asked)).status_code == 200
+        said = (await here.get("/metrics")).text
+        assert 'tollgate_unmatched_stream_events_total{event="messages surprise"} 2' in said
