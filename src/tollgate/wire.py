@@ -33,4 +33,10 @@ EMBEDDINGS = WireFormat("embeddings", (), ("user",), None)
 LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 """The types of the events after which nothing more comes, though the connection may stay open."""
 
+
+def is_last(event_type: object) -> bool:
+    """Whether an event of this type ends its stream; an upstream may say anything there."""
+    return isinstance(event_type, str) and event_type in LAST_EVENTS
+
+
 CLIENT_FORMATS: dict[str, WireFormat] = {f.name: f for f in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

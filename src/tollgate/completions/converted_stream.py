@@ -13,7 +13,7 @@ from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, StreamConverter
 from tollgate.public_errors import public_message
 from tollgate.upstream.framing import Frame, decoder
-from tollgate.wire import LAST_EVENTS
+from tollgate.wire import is_last
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -152,7 +152,7 @@ class ConvertedStream:
                 self.error = judge_chunk(self._offer, event)
                 if self.error is not None:
                     break
-                self.ended = self.ended or event.get("type") in LAST_EVENTS
+                self.ended = self.ended or is_last(event.get("type"))
             if self._offer.usage_read is not None:
                 self._rule_usage = self._offer.usage_read(event) or self._rule_usage
             out.extend(self._converter.feed(event, name))

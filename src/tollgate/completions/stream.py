@@ -22,7 +22,7 @@ from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
-from tollgate.wire import LAST_EVENTS
+from tollgate.wire import is_last
 
 _GRACE_SECONDS = 0.25
 """How long to wait for the upstream to close after the answer's last event, so that its connection can be used again."""
@@ -230,4 +230,4 @@ class _Native:
                 self._minted.extend(minted_ids(holder))
         if isinstance(event.get("response"), dict):
             self._response = event["response"]
-        return kind in LAST_EVENTS
+        return is_last(kind)
