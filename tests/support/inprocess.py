@@ -18,13 +18,15 @@ from typing import Any
 
 import httpx
 
-from tollgate.config.build import load_gateway
+from tollgate.config.build import Known, load_gateway
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
 UpstreamApp = Callable[[str, str, Mapping[str, str], bytes], Awaitable[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]]
 
 
+_mappings: dict[str, Any] = {}
+"""Mapping files read so far: as at a reload, what holds the same text is not read again."""
 _richest: list[Runtime | None] = [None]
 """The runtime with the most mappings so far: what is the same in the next configuration is not compiled again, as at a reload."""
 
@@ -58,7 +60,9 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
                     environ: Mapping[str, str] | None = None, sandbox: bool = True) -> AsyncIterator[Here]:
     """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
-    runtime = build_runtime(load_gateway(path, environ=environ or {}), previous=_richest[0])
+    loaded = load_gateway(path, environ=environ or {}, previous=Known({}, _mappings, ()))
+    _mappings.update(loaded.known.mappings)
+    runtime = build_runtime(loaded, previous=_richest[0])
     if _richest[0] is None or len(runtime.mappings) >= len(_richest[0].mappings):
         _richest[0] = runtime
     opened = await open_gateway(runtime, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -13,8 +14,9 @@ _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 
+@cache
 def environment() -> Environment:
-    """The Jinja environment with every template compiled."""
+    """The Jinja environment with every template compiled, once for the process."""
     made = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, auto_reload=False, cache_size=-1)
     for name in ("money", "plain_money", "number", "compact", "share", "milliseconds", "when", "exact_time", "clock", "span", "price", "limits"):
