@@ -1,5 +1,6 @@
 """The catalog says what the specification lists, hides what a caller may not use, and resolves every name at once."""
 
+import gzip
 import json
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from tollgate.routing import make_route
 
 
 def listed(catalog, access=EVERYTHING):
-    return [entry["id"] for entry in json.loads(catalog.catalog_bytes(access)[0])["data"]]
+    return [entry["id"] for entry in json.loads(catalog.listing(access).body)["data"]]
 
 
 def test_a_full_entry_has_every_field_of_the_specification():
@@ -134,12 +135,14 @@ def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
 
 def test_lists_are_rendered_once_and_tagged():
     catalog = make_catalog([route("p", id="a/one"), route("p", id="b/two")])
-    first = catalog.catalog_bytes(Access(("a/*",)))
-    assert catalog.catalog_bytes(Access(("a/on?",))) is first
-    assert first[1].startswith(b'"')
-    assert first[1] != catalog.catalog_bytes(EVERYTHING)[1]
+    first = catalog.listing(Access(("a/*",)))
+    assert catalog.listing(Access(("a/on?",))) is first
+    assert first.etag.startswith(b'"')
+    assert gzip.decompress(first.packed) == first.body
+    assert first.packed_etag != first.etag
+    assert first.etag != catalog.listing(EVERYTHING).etag
     for n in range(1000):
-        catalog.catalog_bytes(Access((f"a/{n}",)))
+        catalog.listing(Access((f"a/{n}",)))
     assert len(catalog._by_access) <= 256
 
 

@@ -7,11 +7,12 @@ are resolved here too but listed by their own endpoint.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -34,6 +35,15 @@ class Access:
 
     allowed: tuple[str, ...] | None = None
     public_only: bool = False
+
+
+class Listing(NamedTuple):
+    """The body of `GET /v1/models` with its ETag, and the same packed by gzip, which is another representation (RFC 9110, 8.8.3.3)."""
+
+    body: bytes
+    etag: bytes
+    packed: bytes
+    packed_etag: bytes
 
 
 EVERYTHING = Access()
@@ -78,7 +88,8 @@ class Catalog:
         self.aliases = {alias: target for alias, target in aliases.items() if target in self.models and alias not in self.models}
         self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
         self._by_access: dict[Access, tuple[str, ...]] = {}
-        self._bytes: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
+        self._listings: dict[Access, Listing] = {}
+        self._by_names: dict[tuple[str, ...], Listing] = {}
 
     def resolve(self, name: str) -> CatalogModel | None:
         """The model of a canonical id or alias."""
@@ -102,14 +113,18 @@ class Catalog:
         """The image models a caller sees, sorted by id."""
         return [model for model in self.models.values() if model.type == "image" and may_use(access, model)]
 
-    def catalog_bytes(self, access: Access) -> tuple[bytes, bytes]:
-        """The body of `GET /v1/models` and its ETag; rendered once for each set of visible models."""
-        names = self._visible(access)
-        found = self._bytes.get(names)
+    def listing(self, access: Access) -> Listing:
+        """The body of `GET /v1/models`; rendered once for each set of visible models."""
+        found = self._listings.get(access)
         if found is None:
-            body = orjson.dumps({"object": "list", "data": [self.models[name].entry for name in names]})
-            found = (body, b'"' + hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b'"')
-            _remember(self._bytes, names, found)
+            names = self._visible(access)
+            found = self._by_names.get(names)
+            if found is None:
+                body = orjson.dumps({"object": "list", "data": [self.models[name].entry for name in names]})
+                tag = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+                found = Listing(body, b'"%b"' % tag, gzip.compress(body, 6, mtime=0), b'"%b-gzip"' % tag)
+                _remember(self._by_names, names, found)
+            _remember(self._listings, access, found)
         return found
 
     def _visible(self, access: Access) -> tuple[str, ...]:

@@ -90,12 +90,23 @@ def _known_key(request: Request) -> KeyRecord | None:
 
 async def _models(request: Request) -> Reply:
     key = _known_key(request)
-    catalog = request.services.runtime.current.catalog
-    body, etag = catalog.catalog_bytes(access_of(key) if key else ANONYMOUS)
-    headers: Headers = [(b"etag", etag), (b"cache-control", b"private, max-age=60"), (b"vary", b"authorization, x-api-key")]
-    if request.headers.get("if-none-match", "").encode() == etag:
+    listing = request.services.runtime.current.catalog.listing(access_of(key) if key else ANONYMOUS)
+    packed = _takes_gzip(request.headers.get("accept-encoding", ""))
+    headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
+    if request.headers.get("if-none-match", "").encode() in (listing.etag, listing.packed_etag):
         return Reply(304, headers)
-    return Reply(200, headers, body)
+    if packed:
+        return Reply(200, [*headers, (b"content-encoding", b"gzip")], listing.packed)
+    return Reply(200, headers, listing.body)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether `Accept-Encoding` names gzip and does not refuse it (RFC 9110, 12.5.3)."""
+    for each in accepted.split(","):
+        coding, _, weight = each.partition(";")
+        if coding.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 async def _model(request: Request) -> Reply:
@@ -151,6 +162,7 @@ async def _root(request: Request) -> Reply:
     return Reply(200, [], orjson.dumps({"service": "tollgate", "models": "/v1/models", "health": "/healthz"}))
 
 
+_LISTING_HEADERS: Headers = [(b"cache-control", b"private, max-age=60"), (b"vary", b"authorization, x-api-key, accept-encoding")]
 _GET = ("GET",)
 _POST = ("POST",)
 _CATALOG = Route("models", _GET, "catalog", _models)

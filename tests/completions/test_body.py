@@ -1,5 +1,6 @@
 """What is refused before anything is planned, and with which words."""
 
+import orjson
 import pytest
 
 from tollgate.completions.body import check_fields, read_json
@@ -28,7 +29,55 @@ def test_a_body_that_is_no_object_is_refused(raw, said):
 
 def test_a_long_conversation_is_not_deep():
     raw = b'{"messages":[' + b",".join([b'{"role":"user","content":[{"type":"text","text":"x"}]}'] * 500) + b"]}"
-    assert len(read_json(raw, 200)["messages"]) == 500
+    assert len(read_json(raw, 200)[0]["messages"]) == 500
+
+
+LONG = "x" * 3000
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"messages": [{"role": "user", "content": LONG}] * 2},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": LONG}]}], "system": LONG},
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": LONG}]}, LONG], "instructions": LONG},
+        {"input": LONG},
+    ],
+    ids=["texts", "parts of text", "responses items", "responses text"],
+)
+def test_the_outline_of_a_body_is_what_is_no_text(plain):
+    raw = orjson.dumps({"model": "m", **plain, "tools": [{"name": "f"}]})
+    outline = orjson.loads(read_json(raw, 200)[1])
+    assert (outline["model"], outline["tools"]) == ("m", [{"name": "f"}])
+    assert LONG not in str(outline)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://e.org"}}]},
+        {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "user", "content": [{"type": "text", "text": {"deep": 1}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]},
+        {"role": {"a": 1}, "content": "hi"},
+        {"type": "item_reference", "id": "msg_1"},
+    ],
+    ids=["a picture", "a cache mark", "no text", "calls", "an odd role", "an item"],
+)
+def test_the_outline_of_a_body_keeps_every_other_turn_whole(turn):
+    raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": LONG}, turn]})
+    assert orjson.loads(read_json(raw, 200)[1]) == {"model": "m", "messages": [turn]}
+
+
+def test_a_short_body_is_its_own_outline():
+    raw = b'{"model":"m", "messages":[{"role":"user","content":"hi"}]}'
+    assert read_json(raw, 200)[1] is raw
+
+
+def test_a_long_body_is_refused_for_depth_all_the_same():
+    raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 250, b"}" * 250)
+    with pytest.raises(BadRequest, match="nested more than 200 levels"):
+        read_json(raw, 200)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
+from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.stateful import provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
@@ -39,13 +40,14 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     """
     runtime = services.runtime.current
     gateway = runtime.gateway
-    body = read_json(inbound.body, gateway.server.max_nesting)
+    body, told = read_json(inbound.body, gateway.server.max_nesting)
     check_fields(inbound.dialect, body)
     model = _model_of(services, inbound, body)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates)
-    needs = needs_of(inbound.dialect, body, inbound.body)
-    references = referenced_ids(inbound.dialect, body, inbound.body)
+    exchange.sealed = holds_sealed(told)
+    needs = needs_of(inbound.dialect, body, told, len(inbound.body))
+    references = referenced_ids(inbound.dialect, body, told)
     if references:
         needs = replace(needs, native=True)
     keeper = await provider_for(services, inbound, references) if references else None

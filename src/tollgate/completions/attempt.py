@@ -15,7 +15,7 @@ import orjson
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
-from tollgate.completions.sealed import holds_sealed, without_sealed
+from tollgate.completions.sealed import without_sealed
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
@@ -89,7 +89,7 @@ async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
                                          or exchange.inbound.key.strict)
     if offer.protocol == inbound.dialect:
         ask_usage = exchange.stream and offer.protocol == "chat"
-        if holds_sealed(inbound.body):
+        if exchange.sealed:
             body = without_sealed(inbound.dialect, body, context)
             document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
             return orjson.dumps(offer.request_edits(document, context) if offer.request_edits is not None else document)

@@ -16,8 +16,12 @@ from tollgate.errors import BadRequest
 Check = Callable[[Any], bool]
 
 
-def read_json(raw: bytes, max_nesting: int) -> dict[str, Any]:
-    """The body as an object. Raises `BadRequest` for malformed JSON, a non-object, or nesting beyond the limit."""
+_SHORT = 2048
+"""A body below this is its own outline: searching it costs less than making one."""
+
+
+def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
+    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or nesting beyond the limit."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -26,9 +30,48 @@ def read_json(raw: bytes, max_nesting: int) -> dict[str, Any]:
         raise BadRequest(f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
-    if raw.count(b"{") + raw.count(b"[") > max_nesting and _too_deep(body, max_nesting):
+    told = outline(raw, body)
+    if told.count(b"{") + told.count(b"[") > max_nesting and _too_deep(body, max_nesting):
         raise BadRequest(f"the request body is nested more than {max_nesting} levels deep")
-    return body
+    return body, told
+
+
+def outline(raw: bytes, body: dict[str, Any]) -> bytes:
+    """The body without its plain text, as bytes: whatever a request holds beside words stands in it.
+
+    Which abilities and which state a request needs is found by substring searches, two dozen of them: over a long
+    conversation they would cost more than everything else, and its turns are nearly all plain text.
+    """
+    if len(raw) < _SHORT:
+        return raw
+    rest: dict[str, Any] = {}
+    for name, value in body.items():
+        if name in _TURNS and type(value) is list:
+            rest[name] = [turn for turn in value if not _is_plain(turn)]
+        elif name not in _WORDS or type(value) is not str:
+            rest[name] = value
+    return orjson.dumps(rest)
+
+
+_TURNS = frozenset({"messages", "input"})
+_WORDS = frozenset({"system", "instructions", "input"})
+_TURN_KEYS = {"role", "content"}
+_PART_KEYS = {"type", "text"}
+
+
+def _is_plain(turn: Any) -> bool:
+    """Whether a turn is only words: a text, or {role, content} with a text or parts of text."""
+    if type(turn) is not dict:
+        return type(turn) is str
+    if turn.keys() != _TURN_KEYS or type(turn["role"]) is not str:
+        return False
+    content = turn["content"]
+    if type(content) is not list:
+        return type(content) is str
+    for part in content:
+        if type(part) is not dict or part.keys() != _PART_KEYS or type(part["text"]) is not str or type(part["type"]) is not str:
+            return False
+    return True
 
 
 def check_fields(dialect: str, body: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ async def count_tokens(services: Services, inbound: Inbound, model_of) -> Reply:
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
     `x-tollgate-estimated`.
     """
-    body = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
+    body, _ = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
     check_fields("count_tokens", body)
     model: CatalogModel = model_of(services, inbound, body)
     for route in model.routes:

@@ -26,10 +26,11 @@ log = logging.getLogger("tollgate.completions")
 
 
 class Exchange:
-    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known."""
+    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
+    the request may carry a sealed token of another provider."""
 
     __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "provider_status", "rates",
-                 "services", "settled", "stream", "upstream_ms")
+                 "sealed", "services", "settled", "stream", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
         self.services = services
@@ -49,6 +50,7 @@ class Exchange:
         self.hub_usage: dict[str, Any] | None = None
         self.charge: Charge | None = None
         self.settled = False
+        self.sealed = False
         self.provider_status = 0
 
     def begin(self, hold: Hold) -> None:

@@ -14,6 +14,7 @@ import orjson
 
 _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
+_MODEL_KEY = b'"model"'
 _MODEL = re.compile(rb'"model"(\s*:\s*)"((?:[^"\\]|\\.)*)"')
 _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 """A letter of `model` written as an escape: then a key may be `model` without reading so."""
@@ -78,9 +79,10 @@ def valid_utf8(raw: bytes) -> bytes:
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
-    if raw.count(b'"model"') != 1 or (b"\\u00" in raw and _SPELLED.search(raw)):
+    at = raw.find(_MODEL_KEY)
+    if at < 0 or raw.find(_MODEL_KEY, at + 1) >= 0 or (b"\\u00" in raw and _SPELLED.search(raw)):
         return None
-    found = _MODEL.search(raw)
+    found = _MODEL.match(raw, at)
     if found is None or found.group(2) != body["model"].encode():
         return None
     return raw[: found.start(2)] + orjson.dumps(upstream_model)[1:-1] + raw[found.end(2) :]

@@ -13,15 +13,16 @@ from tollgate.errors import NotFound
 from tollgate.services import Inbound, Services
 
 _HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
-          b'"approval_request_id"', b'"image_generation_call"')
-"""A body without any of these words refers to no state; most requests stop here."""
-_ESCAPED = b"\\u00"
-"""JSON can spell a word's letters so; then the words above prove nothing."""
+          b'"approval_request_id"', b'"image_generation_call"', b"\\u00")
+"""A body without any of these words refers to no state; most requests stop here. The last is how JSON can spell the letters of the others."""
 
 
-def referenced_ids(dialect: str, body: dict[str, Any], raw: bytes) -> list[tuple[str, str]]:
-    """The (field, id) pairs of provider-side state in a request, in the order they stand there."""
-    if _ESCAPED not in raw and not any(hint in raw for hint in _HINTS):
+def referenced_ids(dialect: str, body: dict[str, Any], told: bytes) -> list[tuple[str, str]]:
+    """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there."""
+    for hint in _HINTS:
+        if hint in told:
+            break
+    else:
         return []
     return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
 

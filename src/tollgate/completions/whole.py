@@ -11,7 +11,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import minted_ids
 from tollgate.errors import Unavailable, UpstreamFailed
-from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response
+from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response, tap_usage
 from tollgate.routing import Offer
 from tollgate.services import Reply
 from tollgate.upstream import Answer
@@ -21,19 +21,23 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
     raw, body = await read_answer(exchange, offer, answer)
     edited = offer.response_edits(body, _quiet(exchange)) if offer.response_edits is not None else body
-    if exchange.native:
-        hub = tap_response(offer.mapping, edited)
-    else:
+    hub: dict[str, Any] | None = None
+    if not exchange.native:
         hub = response_to_hub(offer.mapping, edited, exchange.context)
         if not hub.get("parts") and not hub.get("stop"):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     if offer.usage_read is not None:
-        hub["usage"] = offer.usage_read(body)
-    estimated = not hub.get("usage")
+        usage = offer.usage_read(body)
+    else:
+        usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
+    estimated = not usage
     if estimated:
-        hub["usage"] = await estimate_usage(exchange, texts_of_parts(hub.get("parts", [])))
-    exchange.hub_usage = hub["usage"]
-    out = _native_bytes(exchange, raw, body, edited, estimated=estimated) if exchange.native else _converted_bytes(exchange, hub)
+        usage = await estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", [])))
+    exchange.hub_usage = usage
+    if hub is None:
+        out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
+    else:
+        out = _converted_bytes(exchange, {**hub, "usage": usage})
     if exchange.native and (ids := minted_ids(edited)):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     try:

@@ -30,7 +30,7 @@ __all__ = ["embed"]
 async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
-    body = read_json(inbound.body, gateway.server.max_nesting)
+    body, _ = read_json(inbound.body, gateway.server.max_nesting)
     request = read_request(body)
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":

@@ -1,7 +1,8 @@
 """The append-only journal: what `append` returned and was awaited is on disk, whatever happens next.
 
-One thread writes. Whatever queued up while a write was under way goes out in the next one (group commit): the file is
-opened with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
+One thread writes. Whatever gathered on the event loop while a write was under way goes out in the next one (group
+commit): the thread is woken, and wakes the loop, once a batch, because a wake-up costs more than a row. The file is opened
+with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
 keeps every event in memory, and is tried again in a fresh segment until it succeeds: after a failed sync nobody can know
 what the old file holds, and readers take an event that stands in two segments once.
 """
@@ -44,7 +45,11 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._retry_seconds = retry_seconds
         self._os_write = write
-        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
+        self._gathered: list[Waiting] = []
+        """What the thread has not been given yet; the loop's."""
+        self._handing = False
+        """True from the moment a batch is due until the thread is done with it; the loop's."""
         self._next = 1
         self._descriptor = -1
         self._path = directory
@@ -76,9 +81,12 @@ class Journal:
         seq = self._next
         self._next = seq + 1
         future: asyncio.Future[None] = self._loop.create_future()
-        self._queue.put((seq, kind, write_line(seq, kind, row), future))
+        self._gathered.append((seq, kind, write_line(seq, kind, row), future))
         if self.problem:
             future.set_exception(Unavailable(self.problem))
+        if not self._handing:
+            self._handing = True
+            self._loop.call_soon(self._hand_over)
         return future
 
     def remove_applied(self, seq: int) -> None:
@@ -92,6 +100,7 @@ class Journal:
     async def close(self) -> None:
         """Write what is queued and stop. What a full disk still refuses after ten seconds is logged as lost."""
         self._closing_until = time.monotonic() + CLOSE_SECONDS
+        self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -99,6 +108,25 @@ class Journal:
         """Delete every segment; only after `close`, when all is applied."""
         for path in segments(self._directory):
             path.unlink()
+
+    def _hand_over(self) -> None:
+        """Give the thread what has gathered; on the event loop, while it has nothing else."""
+        batch, self._gathered = self._gathered, []
+        self._handing = bool(batch)
+        if batch:
+            self._queue.put(batch)
+
+    def _written(self, batch: list[Waiting]) -> None:
+        self._hand_over()
+        for waiting in batch:
+            if not waiting[3].done():
+                waiting[3].set_result(None)
+
+    def _refused(self, batch: list[Waiting], problem: str) -> None:
+        """Tell everybody who waits that it is not durable yet; nothing is given up."""
+        for waiting in (*batch, *self._gathered):
+            if not waiting[3].done():
+                waiting[3].set_exception(Unavailable(problem))
 
     # ---- the writing thread
 
@@ -108,7 +136,7 @@ class Journal:
             self._write_until_closed(kept)
         except BaseException as error:
             self.problem = f"the journal's writer stopped: {type(error).__name__}"
-            self._on_loop(_fail, kept, self.problem)
+            self._on_loop(self._refused, kept.copy(), self.problem)
             raise
 
     def _write_until_closed(self, kept: list[Waiting]) -> None:
@@ -130,7 +158,7 @@ class Journal:
                 log.warning("the journal can be written again; %d event(s) caught up", len(kept))
                 self.problem = ""
             self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
-            self._on_loop(_wake, kept.copy())
+            self._on_loop(self._written, kept.copy())
             kept.clear()
         self._end_segment()
 
@@ -143,13 +171,13 @@ class Journal:
                 if first is None:
                     stop = True
                 else:
-                    kept.append(first)
+                    kept += first
             while True:
-                item = self._queue.get_nowait()
-                if item is None:
+                batch = self._queue.get_nowait()
+                if batch is None:
                     stop = True
                 else:
-                    kept.append(item)
+                    kept += batch
         except queue.Empty:
             return stop
 
@@ -193,22 +221,10 @@ class Journal:
             self._end_segment()
         except OSError:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
-        self._on_loop(_fail, batch.copy(), problem)
+        self._on_loop(self._refused, batch.copy(), problem)
 
     def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             log.debug("the event loop is closed; nobody waits for these events any more")
-
-
-def _wake(batch: list[Waiting]) -> None:
-    for waiting in batch:
-        if not waiting[3].done():
-            waiting[3].set_result(None)
-
-
-def _fail(batch: list[Waiting], problem: str) -> None:
-    for waiting in batch:
-        if not waiting[3].done():
-            waiting[3].set_exception(Unavailable(problem))

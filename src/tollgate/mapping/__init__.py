@@ -20,7 +20,7 @@ from tollgate.mapping.convert import (
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
-from tollgate.mapping.streaming import Out, StreamConverter, Tap, tap_response
+from tollgate.mapping.streaming import Out, StreamConverter, Tap, tap_response, tap_usage
 
 __all__ = [
     "Context",
@@ -49,4 +49,5 @@ __all__ = [
     "response_to_hub",
     "run_examples",
     "tap_response",
+    "tap_usage",
 ]

@@ -28,9 +28,12 @@ from tollgate.mapping.values import RUNTIME
 
 SECTIONS = ("request", "response", "error")
 DIRECTIONS = ("to_hub", "from_hub")
+_USAGE_IN = "response_to_hub_usage"
 HARMLESS = "harmless"
 """Key of `request:`: places of a request that may go unread without a word (item ids, a schema's name)."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
+_DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
+"""Directives by which the whole map may come to something else than its keys."""
 HUBS = ("embeddings",)
 """Hubs beside the one of conversations; they have requests and answers only."""
 KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "examples")
@@ -53,6 +56,8 @@ class Mapping:
         self.walkers: dict[str, Walker] = {
             name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED) for name, reads in built.reads.items()
         }
+        self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
+        """The `usage` of `response.to_hub` alone, as a function of (answer, context): what an answer that passes as it is is asked."""
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
@@ -209,6 +214,10 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     elif built.hub:
         del names["request"]
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
+    if name == "response.to_hub" and isinstance(node, Map) and "usage" in node.entries and node.entries.keys().isdisjoint(_DECIDING):
+        entries = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
+        alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
+        templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
 
 
 def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:

@@ -7,7 +7,7 @@ from typing import Any
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
-from tollgate.mapping.failures import Fault, MappingFailure, failure
+from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
 from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import AnyKind, Speaker
 
@@ -200,3 +200,17 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
         return response_to_hub(source, body, context)
     except MappingFailure:
         return {}
+
+
+def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
+    """The usage of a whole answer that passes through, without looking at the rest of it where the mapping's usage can be asked alone."""
+    if source.usage_in is None or type(body) is not dict:
+        return tap_response(source, body).get("usage") or {}
+    context = Context()
+    context.lenient = True
+    try:
+        with clean((source.file,), request=False):
+            usage = (source.usage_in(body, context) or {}).get("usage")
+    except MappingFailure:
+        return {}
+    return usage if type(usage) is dict else {}
