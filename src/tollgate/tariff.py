@@ -62,7 +62,7 @@ class _Prices:
     """Prices that hold together, as integers over one common divisor."""
 
     __slots__ = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-                 "audio", "audio_output", "request", "image", "web_search", "divisor", "rule")
+                 "audio", "audio_output", "request", "image", "web_search", "divisor", "rule", "dearest_in", "dearest_out")
     prompt: int
     completion: int
     input_cache_read: int
@@ -85,6 +85,8 @@ class _Prices:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)))
         for name in FLAT_PRICES:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)) * unit)
+        self.dearest_in = max(self.prompt, self.input_cache_read, self.input_cache_write, self.audio)
+        self.dearest_out = max(self.completion, self.internal_reasoning, self.audio_output)
         self.divisor = Decimal(unit).scaleb(places, CONTEXT)
         self.rule = rule
 
@@ -92,7 +94,7 @@ class _Prices:
 class Tariff:
     """A price block, compiled. Make it with `compile_tariff`; immutable but for its memo of price combinations."""
 
-    __slots__ = ("pricing", "currency", "unit", "base", "_simple", "_windows", "_memo")
+    __slots__ = ("pricing", "currency", "unit", "base", "simple", "_windows", "_memo")
 
     def __init__(self, pricing: Pricing) -> None:
         if pricing.unit < 1:
@@ -102,14 +104,14 @@ class Tariff:
         self.unit = pricing.unit
         self.base = _Prices(pricing.prices, pricing.unit, "base")
         self._windows = tuple(_minutes(window) for window in pricing.windows)
-        self._simple = not pricing.volumes and not pricing.windows
+        self.simple = not pricing.volumes and not pricing.windows
         self._memo: dict[tuple[int, int, str | None], _Prices] = {}
 
     def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None) -> _Prices:
         """The prices that hold for a request of this size at this moment."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
-        if self._simple and tier is None:
+        if self.simple and tier is None:
             return self.base
         rows = 0
         for place, row in enumerate(pricing.volumes):
@@ -186,7 +188,9 @@ def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[s
         due += usage.searches * prices.web_search
     native = CONTEXT.divide(Decimal(due), prices.divisor)
     rate = _rate(tariff.currency, rates)
-    return Charge(round_cost(CONTEXT.multiply(native, rate)), round_cost(native), tariff.currency, rate, prices.rule)
+    rounded = round_cost(native)
+    cost = rounded if rate == 1 else round_cost(CONTEXT.multiply(native, rate))
+    return Charge(cost, rounded, tariff.currency, rate, prices.rule)
 
 
 def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *,
@@ -198,15 +202,21 @@ def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing |
     if pricing is None:
         return NO_CHARGE.cost
     tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
-    dearest = Decimal(0)
+    rate = _rate(tariff.currency, rates)
+    if tariff.simple and service_tier is None and not hour_cache:
+        return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, images, rate)
     at = at or datetime.now(UTC)
+    dearest = Decimal(0)
     for thinking in (False, True) if any(row.thinking is not None for row in tariff.pricing.volumes) else (False,):
         prices = tariff.prices(prompt_tokens, max_output, thinking, at, service_tier)
-        a_token = max(prices.prompt, prices.input_cache_read, prices.input_cache_write, prices.audio, prices.input_cache_write_1h if hour_cache else 0)
-        due = (prompt_tokens * a_token + max_output * max(prices.completion, prices.internal_reasoning, prices.audio_output)
-               + prices.request + images * prices.image)
-        dearest = max(dearest, CONTEXT.divide(Decimal(due), prices.divisor))
-    return round_cost(CONTEXT.multiply(dearest, _rate(tariff.currency, rates)))
+        a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
+        dearest = max(dearest, _bound_at(prices, prompt_tokens, a_token, max_output, images, rate))
+    return dearest
+
+
+def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, images: int, rate: Decimal) -> Decimal:
+    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request + images * prices.image
+    return round_cost(CONTEXT.multiply(CONTEXT.divide(Decimal(due), prices.divisor), rate))
 
 
 def _rate(currency: str, rates: Mapping[str, Decimal]) -> Decimal:

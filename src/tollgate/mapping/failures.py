@@ -7,13 +7,11 @@ deep, into a `MappingFailure`. `Refused` is a mapping's own no (`$refuse`, or a 
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tollgate.errors import BadRequest, TollgateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
 
@@ -58,15 +56,23 @@ class UnfitRequest(BadRequest, MappingFailure):
     __str__ = MappingFailure.__str__
 
 
-@contextmanager
-def clean(files: Collection[str], *, request: bool) -> Iterator[None]:
-    """Turn a fault inside the block into a `MappingFailure` (or a 400 with `request`) naming the YAML line."""
-    try:
-        yield
-    except Fault as fault:
-        raise failure(fault, files, request=request) from fault
-    except RecursionError as error:
-        raise failure(Fault("nested too deeply"), files, request=request, trace=error.__traceback__) from None
+class clean:  # noqa: N801 - reads as the function it could be; as a class it costs a fifth of a generator's context manager
+    """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a 400 with `request`) naming the YAML line."""
+
+    __slots__ = ("_files", "_request")
+
+    def __init__(self, files: Collection[str], *, request: bool) -> None:
+        self._files = files
+        self._request = request
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Fault):
+            raise failure(error, self._files, request=self._request) from error
+        if isinstance(error, RecursionError):
+            raise failure(Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__) from None
 
 
 def failure(fault: Fault, files: Collection[str], *, request: bool, trace: TracebackType | None = None) -> MappingFailure:
