@@ -9,6 +9,7 @@ import orjson
 from tollgate import sse
 from tollgate.completions.attempt import judge_chunk
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.native import parsed_event
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, StreamConverter
 from tollgate.public_errors import public_message
@@ -16,6 +17,8 @@ from tollgate.upstream.framing import Frame, decoder
 from tollgate.wire import is_last
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tollgate.completions.exchange import Exchange
     from tollgate.routing import Offer
 
@@ -25,6 +28,10 @@ def converts_frames(offer: Offer) -> bool:
     return offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None
 
 
+Received = tuple[str | None, Any, bool]
+"""One event of a route: its framing's name, its value after unwrapping and edits, and whether it may tell an error."""
+
+
 class _Events:
     """Frames of a route, parsed, unwrapped and edited."""
 
@@ -32,37 +39,50 @@ class _Events:
         self._decoder = decoder(offer.framing)
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
+        self._as_sent = offer.unwrap is None and offer.stream_edits is None
         self.done = False
         """True once the upstream has said [DONE]."""
 
-    def feed(self, block: bytes) -> list[tuple[str | None, Any]]:
-        return [event for frame in self._decoder.feed(block) if (event := self._read(frame)) is not None]
+    def feed(self, block: bytes) -> list[Received]:
+        """The events that this block completes."""
+        return self._read(self._decoder.feed(block))
 
-    def finish(self) -> list[tuple[str | None, Any]]:
-        return [event for frame in self._decoder.finish() if (event := self._read(frame)) is not None]
+    def finish(self) -> list[Received]:
+        """The events in what is left."""
+        return self._read(self._decoder.finish())
 
-    def _read(self, frame: Frame) -> tuple[str | None, Any] | None:
-        data = frame.data
-        if not data:
-            return None
-        if data == b"[DONE]":
-            self.done = True
-            return None
-        try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
+    def _read(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
+        may_match, as_sent = self._offer.errors.may_match, self._as_sent
+        found = []
+        for frame in frames:
+            data = frame.data
+            if not data:
+                continue
             try:
-                event = orjson.loads(data.decode("utf-8", "replace"))
+                event = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return None
-        if frame.error:
-            message = event.get("message") if isinstance(event, dict) else None
-            return frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}
+                if data == b"[DONE]":
+                    self.done = True
+                    continue
+                event = parsed_event(data)
+                if event is None:
+                    continue
+            if frame.error:
+                message = event.get("message") if isinstance(event, dict) else None
+                event = {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}
+                found.append((frame.name, event, True))
+            elif as_sent:
+                found.append((frame.name, event, may_match(data)))
+            else:
+                found.append((frame.name, self._edited(event), True))
+        return found
+
+    def _edited(self, event: Any) -> Any:
         if self._offer.unwrap is not None:
             event = self._offer.unwrap(event)
         if self._offer.stream_edits is not None and isinstance(event, dict):
             event = self._offer.stream_edits(event, self._context)
-        return frame.name, event
+        return event
 
 
 class Reframed:
@@ -80,9 +100,9 @@ class Reframed:
         """SSE bytes for what is left."""
         return self._encode(self._events.finish())
 
-    def _encode(self, events: list[tuple[str | None, Any]]) -> bytes:
+    def _encode(self, events: list[Received]) -> bytes:
         out = []
-        for name, event in events:
+        for name, event, _ in events:
             if self._named and isinstance(event, dict) and isinstance(event.get("type"), str):
                 name = event["type"]
             out.append(sse.encode(orjson.dumps(event), name))
@@ -143,21 +163,24 @@ class ConvertedStream:
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return _encode(self._converter.fail(public_message(error), kind))
 
-    def _take(self, events: list[tuple[str | None, Any]]) -> bytes:
+    def _take(self, events: list[Received]) -> bytes:
         out: list[tuple[str | None, Any]] = []
-        for name, event in events:
-            if self.error is not None:
-                break
-            if isinstance(event, dict):
+        converter, usage_read = self._converter, self._offer.usage_read
+        if self.error is not None:
+            return b""
+        for name, event, suspect in events:
+            if suspect and isinstance(event, dict):
                 self.error = judge_chunk(self._offer, event)
                 if self.error is not None:
                     break
-                self.ended = self.ended or is_last(event.get("type"))
-            if self._offer.usage_read is not None:
-                self._rule_usage = self._offer.usage_read(event) or self._rule_usage
-            out.extend(self._converter.feed(event, name))
-            if self._converter.error is not None:
-                self.error = UpstreamFailed(str(self._converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)
+            if isinstance(event, dict) and is_last(event.get("type")):
+                self.ended = True
+            if usage_read is not None:
+                self._rule_usage = usage_read(event) or self._rule_usage
+            out += converter.feed(event, name)
+            if converter.error is not None:
+                self.error = UpstreamFailed(str(converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)
+                break
         return _encode(out)
 
 
@@ -165,5 +188,5 @@ def _encode(events: list[tuple[str | None, Any]]) -> bytes:
     out: list[bytes] = []
     for name, event in events:
         data = event.encode() if isinstance(event, str) else orjson.dumps(event)
-        out.append(b"event: " + name.encode() + b"\ndata: " + data + b"\n\n" if name else b"data: " + data + b"\n\n")
+        out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data)
     return b"".join(out)

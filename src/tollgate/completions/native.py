@@ -67,6 +67,17 @@ def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
         return orjson.loads(raw), raw
 
 
+def parsed_event(data: bytes) -> Any:
+    """The JSON value of a stream event's data, broken characters replaced; None when it is none."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return orjson.loads(valid_utf8(data))
+        except orjson.JSONDecodeError:
+            return None
+
+
 def valid_utf8(raw: bytes) -> bytes:
     """A provider's broken bytes must not break the client's decoder; valid ones pass as they are."""
     if raw.isascii():

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from tollgate.completions.marks import pieces
-from tollgate.completions.native import valid_utf8
+from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.sse import Decoder, Event
 
@@ -140,7 +140,7 @@ class _Passing:
 
     def _rest(self) -> bytes:
         """What an upstream that has ended left unfinished: an event without its blank line counts when its data is whole."""
-        return self._take([event for event in self._decoder.finish() if not event.data or event.data == b"[DONE]" or _parsed(event.data) is not None])
+        return self._take([event for event in self._decoder.finish() if not event.data or event.data == b"[DONE]" or parsed_event(event.data) is not None])
 
     def _take(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
@@ -227,7 +227,7 @@ class ChatStream(_Passing):
         raw = valid_utf8(raw)
         if not raw.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
             raw += b"\n\n"
-        chunk = _parsed(data)
+        chunk = parsed_event(data)
         if not isinstance(chunk, dict):
             out.append(raw)
             return
@@ -283,7 +283,7 @@ class PlainStream(_Passing):
         if self.ended:
             self._held.append(valid_utf8(event.raw))
             return
-        parsed = _parsed(event.data) if event.data else None
+        parsed = parsed_event(event.data) if event.data else None
         if isinstance(parsed, dict):
             self.error = self._judge(parsed)
             if self.error is not None:
@@ -328,14 +328,3 @@ def _others(choices: list[Any], finish: dict[str, Any]) -> bool:
     """True when these choices go on and are none of those that a finishing chunk ended."""
     ended = {choice.get("index") for choice in finish["choices"] if isinstance(choice, dict)}
     return bool(choices) and not any(isinstance(choice, dict) and choice.get("index") in ended for choice in choices)
-
-
-def _parsed(data: bytes) -> Any:
-    """The JSON value of an event's data, broken characters replaced; None when it is none."""
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        try:
-            return orjson.loads(valid_utf8(data))
-        except orjson.JSONDecodeError:
-            return None
