@@ -228,6 +228,8 @@ class EmbeddedBackend:
         if self._store_problem:
             log.warning("the store can be written again")
             self._store_problem = ""
+        if len(entries) > BATCH:
+            self.store.let_go()
         self.journal.remove_applied(entries[-1].seq)
         self._on_loop(self._on_applied, entries[-1].seq)
 

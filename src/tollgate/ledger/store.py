@@ -30,6 +30,8 @@ BATCH = 2000
 RECENT_IDS = 32_768
 MEMORY_LIMIT = "96MB"
 """DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this much."""
+LOG_LIMIT = "2MB"
+"""What DuckDB's own log may grow to. Rows in it are held in memory unpacked, ten times their size in the file."""
 IDLE_MEMORY = "16MB"
 """What stays between two publications; measured as fast as with more, since the file's pages are in the system's cache."""
 
@@ -59,7 +61,7 @@ class Store:
     def open(self) -> None:
         """Open or create the file and bring its tables up to date."""
         try:
-            self._connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT})
+            self._connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT, "checkpoint_threshold": LOG_LIMIT})
         except duckdb.IOException as error:
             raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
         migrate(self.connection)
