@@ -112,7 +112,7 @@ async def once(scenario: Scenario, target: Target, cell: Cell, idle: float, opti
     body = scenario.body
     for ours, theirs in target.models.items():
         body = body.replace(f'"model":"{ours}"'.encode(), f'"model":"{theirs}"'.encode())
-    data = request(scenario.method, scenario.path, body, target.key, target.headers)
+    data = request(scenario.method, scenario.path, body, target.key, scenario.headers | target.headers)
     seconds = min(options.seconds, 0.5) if warm else options.seconds
     loop = asyncio.get_running_loop()
     before, began = target.started.cpu(), loop.time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 DONE = b"data: [DONE]"
@@ -22,6 +22,7 @@ class Scenario:
     per: Literal["request", "event"] = "request"
     plain: bool = True
     method: str = "POST"
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def _chat(model: str, text: str, *, stream: bool = False) -> bytes:
@@ -49,7 +50,7 @@ SCENARIOS = [
     Scenario("chat -> messages, stream", CHAT, _chat("bench/messages", "hello", stream=True), DONE, plain=False),
     Scenario("responses <- chat, stream", "/v1/responses", _responses("bench/chat", "hello"), b"response.completed", plain=False),
     Scenario("embeddings, 1536 floats", "/v1/embeddings", json.dumps({"model": "bench/embed", "input": "the quick brown fox jumps"}).encode()),
-    Scenario("/v1/models, 1,000 models", "/v1/models", b"", plain=False, method="GET"),
+    Scenario("/v1/models, 1,000 models", "/v1/models", b"", plain=False, method="GET", headers={"accept-encoding": "gzip, deflate"}),
     Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
     Scenario("500 paced streams, per event", CHAT, _chat("bench/paced", "hello", stream=True), DONE, "crowd", "event"),
     Scenario("chat at 40 a second", CHAT, _chat("bench/chat", "hello"), how="rate"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """What an endpoint gets: the services, the raw request and, for paths with a variable part, that part."""
 

@@ -33,7 +33,7 @@ _PREFERENCE: Mapping[str, tuple[str, ...]] = {
 _TYPES = {"chat": "chat", "responses": "chat", "messages": "chat", "embeddings": "embedding", "images": "image"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Needs:
     """What a request asks of a route beyond its protocol. `native`: only a route that speaks the client's protocol will do."""
 

@@ -44,9 +44,10 @@ _FALLBACKS = (
 """An absent or empty price is the other one's; "0" is a price, and free."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Charge:
-    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used."""
+    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used. Treat it as
+    frozen, as `Usage`."""
 
     cost: Decimal
     native: Decimal

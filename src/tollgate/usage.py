@@ -24,9 +24,9 @@ MAX_PIECES = 10_000
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage:
-    """What one request used; every token is in one bucket only."""
+    """What one request used; every token is in one bucket only. Treat it as frozen: it is not, because freezing costs 1 µs on the hot path."""
 
     input: int = 0
     """Text tokens of the prompt that no cache served or stored."""

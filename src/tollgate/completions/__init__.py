@@ -97,8 +97,12 @@ def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> Cat
 
 def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int) -> Any:
     """The most this request can cost: what is held while it runs."""
-    asked = next((value for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields if isinstance(value := exchange.body.get(name), int)), None)
-    most = asked or offer.model.max_output or _DEFAULT_OUTPUT
+    most = offer.model.max_output or _DEFAULT_OUTPUT
+    for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields:
+        asked = exchange.body.get(name)
+        if isinstance(asked, int):
+            most = asked or most
+            break
     several = exchange.body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several

@@ -14,9 +14,21 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
-from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
+from tollgate.completions.native import (
+    native_body,
+    native_document,
+    native_headers,
+    parsed_answer,
+)
 from tollgate.completions.sealed import without_sealed
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import (
+    TollgateError,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
 from tollgate.routing import Offer

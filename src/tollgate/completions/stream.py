@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, judge_chunk
-from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
+from tollgate.completions.converted_stream import (
+    ConvertedStream,
+    Reframed,
+    converts_frames,
+)
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
+from tollgate.completions.native_stream import (
+    ChatStream,
+    NativeStream,
+    PlainStream,
+    last_sequence,
+)
 from tollgate.completions.stateful import minted_ids
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
@@ -144,20 +154,40 @@ _WATCHED = {
 """Marks of the events that hold usage, state or the end, by protocol."""
 
 
+class _Watch:
+    """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
+
+    __slots__ = ("minted", "response", "tap")
+
+    def __init__(self, tap: Tap) -> None:
+        self.tap = tap
+        self.minted: list[str] = []
+        self.response: dict[str, Any] | None = None
+
+    def see(self, name: str | None, event: dict[str, Any]) -> bool:
+        """Take one event; True when it ends the answer."""
+        self.tap.feed(event, name)
+        for holder in (event.get("message"), event.get("delta")):
+            if isinstance(holder, dict) and "container" in holder:
+                self.minted.extend(minted_ids(holder))
+        if isinstance(event.get("response"), dict):
+            self.response = event["response"]
+        return is_last(event.get("type"))
+
+
 class _Native:
-    """A native stream as a stage: the bytes pass, the tap reads usage."""
+    """A native stream as a stage: the bytes pass, the tap reads usage. No part holds the whole, so that it is freed at once."""
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         self._exchange = exchange
         self._tap = Tap(offer.mapping)
         self._dialect = exchange.inbound.dialect
         self._offer = offer
-        self._response: dict[str, Any] | None = None
+        self._watch = _Watch(self._tap)
         self._left = b""
-        self._minted: list[str] = []
-        judge = self._judge
+        judge = partial(judge_chunk, offer)
         marks = offer.errors.event_marks
-        self._inner: NativeStream = ChatStream(judge, marks) if self._dialect == "chat" else PlainStream(judge, marks, _WATCHED[self._dialect], self._watch)
+        self._inner: NativeStream = ChatStream(judge, marks) if self._dialect == "chat" else PlainStream(judge, marks, _WATCHED[self._dialect], self._watch.see)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
     @property
@@ -195,7 +225,7 @@ class _Native:
         return self._tap.usage or None
 
     def minted(self) -> list[str]:
-        return minted_ids(self._response or {}) if self._dialect == "responses" else self._minted
+        return minted_ids(self._watch.response or {}) if self._dialect == "responses" else self._watch.minted
 
     async def estimate(self) -> dict[str, Any]:
         inner = self._inner
@@ -208,7 +238,7 @@ class _Native:
         return self._inner.tail(usage)
 
     def failure(self, error: TollgateError) -> bytes:
-        response = self._response
+        response = self._watch.response
         if response is not None and self._exchange.hub_usage:
             response = {**response, "usage": self._told_usage("responses", self._exchange.hub_usage)}
         apart = b"" if not self._left or self._left.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else b"\n\n"
@@ -217,17 +247,3 @@ class _Native:
     def _told_usage(self, protocol: str, hub_usage: dict[str, Any]) -> Any:
         target = self._exchange.services.runtime.current.mappings[protocol]
         return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
-
-    def _judge(self, chunk: dict[str, Any]) -> UpstreamError | None:
-        return judge_chunk(self._offer, chunk)
-
-    def _watch(self, name: str | None, event: dict[str, Any]) -> bool:
-        """Read usage and the end off an event of the messages or responses format."""
-        self._tap.feed(event, name)
-        kind = event.get("type")
-        for holder in (event.get("message"), event.get("delta")):
-            if isinstance(holder, dict) and "container" in holder:
-                self._minted.extend(minted_ids(holder))
-        if isinstance(event.get("response"), dict):
-            self._response = event["response"]
-        return is_last(kind)
