@@ -147,13 +147,16 @@ class Responder:
             return
         stream = reply.stream
         try:
+            last = False
+            async for block in stream:
+                if not self.started:  # with the first block, so that both leave in one write
+                    await self._start(reply.headers, reply.status)
+                last = type(block) is LastBlock
+                await self._block(block, last=last)
+                if last:
+                    return
             if not self.started:
                 await self._start(reply.headers, reply.status)
-            async for block in stream:
-                if type(block) is LastBlock:
-                    await self._block(block, last=True)
-                    return
-                await self._block(block)
             await self._block(b"", last=True)
         finally:
             await stream.aclose()  # type: ignore[attr-defined]
