@@ -44,6 +44,9 @@ class Cell:
 
 Table = dict[str, dict[str, Cell]]
 
+_AT_REST = 6.0
+"""Seconds after which what a target still does on its own is over: the gateway tidies up after its start."""
+
 
 async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, list[Target], dict[str, int]]:
     """Starts everything, runs all rounds, stops everything."""
@@ -101,7 +104,7 @@ async def idle_share(target: Target, options: argparse.Namespace) -> float:
     """CPU seconds a second the target spends doing nothing."""
     if options.quick:
         return 0.0
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(_AT_REST)
     before = target.started.cpu()
     await asyncio.sleep(1.0)
     return target.started.cpu() - before

@@ -52,6 +52,6 @@ SCENARIOS = [
     Scenario("embeddings, 1536 floats", "/v1/embeddings", json.dumps({"model": "bench/embed", "input": "the quick brown fox jumps"}).encode()),
     Scenario("/v1/models, 1,000 models", "/v1/models", b"", plain=False, method="GET", headers={"accept-encoding": "gzip, deflate"}),
     Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
-    Scenario("500 paced streams, per event", CHAT, _chat("bench/paced", "hello", stream=True), DONE, "crowd", "event"),
+    Scenario("500 paced streams, per event", CHAT, _chat("bench/slow", "hello", stream=True), DONE, "crowd", "event"),
     Scenario("chat at 40 a second", CHAT, _chat("bench/chat", "hello"), how="rate"),
 ]

@@ -56,11 +56,12 @@ def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, 
         f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n"
         f"  bench/chat: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/paced: {{upstream: paced, context: 131072, max_output: 4096, {price}}}\n"
+        f"  bench/slow: {{upstream: paced-slowly, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/embed: {{upstream: embed, type: embedding, context: 8192, {price}}}\n")
     (folder / "providers" / "bench-messages.yaml").write_text(
         f"provider: bench-messages\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{messages: /messages}}\nheaders: {{x-api-key: $secret.BENCH_UPSTREAM_KEY}}\nmodels:\n"
         f"  bench/messages: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n")
-    rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 4))
+    rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 5))
     (folder / "providers" / "catalog.yaml").write_text(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\nheaders: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
     started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets)
@@ -139,7 +140,8 @@ def litellm(folder: Path, upstream: int, command: str | None) -> Target | None:
     if command is None and importlib.util.find_spec("litellm") is None:
         return None
     base = f"http://127.0.0.1:{upstream}"
-    rows = [("bench/chat", "openai/bench", f"{base}/v1"), ("bench/paced", "openai/paced", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
+    rows = [("bench/chat", "openai/bench", f"{base}/v1"), ("bench/paced", "openai/paced", f"{base}/v1"),
+            ("bench/slow", "openai/paced-slowly", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
             ("bench/messages", "anthropic/bench", base)]
     listed = [{"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}} for name, model, where in rows]
     conf = folder / "litellm.yaml"
@@ -161,7 +163,8 @@ def portkey(folder: Path, upstream: int, command: str | None) -> Target | None:
     started = start(shlex.split(command.format(port=port)), cwd=folder, log=log, env={"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1"})
     _wait_for_port(port, started, log)
     headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"http://127.0.0.1:{upstream}/v1"}
-    return Target("Portkey", started, port, "upstream", headers=headers, models={"bench/chat": "bench", "bench/paced": "paced", "bench/embed": "embed"})
+    return Target("Portkey", started, port, "upstream", headers=headers,
+                  models={"bench/chat": "bench", "bench/paced": "paced", "bench/slow": "paced-slowly", "bench/embed": "embed"})
 
 
 def mock(folder: Path, pace: float) -> tuple[Started, int]:

@@ -2,7 +2,7 @@
 
     python bench/upstream.py [--port 0] [--pace 0.02]      prints its port
 
-Chat (1 KB whole, a stream of 100 events in one write, or paced when the model's name holds `paced`), messages the same
+Chat (1 KB whole, a stream of 100 events in one write, or paced when the model's name holds `paced`, five times slower with `slowly`), messages the same
 way, embeddings of 1,536 numbers. Connections are kept; requests may come in pieces.
 """
 
@@ -128,16 +128,16 @@ class Upstream(asyncio.Protocol):
         elif b"paced" in body:
             self.transport.write(_STREAM_HEAD)  # type: ignore[attr-defined]
             loop = asyncio.get_running_loop()
-            self.play(loop, PACED[path], 0, loop.time())
+            self.play(loop, PACED[path], 0, loop.time(), self.pace * (5 if b"slowly" in body else 1))
         else:
             self.transport.write(BURST[path])  # type: ignore[attr-defined]
 
-    def play(self, loop: asyncio.AbstractEventLoop, events: list[bytes], number: int, began: float) -> None:
+    def play(self, loop: asyncio.AbstractEventLoop, events: list[bytes], number: int, began: float, pace: float) -> None:
         if number == len(events):
             self.transport.write(_LAST)  # type: ignore[attr-defined]
             return
         self.transport.write(events[number])  # type: ignore[attr-defined]
-        self.timer = loop.call_at(began + (number + 1) * self.pace, self.play, loop, events, number + 1, began)
+        self.timer = loop.call_at(began + (number + 1) * pace, self.play, loop, events, number + 1, began, pace)
 
 
 async def main(port: int) -> None:

@@ -49,7 +49,7 @@ class Journal:
         self._gathered: list[Waiting] = []
         """What the thread has not been given yet; the loop's."""
         self._handing = False
-        """True from the moment a batch is due until the thread is done with it; the loop's."""
+        """True while the thread has a batch; the loop's."""
         self._next = 1
         self._descriptor = -1
         self._path = directory
@@ -85,8 +85,7 @@ class Journal:
         if self.problem:
             future.set_exception(Unavailable(self.problem))
         if not self._handing:
-            self._handing = True
-            self._loop.call_soon(self._hand_over)
+            self._hand_over()
         return future
 
     def remove_applied(self, seq: int) -> None:
