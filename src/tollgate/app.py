@@ -93,11 +93,12 @@ class App:
                     raise Unavailable("the gateway is shutting down")
                 reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
                 status = reply.status
-            except TollgateError as error:
+                await responder.send(reply)
+            except TollgateError as error:  # also of a stream whose row cannot be written
                 services.metrics.refused[error.code] += 1
                 reply = endpoints.failure(dialect, error, request_id, responder)
                 status = reply.status
-            await responder.send(reply)
+                await responder.send(reply)
         except ClientGone:
             pass
         except asyncio.CancelledError:

@@ -142,17 +142,35 @@ def _remember(memo: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def make_catalog(routes: Iterable[Route], aliases: Mapping[str, str] | None = None) -> Catalog:
-    """The catalog of some routes (of providers that are on) and the gateway's own aliases (whose chains are followed).
+    """The catalog of some routes (of providers that are on) and the gateway's own aliases, see `catalog_of`."""
+    return catalog_of([make_model(name, found) for name, found in grouped(routes).items()], aliases)
+
+
+def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
+    """The routes of each canonical model, first choice first."""
+    by_id: dict[str, list[Route]] = {}
+    for route in routes:
+        by_id.setdefault(route.model.id, []).append(route)
+    return {name: tuple(sorted(found, key=_first)) if len(found) > 1 else (found[0],) for name, found in by_id.items()}
+
+
+def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
+    """One canonical model from its routes, first choice first."""
+    facts = routes[0].model
+    aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
+    tariff = next((offer.own_tariff for offer in routes[0].offers), None)
+    return CatalogModel(name, facts.type, facts, routes, tariff, aliases, model_entry(facts))
+
+
+def catalog_of(models: Iterable[CatalogModel], aliases: Mapping[str, str] | None = None) -> Catalog:
+    """The catalog of some models and the gateway's own aliases (whose chains are followed).
 
     A canonical id wins over every alias, a gateway alias over a provider's; of two providers' aliases the one of the
     smaller canonical id wins (the configuration check refuses such a pair before).
     """
-    by_id: dict[str, list[Route]] = {}
-    for route in routes:
-        by_id.setdefault(route.model.id, []).append(route)
-    models = [_make_model(name, sorted(found, key=_first)) for name, found in by_id.items()]
+    by_id = {model.id: model for model in models}
     names: dict[str, str] = {}
-    for model in sorted(models, key=lambda model: model.id, reverse=True):
+    for model in sorted(by_id.values(), key=lambda model: model.id, reverse=True):
         names.update(dict.fromkeys(model.aliases, model.id))
     own = aliases or {}
     for alias in own:
@@ -161,18 +179,11 @@ def make_catalog(routes: Iterable[Route], aliases: Mapping[str, str] | None = No
             seen.add(target)
             target = own[target]
         names[alias] = target if target in by_id else names.get(target, target)
-    return Catalog(models, names)
+    return Catalog(by_id.values(), names)
 
 
 def _first(route: Route) -> tuple[int, int, str]:
     return route.priority, -route.weight, route.provider
-
-
-def _make_model(name: str, routes: list[Route]) -> CatalogModel:
-    facts = routes[0].model
-    aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
-    tariff = next((offer.own_tariff for offer in routes[0].offers), None)
-    return CatalogModel(name, facts.type, facts, tuple(routes), tariff, aliases, model_entry(facts))
 
 
 def model_entry(model: Model) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from tollgate.catalog import Catalog, CatalogModel, make_catalog
+from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
 from tollgate.collecting import collector_resting
 from tollgate.config.build import Loaded, needed_mappings
 from tollgate.config.load import Problem
@@ -44,6 +44,10 @@ class Runtime:
     images: ImageOffers
     loaded: Loaded
     fingerprints: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    offered: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
+    """The routes of each provider."""
+    made_from: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
+    """The routes each model of the catalog was made from, before they got the catalog's price."""
 
     @property
     def routes(self) -> Mapping[str, tuple[Route, ...]]:
@@ -102,13 +106,14 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
             mappings[name] = compile_mapping(document, plugins=plugins)
         except ConfigErrors as errors:
             problems.extend(errors.problems)
+    secrets = hash(frozenset((name, loaded.secrets.get(name)) for name in loaded.secrets.names()))
     providers: dict[str, CompiledProvider] = {}
     fingerprints: dict[str, Any] = {}
     for name, written in gateway.providers.items():
         if written.off and not everything:
             continue
         provider = _with_discovered(written, (discovered or {}).get(name, ()))
-        made_from = _fingerprint(provider, len(written.models), loaded, mappings)
+        made_from = _fingerprint(provider, len(written.models), loaded, secrets, mappings)
         fingerprints[name] = made_from
         if previous is not None and same_plugins and previous.fingerprints.get(name) == made_from and name in previous.providers:
             providers[name] = previous.providers[name]
@@ -119,10 +124,12 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
             problems.extend(errors.problems)
     if problems:
         raise ConfigErrors(sorted(dict.fromkeys(problems), key=lambda problem: (problem.mark.file, problem.mark.line, problem.mark.column)))
-    routes = [route for provider in providers.values() for route in routes_of(provider)]
-    catalog = _priced(make_catalog(routes, gateway.aliases))
+    offered = {name: _offered(provider, previous) for name, provider in providers.items()}
+    groups = grouped(route for routes in offered.values() for route in routes)
+    catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], gateway.aliases)
     images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
-    return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints))
+    return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints),
+                   offered, groups)
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:
@@ -136,15 +143,23 @@ def routes_of(provider: CompiledProvider) -> Iterable[Route]:
             yield make_route(model, offers, priority=model.priority, weight=model.weight)
 
 
-def _priced(catalog: Catalog) -> Catalog:
-    """Every offer bills at the price its canonical model has in the catalog, whichever route serves it (SPEC service 1)."""
-    models = []
-    for model in catalog.models.values():
-        first = next(iter(model.routes[0].offers), None)
-        if len(model.routes) > 1 and first is not None:
-            model = replace(model, routes=tuple(_at(route, model, first.prices_text) for route in model.routes))
-        models.append(model)
-    return Catalog(models, catalog.aliases)
+def _offered(provider: CompiledProvider, previous: Runtime | None) -> tuple[Route, ...]:
+    name = provider.config.name
+    if previous is not None and previous.providers.get(name) is provider:
+        return previous.offered[name]
+    return tuple(routes_of(provider))
+
+
+def _model(name: str, routes: tuple[Route, ...], previous: Runtime | None) -> CatalogModel:
+    """A model of the catalog, taken over when its routes are the same ones. Every offer bills at the price the model has
+    in the catalog, whichever route serves it (SPEC service 1)."""
+    if previous is not None and previous.made_from.get(name) == routes:
+        return previous.catalog.models[name]
+    model = make_model(name, routes)
+    first = next(iter(routes[0].offers), None)
+    if len(routes) > 1 and first is not None:
+        model = replace(model, routes=tuple(_at(route, model, first.prices_text) for route in routes))
+    return model
 
 
 def _at(route: Route, model: CatalogModel, prices_text: str) -> Route:
@@ -162,10 +177,8 @@ def _same_text(one: Any, other: Any) -> bool:
     return one is not None and one.text == other.text and one.file == other.file
 
 
-def _fingerprint(provider: Provider, written: int, loaded: Loaded, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
+def _fingerprint(provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
     """What a compiled provider depends on; equal means it can be taken over."""
-    secrets = loaded.secrets
     used = tuple(sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values()))
     texts = tuple((document.file, document.text) for document in (provider.document, *provider.document.included))
-    return (texts, provider.off, loaded.gateway.timeouts, used,
-            hash(frozenset((name, secrets.get(name)) for name in secrets.names())), provider.models[written:])
+    return texts, provider.off, loaded.gateway.timeouts, used, secrets, provider.models[written:]

@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import TollgateError, UpstreamError
+from tollgate.errors import TollgateError, Unavailable, UpstreamError
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
@@ -139,6 +139,14 @@ class Exchange:
         self._count(usage, charge, outcome)
         await self.services.ledger.record(row, self.hold)
         return charge
+
+    async def settle_answer(self, *, estimated: bool) -> None:
+        """`settle` for an answer that came: when its row cannot be written, asking again would cost again, and the error says so."""
+        try:
+            await self.settle("ok", estimated=estimated)
+        except Unavailable as error:
+            error.billed = True
+            raise
 
     def route_answered(self) -> None:
         """Tell the health of the route in use that it answered."""

@@ -115,7 +115,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         exchange.route_answered()
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-        await exchange.settle("ok", estimated=estimated)
+        await exchange.settle_answer(estimated=estimated)
         yield LastBlock(held + stage.tail(exchange.hub_usage, estimated=estimated))
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()

@@ -10,7 +10,7 @@ from tollgate.completions.attempt import AttemptFailed, read_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import minted_ids
-from tollgate.errors import Unavailable, UpstreamFailed
+from tollgate.errors import UpstreamFailed
 from tollgate.mapping import (
     Context,
     response_from_hub,
@@ -46,11 +46,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         out = _converted_bytes(exchange, {**hub, "usage": usage})
     if exchange.native and (ids := minted_ids(edited)):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-    try:
-        await exchange.settle("ok", estimated=estimated)
-    except Unavailable as error:
-        error.billed = True  # by the provider: asking again would cost again
-        raise
+    await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
 
 

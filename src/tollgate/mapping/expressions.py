@@ -234,7 +234,7 @@ class _Lowering:
             for argument in node.args:
                 items = tuple(place.each() for place in value.places)
                 take(reads_of(items, (str(argument.as_const()),)))
-        else:
+        elif node.name != "beyond":  # which looks at names only: what stands there is still unread
             value.take()
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:

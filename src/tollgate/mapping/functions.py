@@ -167,6 +167,15 @@ def _default(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
+def _beyond(value: Any, *names: Any) -> bool | None:
+    if type(value) is not dict:
+        return None
+    for key, member in value.items():
+        if member is not None and key not in names:
+            return True
+    return False
+
+
 FILTERS: dict[str, Filter] = {
     entry.name: entry
     for entry in (
@@ -200,6 +209,8 @@ FILTERS: dict[str, Filter] = {
                example="{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\"", kind="text"),
         Filter("unseal", unseal, about="a sealed token as `token`, `origin` and `id`; absent for any other text",
                example="'tg1.WyJvIiwidCIsbnVsbF0' | unseal → {\"token\":\"t\",\"origin\":\"o\"}", kind="object"),
+        Filter("beyond", _beyond, "name, ...", 1, 9, "whether an object has anything but these fields; one look that spares many, where the rest is rare",
+               "{'role': 'user', 'name': 'Ann'} | beyond('role', 'content') → true", "bool"),
         Filter("default", _default, "value", 1, 1, "the value, or the given one when it is absent", "none | default(5) → 5", takes_absent=True),
     )
 }
