@@ -9,6 +9,7 @@ def pytest_collection_finish() -> None:
     """What was collected stays until the end; without this a tenth of the run is spent on looking at it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # as the gateway itself runs
 
 
 def pytest_unconfigure() -> None:

@@ -33,7 +33,7 @@ FOLDER = Path(__file__).parents[2] / "mappings"
 NAMES = ("chat", "responses", "messages", "gemini")
 CLIENTS = ("chat", "responses", "messages")
 MAPPINGS: dict[str, Mapping] = {name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES}
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 WORDS = st.sampled_from([
     "text", "user", "assistant", "system", "tool", "function", "model", "type", "role", "content", "id", "name", "arguments", "tool_use", "tool_result", "thinking",
