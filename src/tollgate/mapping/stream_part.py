@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -17,7 +18,8 @@ GROWING = frozenset({"text", "reasoning", "refusal"})
 class Part:
     """One part of the answer while it grows."""
 
-    __slots__ = ("_pieces", "closed", "ended", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "said", "token", "waiting")
+    __slots__ = ("closed", "ended", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "pieces", "said", "say", "token",
+                 "waiting")
 
     def __init__(self, kind: str, key: object) -> None:
         self.kind = kind
@@ -29,7 +31,8 @@ class Part:
         self.more: dict[str, Any] = NO_MORE
         self.fresh: dict[str, Any] = NO_MORE
         """What came beside its text and was not said yet."""
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
+        """Its text so far."""
         self.waiting: list[str] = []
         """Text that arrived and was not said yet."""
         self.index = 0
@@ -37,6 +40,8 @@ class Part:
         self.item: str | None = None
         self.said = False
         """Its opening was said."""
+        self.say: Callable[..., None] | None = None
+        """How the client's protocol says more text of it, once it is open."""
         self.mute = False
         """The client's protocol has no words for this kind."""
         self.ended = False
@@ -45,12 +50,12 @@ class Part:
 
     def grow(self, text: str) -> None:
         """More text."""
-        self._pieces.append(text)
+        self.pieces.append(text)
 
     @property
     def text(self) -> str | None:
         """All of its text so far, or None when there is none."""
-        pieces = self._pieces
+        pieces = self.pieces
         if len(pieces) > 1:
             pieces[:] = ["".join(pieces)]
         return pieces[0] if pieces else None

@@ -125,6 +125,7 @@ class Parts:
             self.context.lose(f"{part.kind} part")
             return
         self._begin()
+        part.say = handlers.delta
         part.index = self.count
         self.count += 1
         part.nth = self.nth.get(part.kind, 0)
@@ -137,10 +138,8 @@ class Parts:
             handlers.open(self, part, self.context)
 
     def _grow(self, part: Part, text: str) -> None:
-        if not part.mute:
-            handlers = self._speaker.kinds[part.kind]
-            if handlers.delta is not None:
-                handlers.delta(self, part, text, self.context)
+        if part.say is not None:
+            part.say(self, part, text, self.context)
         part.fresh = NO_MORE
 
     def _close(self, part: Part) -> None:

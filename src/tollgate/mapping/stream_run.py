@@ -91,8 +91,10 @@ class Run(Parts):
         ):
             if text:
                 self.received_chars += len(text)
-                current.grow(text)
-                self._grow(current, text)
+                current.pieces.append(text)
+                if current.say is not None:
+                    current.say(self, current, text, self.context)
+                current.fresh = NO_MORE
             return
         if more:
             more = {field: value for field, value in more.items() if value is not None}
