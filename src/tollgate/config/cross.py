@@ -66,8 +66,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
         if not provider.images:
             problems.append(document.problem(model.mark, "found an image model, but this provider has no `images`", path=f"models.{model.id}"))
         return problems
-    fitting = [name for name in (model.protocols or provider.endpoints) if serves(name) == model.type
-               and (name not in provider.endpoints or provider.endpoints[name].serves(model))]
+    fitting = any(serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
+                  for name in (model.protocols or provider.endpoints))
     if not fitting and not problems:
         spoken = ", ".join(provider.endpoints) or "nothing"
         problems.append(document.problem(

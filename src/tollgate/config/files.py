@@ -41,8 +41,12 @@ def defaults_root() -> Path:
 
 def shown(path: Path) -> str:
     """How a file is named in messages: relative to the working directory when below it, so that editors can jump to it."""
+    here = os.getcwd().rstrip(os.sep) + os.sep
+    plain = os.path.abspath(path)
+    if plain.startswith(here):
+        return plain[len(here):]
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(path.resolve().relative_to(here))  # a link may lead back below it
     except (ValueError, OSError):
         return str(path)
 
