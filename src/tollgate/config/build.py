@@ -183,7 +183,7 @@ class _Loading:
             settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
             files=tuple(dict.fromkeys(self.files)),
         )
-        self.problems += check_across(gateway, providers, document, root, sound=self.sound)
+        self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
         self.problems += check_prices(gateway, self.fresh)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)

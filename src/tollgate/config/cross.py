@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tollgate.config.load import Document, Map, Node, Problem, find, nearest
@@ -12,13 +12,18 @@ from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
 
 
-def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool) -> list[Problem]:
-    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown."""
+def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool,
+                 fresh: Collection[str]) -> list[Problem]:
+    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown. `fresh` names the
+    providers read in this run; what the others say of themselves was found right before."""
     problems: list[Problem] = []
     seen: dict[str, Provider] = {}
     for provider in providers:
         problems += _name(provider, seen)
         problems += _protocols(gateway, provider)
+        if provider.name in fresh:
+            for model in provider.models:
+                problems += _reachable(provider, model)
         problems += _currencies(gateway, provider)
     problems += _model_aliases(providers)
     problems += _gateway_aliases(gateway, providers, document, root, sound)
@@ -54,8 +59,6 @@ def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
         for name in policy.protocols:
             if name not in provider.endpoints:
                 problems.append(_not_spoken(provider, ["policies", index, "protocols"], name))
-    for model in provider.models:
-        problems += _reachable(provider, model)
     return problems
 
 
