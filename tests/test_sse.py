@@ -76,6 +76,33 @@ def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list
     assert b"".join(event.raw for event in whole) == stream
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_PIECES, max_size=24).map(b"".join), st.lists(st.integers(0, 120), max_size=3))
+def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[int]) -> None:
+    marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    events, pairs = Decoder(), Decoder()
+    for begin, end in zip(marks, marks[1:], strict=False):
+        assert pairs.feed_pairs(stream[begin:end]) == [(event.name, event.data) for event in events.feed(stream[begin:end])]
+    assert [(event.name, event.data) for event in pairs.finish()] == [(event.name, event.data) for event in events.finish()]
+
+
+@pytest.mark.parametrize(
+    ("stream", "pairs"),
+    [
+        (b"data: a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
+        (b"event: x\ndata: a\n\nevent: y\ndata: b\n\n", [("x", b"a"), ("y", b"b")]),
+        (b"event: x\ndata: a\n\ndata: b\n\n", [("x", b"a"), (None, b"b")]),
+        (b"data: a\ndata: b\n\n", [(None, b"a\nb")]),
+        (b": hm\ndata: b\n\n", [(None, b"b")]),
+        (b"xdata: a\n\ndata: b\n\n", [(None, b""), (None, b"b")]),
+        (b"data:a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
+    ],
+    ids=["data alone", "all named", "some named", "two lines of data", "a comment above", "another field", "no blank"],
+)
+def test_names_and_data_however_they_are_written(stream: bytes, pairs: list) -> None:
+    assert Decoder().feed_pairs(stream) == pairs
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60).filter(lambda b: b"\r" not in b), st.sampled_from([None, "message_start", "ping"]))
 def test_an_encoded_event_reads_back(data: bytes, name: str | None) -> None:

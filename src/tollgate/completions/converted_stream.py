@@ -45,17 +45,28 @@ class _Events:
 
     def feed(self, block: bytes) -> list[Received]:
         """The events that this block completes."""
-        return self._read(self._decoder.feed(block))
+        if isinstance(self._decoder, sse.Decoder):
+            return self._read(self._decoder.feed_pairs(block))
+        return self._read_frames(self._decoder.feed(block))
 
     def finish(self) -> list[Received]:
         """The events in what is left."""
-        return self._read(self._decoder.finish())
+        return self._read_frames(self._decoder.finish())
 
-    def _read(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
+    def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
+        found: list[Received] = []
+        for frame in frames:
+            if not frame.error:
+                found += self._read([(frame.name, frame.data)])
+            elif (told := parsed_event(frame.data)) is not None:
+                message = told.get("message") if isinstance(told, dict) else None
+                found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
+        return found
+
+    def _read(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
         may_match, as_sent = self._offer.errors.may_match, self._as_sent
         found = []
-        for frame in frames:
-            data = frame.data
+        for name, data in pairs:
             if not data:
                 continue
             try:
@@ -67,14 +78,10 @@ class _Events:
                 event = parsed_event(data)
                 if event is None:
                     continue
-            if frame.error:
-                message = event.get("message") if isinstance(event, dict) else None
-                event = {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}
-                found.append((frame.name, event, True))
-            elif as_sent:
-                found.append((frame.name, event, may_match(data)))
+            if as_sent:
+                found.append((name, event, may_match(data)))
             else:
-                found.append((frame.name, self._edited(event), True))
+                found.append((name, self._edited(event), True))
         return found
 
     def _edited(self, event: Any) -> Any:
@@ -187,6 +194,6 @@ class ConvertedStream:
 def _encode(events: list[tuple[str | None, Any]]) -> bytes:
     out: list[bytes] = []
     for name, event in events:
-        data = event.encode() if isinstance(event, str) else orjson.dumps(event)
+        data = orjson.dumps(event) if type(event) is dict else event.encode()
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data)
     return b"".join(out)
