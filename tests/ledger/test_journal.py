@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+import tollgate.ledger.journal as journal_module
 from tollgate.errors import Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
@@ -116,6 +117,55 @@ async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path)
     journal.remove_applied(40)
     assert len(segments(tmp_path)) <= 1
     await journal.close()
+
+
+async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    first = [journal.append("usage", b"1") for _ in range(20)]
+    await asyncio.gather(*first)
+    assert disk.calls == 2  # the very first, and what gathered meanwhile
+    later = []
+    for _ in range(10):  # one by one, in the pause after a busy batch
+        later.append(journal.append("usage", b"2"))
+        await asyncio.sleep(0)
+    await asyncio.gather(*later)
+    assert disk.calls == 3
+    await asyncio.sleep(0.4)
+    await journal.append("usage", b"3")
+    assert disk.calls == 4
+    await journal.append("usage", b"4")
+    assert disk.calls == 5
+    await journal.close()
+    assert durable == list(range(1, 33))
+
+
+async def test_a_close_in_the_pause_of_a_busy_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
+    journal, durable = await _journal(tmp_path)
+    await asyncio.gather(*(journal.append("usage", b"1") for _ in range(20)))
+    waiting = [journal.append("usage", b"2") for _ in range(5)]
+    await journal.close()
+    await asyncio.gather(*waiting)
+    assert durable == list(range(1, 26))
+
+
+async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> None:
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    disk.full = True
+    waiting = [journal.append("usage", b'{"n":"kept"}') for _ in range(5)]
+    for each in waiting:
+        with pytest.raises(Unavailable, match="No space left"):
+            await asyncio.wait_for(each, 5)
+    disk.full = False
+    async with asyncio.timeout(5):
+        while journal.problem:
+            await asyncio.sleep(0.01)
+    await journal.append("usage", b'{"n":6}')
+    await journal.close()
+    assert durable == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_path: Path) -> None:
