@@ -143,6 +143,18 @@ async def test_the_catalog_can_be_asked_for_again_cheaply(here):
     assert "authorization" in first.headers["vary"]
 
 
+@pytest.mark.parametrize(("accepted", "packed"), [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False), ("", False)])
+async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed):
+    plain = await here.http.get("/v1/models", headers={"accept-encoding": "identity"})
+    asked = await here.http.get("/v1/models", headers={"accept-encoding": accepted})
+    assert asked.headers.get("content-encoding") == ("gzip" if packed else None)
+    assert asked.json() == plain.json()  # the client has unpacked it
+    assert "accept-encoding" in asked.headers["vary"]
+    assert (asked.headers["etag"] != plain.headers["etag"]) == packed
+    again = await here.http.get("/v1/models", headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]})
+    assert again.status_code == 304
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/images/models", "/"])
 async def test_head_is_get_without_the_body(here, path):
     head, get = await here.http.head(path), await here.http.get(path)
