@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mapping.support import document, run
-from tollgate.mapping import Context, Functions, Refused, compile_template
+from tollgate.mapping import Context, Functions, Refused, compile_mapping, compile_template, tap_response, tap_usage
 
 CASES = {
     "read a path": (
@@ -241,3 +241,22 @@ def test_expression(text: str) -> None:
     quoted = json.dumps("{{ " + text + " }}")
     result = run("{r: {$first: [" + quoted + ", null]}}", {"a": 1, "t": True, "s": "a", "l": [1, 2], "o": {"k": "v"}})
     assert result["r"] == EXPRESSIONS[text] and type(result["r"]) is type(EXPRESSIONS[text])
+
+
+@pytest.mark.parametrize(
+    ("body", "alone"),
+    [
+        ("{parts: [], usage: {input: $.n}}", True),
+        ("{$let: {u: $.n}, $copy: [id], parts: [], usage: {input: $u}}", True),
+        ("{$copy: [id, usage], parts: [], usage: {input: $.n}}", False),
+        ("{$copy: $.rest, parts: [], usage: {input: $.n}}", False),
+        ("{$when: $.ok, parts: [], usage: {input: $.n}}", False),
+        ("{$copy: [usage], parts: []}", False),
+    ],
+    ids=["plain", "with values", "copied too", "all copied", "conditional", "copied only"],
+)
+def test_usage_is_asked_alone_only_where_nothing_else_decides_about_it(body: str, alone: bool) -> None:
+    mapping = compile_mapping(document(f"mapping: m\nresponse:\n  to_hub: {body}\n"))
+    assert (mapping.usage_in is not None) == alone
+    for answer in ({"id": "a", "n": 5, "ok": True}, {"id": "a", "n": None, "ok": False, "usage": {"input": 7}, "rest": {"usage": {"input": 9}}}):
+        assert tap_usage(mapping, answer) == (tap_response(mapping, answer).get("usage") or {})

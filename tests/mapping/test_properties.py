@@ -27,6 +27,7 @@ from tollgate.mapping import (
     request_to_hub,
     response_to_hub,
     tap_response,
+    tap_usage,
 )
 
 FOLDER = Path(__file__).parents[2] / "mappings"
@@ -79,7 +80,12 @@ def test_any_answer_converts_or_fails_cleanly(source: str, target: str, body: An
         json.dumps(convert_response(MAPPINGS[source], MAPPINGS[target], body, Context()).body)
     except TollgateError as error:
         assert error.status == 500
-    assert isinstance(tap_response(MAPPINGS[source], body), dict)
+    tapped = tap_response(MAPPINGS[source], body)
+    assert isinstance(tapped, dict)
+    alone = tap_usage(MAPPINGS[source], body)
+    assert isinstance(alone, dict)
+    if tapped:
+        assert alone == (tapped.get("usage") or {})
     assert body == before
 
 

@@ -214,10 +214,17 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     elif built.hub:
         del names["request"]
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
-    if name == "response.to_hub" and isinstance(node, Map) and "usage" in node.entries and node.entries.keys().isdisjoint(_DECIDING):
+    if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
         templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
+
+
+def _tells_usage_itself(node: Map) -> bool:
+    """Whether the map's `usage` is what its `usage` key says, and nothing else of the map decides about it."""
+    copied = node.get("$copy")
+    plain = copied is None or isinstance(copied, List) and all(isinstance(each, Scalar) and each.value != "usage" for each in copied.items)
+    return plain and "usage" in node.entries and node.entries.keys().isdisjoint(_DECIDING)
 
 
 def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
