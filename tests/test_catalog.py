@@ -143,7 +143,10 @@ def test_lists_are_rendered_once_and_tagged():
     assert first.etag != catalog.listing(EVERYTHING).etag
     for n in range(1000):
         catalog.listing(Access((f"a/{n}",)))
-    assert len(catalog._by_access) <= 256
+    assert len(catalog._listings) <= 256
+    assert len(catalog._by_names) <= 256
+    assert catalog.listed(Access(("a/999",))) is catalog.listing(Access(("a/999",)))
+    assert catalog.listed(Access(("b/never asked",))) is None
 
 
 def test_a_model_whose_offers_differ_keeps_every_offer():

@@ -107,6 +107,20 @@ def test_a_reload_compiles_only_what_changed(files):
     assert str(new.catalog.resolve("acme/large").routes[1].offers[0].own_tariff.pricing.prices["prompt"]) == "3"
 
 
+def test_a_reload_takes_models_over_whose_routes_are_the_same(files):
+    old = files.build()
+    files.provider("two", 1, "3")
+    new = files.build(old)
+    assert new.catalog.resolve("one/own") is old.catalog.resolve("one/own")
+    assert new.catalog.resolve("two/own") is not old.catalog.resolve("two/own")
+    files.provider("one", 0, "5")  # whose price the other provider's route of the same model bills too
+    again = files.build(new)
+    model = again.catalog.resolve("acme/large")
+    assert model.entry["pricing"]["prompt"] == "5"
+    assert [str(route.best["chat"].tariff.pricing.prices["prompt"]) for route in model.routes] == ["5", "5"]
+    assert again.catalog.resolve("two/own") is new.catalog.resolve("two/own")
+
+
 def test_a_provider_follows_its_mapping_its_secrets_and_the_budgets(files):
     old = files.build()
     files.write("mappings/chat.yaml", MAPPING.format(name="chat", about="changed"))

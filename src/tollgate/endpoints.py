@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -90,7 +91,8 @@ def _known_key(request: Request) -> KeyRecord | None:
 
 async def _models(request: Request) -> Reply:
     key = _known_key(request)
-    listing = request.services.runtime.current.catalog.listing(access_of(key) if key else ANONYMOUS)
+    catalog, access = request.services.runtime.current.catalog, access_of(key) if key else ANONYMOUS
+    listing = catalog.listed(access) or await asyncio.to_thread(catalog.listing, access)
     packed = _takes_gzip(request.headers.get("accept-encoding", ""))
     headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
     if request.headers.get("if-none-match", "").encode() in (listing.etag, listing.packed_etag):

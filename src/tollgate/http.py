@@ -147,7 +147,6 @@ class Responder:
             return
         stream = reply.stream
         try:
-            last = False
             async for block in stream:
                 if not self.started:  # with the first block, so that both leave in one write
                     await self._start(reply.headers, reply.status)

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from support.inprocess import inprocess, replying
+from tollgate.errors import Unavailable
 
 ANSWER = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
           "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}],
@@ -90,6 +91,19 @@ BAD = {
     "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
     "not JSON": replying(200, b'{"id": '),
 }
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_asked_for_again(tmp_path, stream):
+    good = replying(blocks=[b"".join(STREAM)], headers=SSE) if stream else replying(body=GOOD)
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": good}, environ=SECRET) as here:
+        async def refuse(row, hold=None):
+            raise Unavailable("disk full")
+
+        here.services.ledger.record = refuse
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert (reply.status_code, reply.headers["x-should-retry"]) == (503, "false")
+        assert "disk" not in reply.text
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

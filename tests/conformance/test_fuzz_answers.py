@@ -6,7 +6,6 @@ Long runs as in `test_spec_fuzz.py`: `TOLLGATE_FUZZ`, `TOLLGATE_FUZZ_SEED`.
 from __future__ import annotations
 
 import json
-import logging
 import random
 from decimal import Decimal
 from typing import Any

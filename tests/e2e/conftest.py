@@ -1,8 +1,13 @@
 """One real gateway for the end-to-end tests: its own process, the sandbox in-process and once more over HTTP."""
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from support.running import gateway, start_sandbox
+from support.inprocess import write_config
+from support.running import Running, gateway, start_sandbox
 
 OVER_HTTP = """
 provider: remote
@@ -45,16 +50,13 @@ models:
 PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory):
+@contextlib.contextmanager
+def beside_sandbox(folder: Path, settings: str = "") -> Iterator[Running]:
     """A gateway in its own process; models sandbox/* (in-process), remote/* (over HTTP) and only-*/reasoner
-    (over HTTP, one wire format each)."""
-    from support.inprocess import write_config
-
-    folder = tmp_path_factory.mktemp("gateway")
+    (over HTTP, one wire format each). `.sandbox` is the address of that upstream."""
     base, sandbox = start_sandbox(folder)
     single = {f"only-{name}": ONLY.format(speaks=name, base=base, path=path) for name, path in PATHS.items()}
-    write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single})
+    write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single}, settings=settings)
     try:
         with gateway(folder) as started:
             started.sandbox = base
@@ -62,3 +64,10 @@ def running(tmp_path_factory):
     finally:
         sandbox.terminate()
         sandbox.wait(10)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory):
+    """One for the whole run."""
+    with beside_sandbox(tmp_path_factory.mktemp("gateway")) as started:
+        yield started

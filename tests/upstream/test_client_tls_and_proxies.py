@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from authority import Authority
-from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
+from scripted import CHUNKED_HEAD, chunked, ok, upstream
 
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable

@@ -44,7 +44,7 @@ them --from is the upstream's protocol and --to the client's.
 --from images shows what an image model's file makes of an input, or with --answer of a provider's answer to the step
 that --to names (submit, poll, fetch).""")
 @click.argument("file", type=click.File("rb"))
-@click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: chat, responses, messages, gemini, ...")
+@click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: the name of a mapping, such as chat or messages.")
 @click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
 @click.option("--answer", "what", flag_value="response", help="FILE is a whole answer.")
 @click.option("--stream", "what", flag_value="stream", help="FILE is a stream of events.")

@@ -6,29 +6,15 @@ A failure before the first byte is an `AttemptFailed` that says whether another 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
-from tollgate.completions.native import (
-    native_body,
-    native_document,
-    native_headers,
-    parsed_answer,
-)
+from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import without_sealed
-from tollgate.errors import (
-    TollgateError,
-    UpstreamError,
-    UpstreamFailed,
-    UpstreamRejected,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
 from tollgate.routing import Offer
@@ -49,14 +35,6 @@ class AttemptFailed(Exception):
     def final(self) -> bool:
         """True when no other route can do better: the request itself is at fault."""
         return isinstance(self.error, UpstreamRejected)
-
-
-@dataclass(slots=True)
-class Begun:
-    """An upstream that began to answer: its answer and, for a stream, what has been read of it already."""
-
-    answer: Answer
-    blocks: AsyncIterator[bytes] | None = None
 
 
 def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
@@ -86,7 +64,6 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
         raise AttemptFailed(error) from None
     exchange.first_byte(began)
-    exchange.provider_status = answer.status
     if answer.status >= 400 or answer.status < 200:
         raise await _refused(answer, offer)
     if exchange.stream and not _is_stream(answer):

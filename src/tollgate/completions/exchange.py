@@ -29,7 +29,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "provider_status", "rates",
+    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "rates",
                  "sealed", "services", "settled", "stream", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
@@ -51,7 +51,6 @@ class Exchange:
         self.charge: Charge | None = None
         self.settled = False
         self.sealed = False
-        self.provider_status = 0
 
     def begin(self, hold: Hold) -> None:
         """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""

@@ -9,12 +9,7 @@ from typing import TypeVar
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.errors import (
-    TollgateError,
-    UpstreamError,
-    UpstreamFailed,
-    UpstreamTimeout,
-)
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer
 

@@ -12,19 +12,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, judge_chunk
-from tollgate.completions.converted_stream import (
-    ConvertedStream,
-    Reframed,
-    converts_frames,
-)
+from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.native_stream import (
-    ChatStream,
-    NativeStream,
-    PlainStream,
-    last_sequence,
-)
+from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.stateful import minted_ids
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub

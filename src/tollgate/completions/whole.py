@@ -11,13 +11,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import minted_ids
 from tollgate.errors import UpstreamFailed
-from tollgate.mapping import (
-    Context,
-    response_from_hub,
-    response_to_hub,
-    tap_response,
-    tap_usage,
-)
+from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response, tap_usage
 from tollgate.routing import Offer
 from tollgate.services import Reply
 from tollgate.upstream import Answer

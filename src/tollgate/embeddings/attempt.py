@@ -108,7 +108,6 @@ async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, ite
             exchange.upstream_ms += (time.perf_counter() - read) * 1000
     except UpstreamError as error:
         raise AttemptFailed(error) from None
-    exchange.provider_status = answer.status
     kept = keep(blocks) if native and answer.status == 200 and offer.response_edits is None and offer.usage_read is None else None
     if kept is not None:
         hub = _read(offer, {"usage": kept.usage}) if kept.usage else {}
