@@ -17,7 +17,6 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")
-_PAIR = re.compile(rb"(?m)^(?:event: ([^\n]*)\n)?data: ([^\n]*)\n\n")
 _KNOWN_NAMES = 256
 
 
@@ -94,14 +93,25 @@ class Decoder:
         if not self._started and not self._held and data and data[:1] != _BOM[:1]:
             self._started = True
         if self._started and not self._held and not self._carriage and data.endswith(b"\n\n") and b"\r" not in data:
-            found = _PAIR.findall(data)
-            lines = data.count(b"\n")
-            if lines == 2 * len(found):
-                return [(None, value) for _, value in found]
-            if lines == 3 * len(found) and all(name for name, _ in found):
-                names = self._names
-                return [(names.get(name) or self._name(name), value) for name, value in found]
+            pairs = self._alike(data.split(b"\n"))
+            if pairs is not None:
+                return pairs
         return [(event.name, event.data) for event in self.feed(data)]
+
+    def _alike(self, lines: list[bytes]) -> list[tuple[str | None, bytes]] | None:
+        """The pairs in the lines of whole events that are all written one of the two usual ways; None when one is not."""
+        lines.pop()  # what follows the last line feed
+        width = 3 if lines[0].startswith(b"event: ") else 2
+        count, odd = divmod(len(lines), width)
+        if odd or any(lines[width - 1 :: width]):
+            return None
+        if width == 2:
+            pairs: list[tuple[str | None, bytes]] = [(None, line[6:]) for line in lines[::2] if line.startswith(b"data: ")]
+        else:
+            heads = lines[::3]
+            names = {head: self._name(head[7:]) for head in set(heads) if head.startswith(b"event: ") and len(head) > 7}
+            pairs = [(names[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ") and head in names]
+        return pairs if len(pairs) == count else None
 
     @property
     def pending(self) -> bool:

@@ -36,7 +36,7 @@ LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incompl
 
 def is_last(event_type: object) -> bool:
     """Whether an event of this type ends its stream; an upstream may say anything there."""
-    return isinstance(event_type, str) and event_type in LAST_EVENTS
+    return type(event_type) is str and event_type in LAST_EVENTS
 
 
 CLIENT_FORMATS: dict[str, WireFormat] = {f.name: f for f in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

@@ -45,9 +45,11 @@ class _Events:
 
     def feed(self, block: bytes) -> list[Received]:
         """The events that this block completes."""
-        if isinstance(self._decoder, sse.Decoder):
-            return self._read(self._decoder.feed_pairs(block))
-        return self._read_frames(self._decoder.feed(block))
+        lines = self._decoder
+        if isinstance(lines, sse.Decoder):
+            calm = self._as_sent and not lines.pending and not self._offer.errors.may_match(block)
+            return self._read(lines.feed_pairs(block), calm=calm)
+        return self._read_frames(lines.feed(block))
 
     def finish(self) -> list[Received]:
         """The events in what is left."""
@@ -57,28 +59,31 @@ class _Events:
         found: list[Received] = []
         for frame in frames:
             if not frame.error:
-                found += self._read([(frame.name, frame.data)])
+                found += self._read([(frame.name, frame.data)], calm=False)
             elif (told := parsed_event(frame.data)) is not None:
                 message = told.get("message") if isinstance(told, dict) else None
                 found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
         return found
 
-    def _read(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
-        may_match, as_sent = self._offer.errors.may_match, self._as_sent
-        found = []
+    def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:
+        """Parsed events; `calm` when it is known that none of them tells an error."""
+        as_sent, may_match = self._as_sent, self._offer.errors.may_match
+        found: list[Received] = []
         for name, data in pairs:
-            if not data:
-                continue
             try:
                 event = orjson.loads(data)
             except orjson.JSONDecodeError:
+                if not data:
+                    continue
                 if data == b"[DONE]":
                     self.done = True
                     continue
                 event = parsed_event(data)
                 if event is None:
                     continue
-            if as_sent:
+            if calm:
+                found.append((name, event, False))
+            elif as_sent:
                 found.append((name, event, may_match(data)))
             else:
                 found.append((name, self._edited(event), True))
@@ -172,23 +177,27 @@ class ConvertedStream:
 
     def _take(self, events: list[Received]) -> bytes:
         out: list[tuple[str | None, Any]] = []
-        converter, usage_read = self._converter, self._offer.usage_read
         if self.error is not None:
             return b""
+        converter, usage_read = self._converter, self._offer.usage_read
+        convert = converter.feed_into
         for name, event, suspect in events:
-            if suspect and isinstance(event, dict):
-                self.error = judge_chunk(self._offer, event)
-                if self.error is not None:
-                    break
-            if isinstance(event, dict) and is_last(event.get("type")):
-                self.ended = True
+            if type(event) is dict:
+                if suspect:
+                    self.error = judge_chunk(self._offer, event)
+                    if self.error is not None:
+                        break
+                if is_last(event.get("type")):
+                    self.ended = True
             if usage_read is not None:
                 self._rule_usage = usage_read(event) or self._rule_usage
-            out += converter.feed(event, name)
-            if converter.error is not None:
+            if not convert(out, event, name):
+                assert converter.error is not None
                 self.error = UpstreamFailed(str(converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)
                 break
-        return _encode(out)
+        encoded = _encode(out)
+        out.clear()  # the converter has it still, until the row is durable
+        return encoded
 
 
 def _encode(events: list[tuple[str | None, Any]]) -> bytes:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_NOWHERE = 1 << 62
-
 
 def pieces(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes]], bytes]:
     """Cut `block` (which begins at an event's first byte, line ends are line feeds) into ((marked, bytes), ...) and the
@@ -20,26 +18,24 @@ def pieces(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes
     last = block.rfind(b"\n\n") + 2
     if last < 2:
         return [], block
-    found = [block.find(mark, 0, last) for mark in marks]
-    nearest = min((at for at in found if at >= 0), default=-1)
-    if nearest < 0:
+    begins: set[int] = set()
+    for mark in marks:
+        at = block.rfind(mark, 0, last)  # from the end: what is looked for stands there, and CPython looks three times as fast
+        while at >= 0:
+            begin = block.rfind(b"\n\n", 0, at) + 2
+            if begin < 2:
+                begin = 0
+            begins.add(begin)
+            at = block.rfind(mark, 0, begin)
+    if not begins:
         return [(False, block[:last] if last != len(block) else block)], block[last:]
     cut: list[tuple[bool, bytes]] = []
-    places = [at if at >= 0 else _NOWHERE for at in found]
     at = 0
-    while nearest < last:
-        begin = block.rfind(b"\n\n", at, nearest) + 2
-        if begin < 2:
-            begin = at
-        elif begin > at:
+    for begin in sorted(begins):
+        if begin > at:
             cut.append((False, block[at:begin]))
-        at = block.find(b"\n\n", nearest, last) + 2
+        at = block.find(b"\n\n", begin, last) + 2
         cut.append((True, block[begin:at]))
-        for index, place in enumerate(places):
-            if place < at:
-                later = block.find(marks[index], at, last)
-                places[index] = later if later >= 0 else _NOWHERE
-        nearest = min(places)
     if at < last:
         cut.append((False, block[at:last]))
     return cut, block[last:]

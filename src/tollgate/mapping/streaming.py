@@ -39,14 +39,20 @@ class StreamConverter:
 
     def feed(self, event: object, name: str | None = None) -> list[Out]:
         """One upstream event -> the events it makes. Never raises: a mapping that fails ends the stream with an error."""
+        out: list[Out] = []
+        self.feed_into(out, event, name)
+        return out
+
+    def feed_into(self, out: list[Out], event: object, name: str | None = None) -> bool:
+        """`feed` for many events, whose results go to the end of one list. False once the answer has failed."""
         run = self._run
-        out = run.out = []
+        run.out = out
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
                 self._marked = True  # the end mark: what is said for it waits for `finish`, because usage may still come
-                return out
+                return run.error is None
             if event is None or type(event) is str and not event.strip():
-                return out
+                return run.error is None
         run.event = name
         self._context.calls = 0
         try:
@@ -57,7 +63,7 @@ class StreamConverter:
             self._failed(fault)
         except RecursionError as error:
             self._failed(Fault("nested too deeply").with_traceback(error.__traceback__))
-        return out
+        return run.error is None
 
     def finish(self) -> list[Out]:
         """The upstream ended: what is open is closed, then the finish (or an error, when it never stopped) is told."""
@@ -85,10 +91,11 @@ class StreamConverter:
         if run.state == "open":
             run.state = "error"
             run.error = {"message": "this answer cannot be converted", "type": "api_error"}
+            said = len(run.out)
             try:
                 run.tell_error()
             except Fault:
-                run.out.clear()  # the error event itself cannot be made: the stream just ends
+                del run.out[said:]  # the error event itself cannot be made: the stream just ends
 
     @property
     def usage(self) -> dict[str, Any]:

@@ -44,6 +44,8 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._answer: Answer | None = None
         self._heading: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self.on_body = self._body.append  # no Python frame a chunk: some upstreams send one for every word
         self._head_bytes = 0
         self._headed = self._interim = self._keep = self._to_end = self._bodiless = False
         self._sending = self._ended = False
@@ -136,12 +138,15 @@ class Connection(asyncio.Protocol):
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # Malformed after the end (`_ended`) harms no one but the connection.
+            self._deliver(answer)
             self.abort()
             if not self._ended:
                 said = getattr(error, "__context__", None)
                 why = f": {said}" if isinstance(said, _Malformed) else ""
                 answer.fail(UpstreamUnreachable(f"{self.label} sent a malformed HTTP answer{why}"))
             return
+        if self._body:
+            self._deliver(answer)
         if not self._headed and self._head_bytes > MAX_HEAD_BYTES:
             self.abort()
             answer.fail(UpstreamUnreachable(f"{self.label} sent a head of more than {MAX_HEAD_BYTES} bytes"))
@@ -178,7 +183,16 @@ class Connection(asyncio.Protocol):
         when = "mid-answer" if self._headed else "before answering"
         return UpstreamUnreachable(f"{self.label} closed the connection {when}")
 
-    # The parser's side.
+    def _deliver(self, answer: Answer) -> None:
+        """Give the answer what the parser found of its body, in one piece."""
+        body = self._body
+        if body and not self._bodiless:
+            data = body[0] if len(body) == 1 else b"".join(body)
+            answer.parts.append(data)
+            answer.size += len(data)
+        body.clear()
+
+    # The parser's side; `on_body` is made in `__init__`.
 
     def on_message_begin(self) -> None:
         if self._ended:
@@ -219,13 +233,6 @@ class Connection(asyncio.Protocol):
         if self._bodiless:
             self._keep = False
             self.on_message_complete()
-
-    def on_body(self, data: bytes) -> None:
-        if self._ended:
-            raise _Malformed("bytes after the end")
-        answer = self._answer
-        answer.parts.append(data)  # type: ignore[union-attr]
-        answer.size += len(data)  # type: ignore[union-attr]
 
     def on_message_complete(self) -> None:
         if self._interim:
