@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
 
 KEEP_SECONDS = 60 * 24 * 3600
 """Providers keep stored answers for 30 days; twice that is never too short."""
@@ -22,17 +25,12 @@ _RECENT = 10_000
 
 
 class Minted:
-    """The register. `path` None keeps it in memory (tests)."""
+    """The register. `path` None keeps it in memory (tests). The file is opened when the first id comes: most gateways see none."""
 
     def __init__(self, path: Path | None) -> None:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
-        self._file = sqlite3.connect(str(path) if path else ":memory:", check_same_thread=False, isolation_level=None)
-        self._file.execute("PRAGMA journal_mode = WAL")
-        self._file.execute("PRAGMA synchronous = NORMAL")
-        self._file.execute("CREATE TABLE IF NOT EXISTS minted (digest BLOB PRIMARY KEY, provider TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID")
-        self._file.execute("DELETE FROM minted WHERE at < ?", (int(time.time()) - KEEP_SECONDS,))
+        self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
@@ -55,17 +53,35 @@ class Minted:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._file.close()
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _file(self) -> sqlite3.Connection:
+        """The open file; the caller holds the lock."""
+        if self._opened is None:
+            import sqlite3
+
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            opened = sqlite3.connect(str(self._path) if self._path else ":memory:", check_same_thread=False, isolation_level=None)
+            opened.execute("PRAGMA journal_mode = WAL")
+            opened.execute("PRAGMA synchronous = NORMAL")
+            opened.execute("CREATE TABLE IF NOT EXISTS minted (digest BLOB PRIMARY KEY, provider TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID")
+            opened.execute("DELETE FROM minted WHERE at < ?", (int(time.time()) - KEEP_SECONDS,))
+            self._opened = opened
+        return self._opened
 
     def _write(self, rows: list[tuple[bytes, str, int]]) -> None:
         with self._lock:
-            self._file.execute("BEGIN")
-            self._file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", rows)
-            self._file.execute("COMMIT")
+            file = self._file()
+            file.execute("BEGIN")
+            file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", rows)
+            file.execute("COMMIT")
 
     def _read(self, digest: bytes) -> str | None:
         with self._lock:
-            row = self._file.execute("SELECT provider FROM minted WHERE digest = ?", (digest,)).fetchone()
+            row = self._file().execute("SELECT provider FROM minted WHERE digest = ?", (digest,)).fetchone()
         return row[0] if row else None
 
 

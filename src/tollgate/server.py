@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tollgate import heap
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway
@@ -38,9 +38,6 @@ log = logging.getLogger("tollgate.server")
 
 _TIDY_SECONDS = 3.0
 """After the start; it holds the requests of that moment up for 20 ms (150 with all providers on)."""
-
-
-_M_ARENA_MAX = -8  # malloc.h
 
 
 @dataclass(slots=True)
@@ -175,17 +172,12 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
     gc.freeze()
     if cache is not None:
         await asyncio.to_thread(cache.write, runtime.loaded)
-
-
-def _one_heap() -> None:
-    """Have all threads share one heap: glibc gives each its own, and DuckDB's and the journal's would keep 10 MB between them."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    heap.trim()
 
 
 def run(coroutine) -> None:  # type: ignore[no-untyped-def]
     """Run on uvloop where it is installed."""
-    _one_heap()
+    heap.one_heap()
     if sys.platform != "win32":
         import uvloop
 

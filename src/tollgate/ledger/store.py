@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import orjson
 
+from tollgate import heap
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode
@@ -71,6 +72,7 @@ class Store:
         with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
             self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
         self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        heap.trim()
 
     def reopen(self) -> None:
         """Begin anew after a failure; what was committed is still there."""
@@ -91,14 +93,14 @@ class Store:
             return
         self.connection.execute("BEGIN")
         try:
-            lines: list[str] = []
+            lines: list[bytes] = []
             for seq, kind, line in entries:
                 if kind == "usage":
-                    lines.append(line.decode())
+                    lines.append(line)
                 else:
                     self._apply_record(seq, kind, orjson.loads(line)["row"], lines)
             for start in range(0, len(lines), BATCH):
-                self.connection.execute(_INSERT_USAGE, [lines[start:start + BATCH]])
+                self.connection.execute(_INSERT_USAGE, [[line.decode() for line in lines[start:start + BATCH]]])
             self.set_progress("applied", entries[-1].seq)
             self.connection.execute("COMMIT")
         except BaseException:
@@ -106,10 +108,10 @@ class Store:
                 self.connection.execute("ROLLBACK")
             raise
 
-    def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[str]) -> None:
+    def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[bytes]) -> None:
         if kind == "generation":
             if row["usage"] is not None:
-                lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}).decode())
+                lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}))
             row = row["generation"]
             answer = row.pop("answer", None)
             self._replace("generations", ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
