@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from replay import clients, compare, read_chat, read_gemini, read_messages, read_responses, vendors
 from replay.explained import EXPLAINED
 from replay.facts import Answer, Asked
@@ -182,13 +184,17 @@ def stream_misses(wanted: Answer, got: Answer, client: str) -> list[compare.Miss
 
 
 def converted_stream(client: str, upstream: str, events: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
-    """Feeds recorded events and collects what the client would be sent."""
-    converter = StreamConverter(mapping(upstream), mapping(client), context())
-    out: list[tuple[str | None, Any]] = []
-    for name, event in events:
-        out += converter.feed(event, name)
-    out += converter.finish()
-    return out
+    """Feeds recorded events and collects what the client would be sent; written in frames it must be the same."""
+    said = []
+    for frames in (False, True):
+        converter = StreamConverter(mapping(upstream), mapping(client), context(), frames=frames)
+        out: list[tuple[str | None, Any]] = []
+        for name, event in events:
+            out += converter.feed(event, name)
+        out += converter.finish()
+        said.append([(name, orjson.loads(data) if type(data) is bytes else data) for name, data in out])
+    assert said[0] == said[1]
+    return said[0]
 
 
 def request_cell(client: str, upstream: str) -> Cell:

@@ -130,7 +130,7 @@ class ConvertedStream:
         self._exchange = exchange
         self._offer = offer
         self._events = _Events(offer)
-        self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context)
+        self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True)
         self._rule_usage: dict[str, Any] | None = None
         self.error: UpstreamError | None = None
         self.ended = False
@@ -203,6 +203,6 @@ class ConvertedStream:
 def _encode(events: list[tuple[str | None, Any]]) -> bytes:
     out: list[bytes] = []
     for name, event in events:
-        data = orjson.dumps(event) if type(event) is dict else event.encode()
+        data = event if type(event) is bytes else orjson.dumps(event) if type(event) is dict else event.encode()
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data)
     return b"".join(out)

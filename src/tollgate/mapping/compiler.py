@@ -20,6 +20,7 @@ from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
+from tollgate.mapping.stream_frames import framed
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
 from tollgate.mapping.stream_words import Handlers, Speaker
@@ -229,7 +230,7 @@ def _tells_usage_itself(node: Map) -> bool:
 
 def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
     kinds = {
-        kind: Handlers(**{step: namespace[py] for step, py in steps.items()})
+        kind: Handlers(**{step: namespace[py] for step, py in steps.items()}, framed=framed(namespace[steps["delta"]]) if kind in out.steady else None)
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[py] for moment, py in out.moments.items()}

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from tollgate.config.load import List, Map, Node, Scalar, walk
 from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
+from tollgate.mapping.emit import Code
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.stream_frames import is_steady
 from tollgate.mapping.text import is_literal, literal
 
 MOMENTS = ("start", "finish", "error")
@@ -27,6 +29,8 @@ class StreamOut:
     end: object = None
     moments: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    steady: set[str] = field(default_factory=set)
+    """Kinds whose deltas differ in their text alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ class _Builder:
         for key, value in self.node.entries.items():
             if key in MOMENTS:
                 added = (ERROR,) if key == "error" else ()
-                self.out.moments[key] = self._function(f"say_{key}(R, C)", value, *added)
+                self.out.moments[key] = name = f"say_{key}"
+                self._function(f"{name}(R, C)", value, *added)
             elif key == "end":
                 if isinstance(value, Scalar) and is_literal(value):
                     self.out.end = literal(value)
@@ -116,12 +121,16 @@ class _Builder:
                 templates.emit(site, value, ToReturn())
                 steps[step] = f"say_{kind}_name"
             elif step == "delta":
-                steps[step] = self._function(f"say_{kind}_delta(R, P, V, C)", value, PART, DELTA, FIELDS)
+                steps[step] = name = f"say_{kind}_delta"
+                code = self._function(f"{name}(R, P, V, C)", value, PART, DELTA, FIELDS)
+                if is_steady(text for _, text, _ in code.lines):
+                    self.out.steady.add(kind)
             else:
-                steps[step] = self._function(f"say_{kind}_{step}(R, P, C)", value, PART)
+                steps[step] = name = f"say_{kind}_{step}"
+                self._function(f"{name}(R, P, C)", value, PART)
         self.out.kinds[kind] = steps
 
-    def _function(self, header: str, node: Node, *added: Var) -> str:
+    def _function(self, header: str, node: Node, *added: Var) -> Code:
         unit = self.unit
         name = header.partition("(")[0]
         code = unit.module.function(header, node.mark.line)
@@ -129,10 +138,10 @@ class _Builder:
         site = Site(unit, code, scope, name.removeprefix("say_").replace("_", ".") if unit.trace else "")
         if not isinstance(node, List):
             unit.mistake(node, "events are a list", "put a dash before it")
-            return name
+            return code
         for item in node.items:
             templates.emit_item(site, item, _ToEvent(self._event_name(item), self.inline, self.counted))
-        return name
+        return code
 
     def _event_name(self, item: Node) -> str:
         """Python for the SSE name of an event, when it is known here; `?` when it must be looked up."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.mapping.stream_frames import Frame
 from tollgate.mapping.values import text_of
 
 NO_MORE: dict[str, Any] = {}
@@ -18,7 +19,7 @@ GROWING = frozenset({"text", "reasoning", "refusal"})
 class Part:
     """One part of the answer while it grows."""
 
-    __slots__ = ("closed", "ended", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "pieces", "said", "say", "token",
+    __slots__ = ("closed", "ended", "frame", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "pieces", "said", "say", "told", "token",
                  "waiting")
 
     def __init__(self, kind: str, key: object) -> None:
@@ -40,8 +41,12 @@ class Part:
         self.item: str | None = None
         self.said = False
         """Its opening was said."""
+        self.told = False
+        """Some of its text was said."""
         self.say: Callable[..., None] | None = None
         """How the client's protocol says more text of it, once it is open."""
+        self.frame: Frame | None = None
+        """What stands around its text in the events of its deltas, once that was asked."""
         self.mute = False
         """The client's protocol has no words for this kind."""
         self.ended = False
@@ -82,6 +87,7 @@ class Part:
 
 def describe(part: Part, id: object, name: object, origin: object, token: object, more: dict[str, Any] | None) -> None:
     """Set what is given; empty values say nothing."""
+    part.frame = None
     if id is not None and id != "" and part.id is None:
         part.id = id if type(id) is str else text_of(id)
     if type(name) is str and name and part.name is None:

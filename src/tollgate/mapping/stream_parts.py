@@ -17,12 +17,14 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
-        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_speaker", "begun", "context", "count", "id", "nth",
+        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_speaker", "begun", "context", "count", "frames", "id", "nth",
         "seen", "stamp",
     )
 
-    def __init__(self, speaker: Speaker, context: Context, *, closes: bool) -> None:
+    def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
         self._speaker = speaker
+        self.frames = frames
+        """Deltas may be said as JSON bytes."""
         self._closes = closes
         """The upstream says where its parts end."""
         self.context = context
@@ -125,7 +127,7 @@ class Parts:
             self.context.lose(f"{part.kind} part")
             return
         self._begin()
-        part.say = handlers.delta
+        part.say = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
         part.index = self.count
         self.count += 1
         part.nth = self.nth.get(part.kind, 0)
@@ -140,6 +142,7 @@ class Parts:
     def _grow(self, part: Part, text: str) -> None:
         if part.say is not None:
             part.say(self, part, text, self.context)
+        part.told = True
         part.fresh = NO_MORE
 
     def _close(self, part: Part) -> None:

@@ -27,8 +27,8 @@ class Run(Parts):
         "stop_text", "unmatched", "usage",
     )
 
-    def __init__(self, speaker: Speaker, context: Context, *, closes: bool) -> None:
-        super().__init__(speaker, context, closes=closes)
+    def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
+        super().__init__(speaker, context, closes=closes, frames=frames)
         upstream = context.model.get("upstream")
         self.model = upstream if type(upstream) is str else None
         self.created = context.now
@@ -94,6 +94,7 @@ class Run(Parts):
                 current.pieces.append(text)
                 if current.say is not None:
                     current.say(self, current, text, self.context)
+                current.told = True
                 current.fresh = NO_MORE
             return
         if more:

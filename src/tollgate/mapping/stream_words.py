@@ -14,6 +14,8 @@ class Handlers:
     name: Callable[..., Any] | None = None
     open: Callable[..., Any] | None = None
     delta: Callable[..., Any] | None = None
+    framed: Callable[..., Any] | None = None
+    """`delta` as JSON bytes, where its events differ in their text alone (`stream_frames.py`)."""
     close: Callable[..., Any] | None = None
 
 

@@ -12,18 +12,19 @@ from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import AnyKind, Speaker
 
 Out = tuple[str | None, Any]
-"""One event for the client: its SSE name (or None), and its data: an object, or text such as [DONE]."""
+"""One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames are
+asked for) the bytes of an object's JSON."""
 
 _SILENT = Speaker(None, None, None, None, None, AnyKind(), None)
 DONE = "[DONE]"
 
 
 class StreamConverter:
-    """One answer: upstream events in, the client's events out."""
+    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes."""
 
     __slots__ = ("_context", "_marked", "_rules", "_run", "failure", "source", "target")
 
-    def __init__(self, source: Mapping, target: Mapping, context: Context) -> None:
+    def __init__(self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False) -> None:
         if source.stream_in is None or target.speaker is None:
             missing = source if source.stream_in is None else target
             raise MappingFailure(f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file)
@@ -32,7 +33,7 @@ class StreamConverter:
         self.target = target
         self._context = context
         self._rules = source.stream_in
-        self._run = Run(target.speaker, context, closes=source.stream_closes)
+        self._run = Run(target.speaker, context, closes=source.stream_closes, frames=frames)
         self._marked = False
         self.failure: MappingFailure | None = None
         """What went wrong in the mapping itself, for the log; the client was told an error."""

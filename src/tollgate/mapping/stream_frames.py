@@ -1,0 +1,84 @@
+"""Deltas that differ in their text alone: the first one's event is made as it is written, and its JSON around the text
+serves all that follow.
+
+Which handlers are such is read off their generated code (`is_steady`): they look at nothing that changes while a part
+is open, beside the text. A delta that comes with more than text is always made in full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+_STATE = re.compile(r"\b([RPC])\.(\w+)")
+_STEADY = frozenset({"R.id", "R.model", "R.created", "R.stamp", "R.out", "R.seq", "C.model", "C.can", "C.request", "C.asked", "C.now", "P.index", "P.nth", "P.item",
+                     "P.kind", "P.fresh", "P.told", "P.id", "P.name", "P.origin", "P.token", "P.more"})
+"""What a handler may read: settled once a part is open, or (the last five) set by `describe`, which takes the frame away."""
+_TEXT = re.compile(r"\bV\b")
+_TEXT_ALONE = re.compile(r"(?:: |\] = )V(?=[,}]|$)")
+_MARK = "\ue000text\ue000"
+_MARKED = orjson.dumps(_MARK)
+_PLACE = 7_000_000_000_000_007
+"""Stands for the number of an event where a frame is made."""
+
+Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes]
+"""An event's name and its JSON: before the text (or its number), between number and text where it has one, after the text. Empty:
+the handler must be asked every time."""
+
+
+def is_steady(lines: Iterable[str]) -> bool:
+    """Whether a delta handler's code makes events whose fields do not change, but for the text, which stands in them whole."""
+    code = "\n".join(lines)
+    read = {f"{owner}.{name}" for owner, name in _STATE.findall(code)}
+    texts = [found for line in code.splitlines() for found in _TEXT.findall(line)]
+    alone = [found for line in code.splitlines() for found in _TEXT_ALONE.findall(line)]
+    return read <= _STEADY and len(texts) == len(alone) > 0
+
+
+def framed(handler: Callable[..., None]) -> Callable[..., None]:
+    """The handler again, for a steady one: what it says of a text alone goes out as JSON bytes instead of an object."""
+
+    def say(run: Any, part: Any, text: str, context: Any) -> None:
+        if part.fresh or not part.told:
+            handler(run, part, text, context)
+            return
+        frame = part.frame
+        if frame is None:
+            frame = part.frame = _frame(handler, run, part, context)
+        if not frame:
+            handler(run, part, text, context)
+            return
+        name, before, between, after = frame
+        if between is None:
+            run.out.append((name, before + orjson.dumps(text) + after))
+        else:
+            run.out.append((name, b"%b%d%b%b%b" % (before, run.seq, between, orjson.dumps(text), after)))
+            run.seq += 1
+
+    return say
+
+
+def _frame(handler: Callable[..., None], run: Any, part: Any, context: Any) -> Frame:
+    """What the handler says of any text; empty where that is not one event with the text in one place."""
+    said, number = run.out, run.seq
+    made: list[tuple[str | None, Any]] = []
+    run.out, run.seq = made, _PLACE
+    try:
+        handler(run, part, _MARK, context)
+        counted = run.seq != _PLACE
+    finally:
+        run.out, run.seq = said, number
+    if len(made) != 1:
+        return ()
+    name, event = made[0]
+    pieces = orjson.dumps(event).split(_MARKED)
+    if len(pieces) != 2:
+        return ()
+    before, after = pieces
+    if not counted:
+        return name, before, None, after
+    around = before.split(b"%d" % _PLACE)
+    return (name, around[0], around[1], after) if len(around) == 2 else ()
