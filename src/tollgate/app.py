@@ -43,8 +43,11 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         if scope["type"] == "http":
-            path = self._canonical(scope["path"])
-            mounted = self._mounts.get(path) or next((tree for start, tree in self._trees.items() if path.startswith(start)), None)
+            path = scope["path"]
+            mounted = None
+            if path not in endpoints.ROUTES:
+                path = self._canonical(path)
+                mounted = self._mounts.get(path) or next((tree for start, tree in self._trees.items() if path.startswith(start)), None)
             if mounted is None:
                 await self._serve(scope, path, receive, send)
             else:
@@ -56,8 +59,6 @@ class App:
 
     def _canonical(self, path: str) -> str:
         """The path every route is written with: configured prefixes off, `/v1/v1/` collapsed, no trailing slash."""
-        if path in endpoints.ROUTES:
-            return path
         if not path.startswith("/") and "://" in path:
             path = "/" + path.partition("://")[2].partition("/")[2]  # absolute-form (RFC 9112, 3.2.2), which a server must accept
         server = self.services.runtime.current.gateway.server

@@ -22,6 +22,7 @@ MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
+_COUNTS = frozenset({"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images", "audio_input", "audio_output"})
 
 
 @dataclass(slots=True)
@@ -91,21 +92,13 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     if not hub_usage:
         return Usage()
     flags: list[str] = []
-
-    def count(name: str) -> int:
-        value = hub_usage.get(name)
-        if value is None:
-            return 0
-        if type(value) is not int:
-            value = _whole(name, value, flags)
-        if value < 0:
-            flags.append(f"{name} was {value}")
-            return 0
-        most = _FLAT.get(name, limit)
-        if value > most:
-            flags.append(f"{name} was {value}, more than {most}")
-            return most
-        return value
+    counts: dict[str, int] = {}
+    for each, told in hub_usage.items():
+        if type(told) is int and 0 <= told <= MAX_PIECES <= limit:  # nearly all of them
+            counts[each] = told
+        elif told is not None and each in _COUNTS:
+            counts[each] = _count(each, told, _FLAT.get(each, limit), flags)
+    count = counts.get
 
     def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
         if value > whole:
@@ -113,7 +106,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
             return whole
         return value
 
-    prompt, cache_read, cache_write, hour = count("input"), count("cache_read"), count("cache_write"), count("cache_write_1h")
+    prompt, cache_read, cache_write, hour = count("input", 0), count("cache_read", 0), count("cache_write", 0), count("cache_write_1h", 0)
     if hour:
         cache_write = cache_write or hour
         hour = part_of("cache_write_1h", hour, "cache_write", cache_write)
@@ -124,15 +117,15 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         cache_write = part_of("cache_write", cache_write, "uncached input", prompt)
         hour = min(hour, cache_write)
         prompt -= cache_write
-    audio_input = count("audio_input")
+    audio_input = count("audio_input", 0)
     if audio_input:
         audio_input = part_of("audio_input", audio_input, "uncached input", prompt)
         prompt -= audio_input
 
-    output, reasoning = count("output"), count("reasoning")
+    output, reasoning = count("output", 0), count("reasoning", 0)
     outside = "reasoning" in excludes
     if "total" in hub_usage:
-        spare = count("total") - (prompt + cache_read + cache_write + audio_input) - output
+        spare = count("total", 0) - (prompt + cache_read + cache_write + audio_input) - output
         if outside and not reasoning and spare > 0:
             reasoning = spare  # generated and billed there, but named nowhere
         elif reasoning and outside != (spare == reasoning) and spare in (0, reasoning):
@@ -141,17 +134,29 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     if reasoning and not outside:
         reasoning = part_of("reasoning", reasoning, "output", output)
         output -= reasoning
-    audio_output = count("audio_output")
+    audio_output = count("audio_output", 0)
     if audio_output:
         audio_output = part_of("audio_output", audio_output, "output", output)
         output -= audio_output
 
-    searches, images, told_cost = count("searches"), count("images"), _told(hub_usage, flags)
+    searches, images, told_cost = count("searches", 0), count("images", 0), _told(hub_usage, flags)
     return Usage(
         input=prompt, cache_read=cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
         output=output, reasoning=reasoning, searches=searches, images=images,
         audio_input=audio_input, audio_output=audio_output, flags=tuple(flags), told_cost=told_cost,
     )
+
+
+def _count(name: str, value: object, most: int, flags: list[str]) -> int:
+    """A count that is not plainly one: brought into range, and flagged."""
+    number = value if type(value) is int else _whole(name, value, flags)
+    if number < 0:
+        flags.append(f"{name} was {number}")
+        return 0
+    if number > most:
+        flags.append(f"{name} was {number}, more than {most}")
+        return most
+    return number
 
 
 def _whole(name: str, value: object, flags: list[str]) -> int:

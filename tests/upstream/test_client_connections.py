@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from types import MappingProxyType
 
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
@@ -269,9 +270,23 @@ async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, w
         await client.open(call(url))
 
 
+@pytest.mark.parametrize("made", [dict, MappingProxyType], ids=["new", "fixed"])
 @pytest.mark.parametrize("headers", [{"x": "a\r\nb: c"}, {"x\n": "a"}, {"x": "a\0"}, {"x": "漢"}], ids=["CRLF", "name", "NUL", "not latin"])
-async def test_a_header_cannot_smuggle_another(client: Client, headers: dict[str, str]) -> None:
+async def test_a_header_cannot_smuggle_another(client: Client, headers: dict[str, str], made: type) -> None:
     async with upstream(ok()) as server:
         with pytest.raises(UpstreamUnreachable, match="a header for the upstream"):
-            await client.open(call(server.url(), headers=headers))
+            await client.open(call(server.url(), headers=made(headers)))
         assert server.seen == []
+
+
+async def test_headers_that_cannot_change_are_written_once_and_stay_themselves(client: Client) -> None:
+    """Also where a map's place in memory is taken by another, and for two methods on one address."""
+    async with upstream(ok(b"a")) as server:
+        for number in range(200):  # more than are kept
+            await fetch(client, server.url(), headers=MappingProxyType({"x-turn": str(number)}), body=b"b" * number)
+        assert [(seen.headers["x-turn"], seen.headers["content-length"], len(seen.body)) for seen in server.seen] == [(str(n), str(n), n) for n in range(200)]
+        same = MappingProxyType({"authorization": "Bearer k"})
+        for method, body in (("POST", b"{}"), ("GET", b""), ("POST", b"{...}")):
+            await fetch(client, server.url(), method=method, headers=same, body=body)
+        assert [(seen.line.split()[0], seen.headers.get("content-length"), seen.headers["authorization"]) for seen in server.seen[-3:]] == [
+            ("POST", "2", "Bearer k"), ("GET", None, "Bearer k"), ("POST", "5", "Bearer k")]

@@ -39,7 +39,7 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
 
 
-def native_headers(inbound: Mapping[str, str], headers: dict[str, str]) -> dict[str, str]:
+def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
     """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
     provider's file does not say them itself. What libraries say about themselves (`x-...`) stays here."""
     own = {name: value for name, value in inbound.items() if name.endswith(_FORMAT_HEADERS) and not name.startswith(_OTHER_HEADERS)}

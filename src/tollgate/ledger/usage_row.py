@@ -15,9 +15,12 @@ ZERO = Decimal(0)
 ONE = Decimal(1)
 
 
-@dataclass(slots=True)
+@dataclass
 class UsageRow:
-    """What one request used and cost; the meaning of each field is in `COLUMNS`. `time` carries UTC."""
+    """What one request used and cost; the meaning of each field is in `COLUMNS`. `time` carries UTC.
+
+    Without slots: orjson writes it in half the time.
+    """
 
     request_id: str
     account_id: str

@@ -7,8 +7,9 @@ to the services.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
+from tollgate.config.model import Authorisation
 from tollgate.upstream.answer import MAX_ANSWER_BYTES, Answer
 from tollgate.upstream.app import App, AppTransport
 from tollgate.upstream.authorise import Authoriser
@@ -34,15 +35,16 @@ class Client:
         """Let `app://name/path` reach an in-process app."""
         self._apps.register(name, app)
 
-    async def open(self, call: Call) -> Answer:
-        """Send `call` and return once the answer's head is here, whatever its status.
+    def open(self, call: Call) -> Awaitable[Answer]:
+        """Send `call`; await it for an answer whose head is here, whatever its status.
 
         The caller closes the answer on every path (`async with answer:`). Raises `UpstreamUnreachable` and
         `UpstreamTimeout`; cancelling it closes the connection.
         """
         auth = call.auth
-        if auth is None or auth.kind == "none":
-            return await self._send(call)
+        return self._send(call) if auth is None or auth.kind == "none" else self._authorised(call, auth)
+
+    async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
         added = await self._authoriser.headers(auth, call)
         mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
         answer = await self._send(dataclasses.replace(call, headers=mine | added))
@@ -50,10 +52,8 @@ class Client:
             self._authoriser.refused(auth)
         return answer
 
-    async def _send(self, call: Call) -> Answer:
-        if call.url.startswith("app://"):
-            return await self._apps.open(call)
-        return await self._http.open(call)
+    def _send(self, call: Call) -> Awaitable[Answer]:
+        return self._apps.open(call) if call.url.startswith("app://") else self._http.open(call)
 
     async def close(self) -> None:
         """Drop all connections, running apps and token requests."""

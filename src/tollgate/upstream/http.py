@@ -11,7 +11,8 @@ import asyncio
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import quote
 
 from tollgate import __version__
@@ -24,6 +25,8 @@ from tollgate.upstream.pool import IDLE_SECONDS, MAX_PER_ORIGIN, Pool
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 _ROUTES = 4096
+_HEADS = 64
+"""Made once per provider; more than a few are those of reloads gone by."""
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~\"<>\\^`{|}"
 """What a target keeps as written: every printable ASCII character. Blanks, controls and the rest are escaped."""
 
@@ -38,6 +41,8 @@ class _Route:
     pool: Pool
     target: str
     host: str
+    heads: dict[tuple[str, int], tuple[Mapping[str, str], bytes]] = field(default_factory=dict)
+    """Heads of read-only headers, but for their length, by method and identity; the headers are kept so that they stay who they are."""
 
 
 class HttpTransport:
@@ -179,7 +184,24 @@ def authority(scheme: str, host: str, port: int) -> str:
 
 
 def _head(call: Call, route: _Route) -> bytes:
-    """The request's head. A line break smuggled into a header is refused, not sent."""
+    """The request's head; for headers that cannot change it is made once."""
+    headers = call.headers
+    if type(headers) is MappingProxyType:
+        kept = route.heads.get((call.method, id(headers)))
+        if kept is None:
+            if len(route.heads) >= _HEADS:
+                route.heads.clear()
+            kept = route.heads[call.method, id(headers)] = (headers, _head_start(call, route))
+        start = kept[1]
+    else:
+        start = _head_start(call, route)
+    if call.body or call.method in ("POST", "PUT", "PATCH"):
+        return b"%bcontent-length: %d\r\n\r\n" % (start, len(call.body))
+    return start + b"\r\n"
+
+
+def _head_start(call: Call, route: _Route) -> bytes:
+    """The head up to `content-length`. A line break smuggled into a header is refused, not sent."""
     lines = [f"{call.method} {route.target}"]
     add = lines.append
     seen = set()
@@ -197,10 +219,7 @@ def _head(call: Call, route: _Route) -> bytes:
         add("accept: */*\r\n")
     if "accept-encoding" not in seen:
         add("accept-encoding: identity\r\n")
-    if call.body or call.method in ("POST", "PUT", "PATCH"):
-        add(f"content-length: {len(call.body)}\r\n")
-    breaks = len(lines) + route.target.count("\n")  # each line's own, and the one that ends the head
-    add("\r\n")
+    breaks = len(lines) - 1 + route.target.count("\n")  # each line's own
     try:
         head = "".join(lines).encode("latin-1")
     except UnicodeEncodeError:

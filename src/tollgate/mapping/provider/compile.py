@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -107,6 +108,7 @@ class _Compiling:
         self.mappings = mappings
         self.secrets = secrets
         self.pieces = Pieces(provider, secrets, plugins)
+        self._headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self.timeouts = _nearer(timeouts, provider.timeouts)
         self._chains: dict[tuple[int, ...], EditList | None] = {}
 
@@ -232,7 +234,7 @@ class _Compiling:
                 fixed[name] = str(value)
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
-            mapping=spoken.mapping, address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=fixed,
+            mapping=spoken.mapping, address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
             can=can, model_facts=facts, variables=self.pieces.variables, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
@@ -240,6 +242,10 @@ class _Compiling:
             prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
             priority=model.priority, weight=model.weight,
         )
+
+    def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
+        """One read-only map for all offers with the same headers: the upstream client writes out a map that cannot change only once."""
+        return self._headers_sent.setdefault(tuple(headers.items()), MappingProxyType(headers))
 
     def _chained(self, compiled: CompiledProvider, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
         made = compiled.edits(kind, endpoint.protocol, model)

@@ -90,8 +90,10 @@ class Offer:
         """Where this provider counts tokens, or None."""
         return self.address.count_tokens
 
-    def headers(self, inbound: Values = {}) -> dict[str, str]:  # noqa: B006 - never written to
-        """The headers to send (a new dict): the fixed ones, and those made from the caller's headers (lower-case names)."""
+    def headers(self, inbound: Values = {}) -> Mapping[str, str]:  # noqa: B006 - never written to
+        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's headers (lower-case names)."""
+        if not self.made_headers:
+            return self.fixed_headers
         made = dict(self.fixed_headers)
         for name, template in self.made_headers:
             value = template(headers=inbound)
