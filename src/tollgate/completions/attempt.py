@@ -51,13 +51,14 @@ def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
 async def send(exchange: Exchange, offer: Offer) -> Answer:
     """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
     `BadRequest` when the request cannot be carried to this protocol."""
-    exchange.offer = offer
-    body = await upstream_body(exchange, offer)
-    headers = offer.headers(exchange.inbound.headers)
+    exchange.attempt(offer)
+    inbound = exchange.inbound
+    headers = offer.headers(inbound.headers)
     if exchange.native:
-        headers = native_headers(exchange.inbound.headers, headers)
-    call = Call("POST", offer.url(exchange.stream, exchange.inbound.query if exchange.native else ""), headers, body, offer.timeouts, offer.provider,
-                exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+        body, headers, url = passed_body(exchange, offer), native_headers(inbound.headers, headers), offer.url(exchange.stream, inbound.query)
+    else:
+        body, url = await converted_body(exchange, offer), offer.url(exchange.stream)
+    call = Call("POST", url, headers, body, offer.timeouts, offer.provider, exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
@@ -71,33 +72,38 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     return answer
 
 
-async def upstream_body(exchange: Exchange, offer: Offer) -> bytes:
-    """The bytes to send: the client's own when the protocols match and no edit applies, else converted and edited."""
-    inbound, body = exchange.inbound, exchange.body
-    context = exchange.context = Context(model=offer.model_facts, can=offer.can, strict=exchange.inbound.headers.get("x-tollgate-strict") == "true"
-                                         or exchange.inbound.key.strict)
-    if offer.protocol == inbound.dialect:
-        ask_usage = exchange.stream and offer.protocol == "chat"
+def passed_body(exchange: Exchange, offer: Offer) -> bytes:
+    """The bytes to send where the protocols match: the client's own when no edit applies."""
+    body, upstream = exchange.body, offer.model.upstream
+    ask_usage = exchange.stream and offer.protocol == "chat"
+    if exchange.sealed or offer.request_edits is not None:
+        context = exchange.context = _context(exchange, offer)
         if exchange.sealed:
-            body = without_sealed(inbound.dialect, body, context)
-            document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
-            return orjson.dumps(offer.request_edits(document, context) if offer.request_edits is not None else document)
-        if offer.request_edits is None:
-            return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
-        document = native_document(body, offer.model.upstream, ask_usage=ask_usage)
-        edited = offer.request_edits(document, context)
-        if edited is document:  # no edit applied: the client's own bytes may go
-            return native_body(inbound.body, body, offer.model.upstream, ask_usage=ask_usage)
-        return orjson.dumps(edited)
+            body = without_sealed(offer.protocol, body, context)
+        document = native_document(body, upstream, ask_usage=ask_usage)
+        edited = offer.request_edits(document, context) if offer.request_edits is not None else document
+        if exchange.sealed or edited is not document:
+            return orjson.dumps(edited)
+    return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
+
+
+async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
+    """The bytes to send in another protocol: converted, then edited."""
+    context = exchange.context = _context(exchange, offer)
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
-    source = exchange.services.runtime.current.mappings[inbound.dialect]
-    hub = request_to_hub(source, body, context)
+    runtime = exchange.services.runtime.current
+    hub = request_to_hub(runtime.mappings[exchange.inbound.dialect], exchange.body, context)
     context.request = hub
-    document = await request_with_bytes(offer.mapping, hub, context, exchange.services.runtime.current.gateway.fetch)
+    document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch)
     if offer.request_edits is not None:
         document = offer.request_edits(document, context)
     return orjson.dumps(document)
+
+
+def _context(exchange: Exchange, offer: Offer) -> Context:
+    inbound = exchange.inbound
+    return Context(model=offer.model_facts, can=offer.can, strict=inbound.key.strict or inbound.headers.get("x-tollgate-strict") == "true")
 
 
 async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[bytes, Any]:

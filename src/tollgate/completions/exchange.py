@@ -29,7 +29,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "offer", "rates",
+    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
                  "sealed", "services", "settled", "stream", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
@@ -40,6 +40,8 @@ class Exchange:
         self.stream = stream
         self.rates = rates
         self.offer: Offer | None = None
+        self.native = False
+        """The client's protocol is that of the route in use."""
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
@@ -57,10 +59,11 @@ class Exchange:
         self.hold = hold
         self.services.live.add(self)
 
-    @property
-    def native(self) -> bool:
-        """True when the client's protocol is the upstream's."""
-        return self.offer is not None and self.offer.protocol == self.inbound.dialect
+    def attempt(self, offer: Offer) -> None:
+        """A route is tried: what an earlier one lost is no loss of this one."""
+        self.offer = offer
+        self.native = offer.protocol == self.inbound.dialect
+        self.context = None
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one."""

@@ -20,7 +20,7 @@ from tollgate.upstream import Answer
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
     raw, body = await read_answer(exchange, offer, answer)
-    edited = offer.response_edits(body, _quiet(exchange)) if offer.response_edits is not None else body
+    edited = offer.response_edits(body, _quiet(offer)) if offer.response_edits is not None else body
     hub: dict[str, Any] | None = None
     if not exchange.native:
         hub = response_to_hub(offer.mapping, edited, exchange.context)
@@ -58,7 +58,6 @@ def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     return orjson.dumps(response_from_hub(target, hub, exchange.context))
 
 
-def _quiet(exchange: Exchange) -> Context:
+def _quiet(offer: Offer) -> Context:
     """A context for edits on answers: what they drop was the upstream's, so it is no loss of the client's."""
-    assert exchange.context is not None
-    return Context(model=exchange.context.model, can=exchange.context.can)
+    return Context(model=offer.model_facts, can=offer.can)
