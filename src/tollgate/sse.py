@@ -40,7 +40,7 @@ class Decoder:
     grows past `max_event_bytes`.
     """
 
-    __slots__ = ("_carriage", "_held", "_limit", "_marked", "_names", "_scanned", "_started")
+    __slots__ = ("_carriage", "_heads", "_held", "_limit", "_marked", "_names", "_scanned", "_started")
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._held = bytearray()
@@ -50,6 +50,8 @@ class Decoder:
         self._started = False
         self._marked = False
         self._names: dict[bytes, str] = {}
+        self._heads: dict[bytes, str | None] = {}
+        """Names by their whole line."""
 
     def feed(self, data: bytes) -> list[Event]:
         """Take the next bytes, in any cut; give the events they complete."""
@@ -101,16 +103,26 @@ class Decoder:
     def _alike(self, lines: list[bytes]) -> list[tuple[str | None, bytes]] | None:
         """The pairs in the lines of whole events that are all written one of the two usual ways; None when one is not."""
         lines.pop()  # what follows the last line feed
-        width = 3 if lines[0].startswith(b"event: ") else 2
-        count, odd = divmod(len(lines), width)
-        if odd or any(lines[width - 1 :: width]):
+        named = lines[0].startswith(b"event: ")
+        width = 3 if named else 2
+        count = len(lines) // width
+        if count * width != len(lines) or any(lines[width - 1 :: width]):
             return None
-        if width == 2:
+        if not named:
             pairs: list[tuple[str | None, bytes]] = [(None, line[6:]) for line in lines[::2] if line.startswith(b"data: ")]
-        else:
-            heads = lines[::3]
-            names = {head: self._name(head[7:]) for head in set(heads) if head.startswith(b"event: ") and len(head) > 7}
-            pairs = [(names[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ") and head in names]
+            return pairs if len(pairs) == count else None
+        heads = lines[::3]
+        known = self._heads
+        try:
+            pairs = [(known[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ")]
+        except KeyError:
+            if len(known) > _KNOWN_NAMES:
+                known.clear()
+            for head in set(heads):
+                if not head.startswith(b"event: ") or len(head) == 7:
+                    return None
+                known[head] = self._name(head[7:])
+            pairs = [(known[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ")]
         return pairs if len(pairs) == count else None
 
     @property
