@@ -75,8 +75,8 @@ def test_config_and_core_are_free_of_each_other():
 
 GENERIC = {"cny", "images", "models", "sandbox", "labs", "black", "forest", "together", "ideogram"}
 """Parts of provider names that are ordinary words, and our own sandbox."""
-FORMAT_NAMES = re.compile(r"openai-(processing-ms|organization|project|version)|anthropic-(ratelimit|version|beta|organization-id)|gemini\b", re.IGNORECASE)
-"""Header names of the client formats (CLIENTS 3c) and the name of a wire format's mapping: properties of published formats."""
+FORMAT_NAMES = re.compile(r"gemini\b", re.IGNORECASE)
+"""The name of a wire format's mapping."""
 
 
 def vendors() -> list[str]:

@@ -1,28 +1,31 @@
-"""A key's rate limits as response headers: one spelling for chat, responses and embeddings, another for messages (CLIENTS 3c)."""
+"""A key's rate limits as response headers, under the names the client's format has for them (CLIENTS 3c)."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 from tollgate.ledger.limits import Limits, Window
+from tollgate.mapping import ReplyHeaders
 from tollgate.services import Headers
 
 
-def limit_headers(dialect: str, limits: Limits) -> Headers:
+def limit_headers(names: ReplyHeaders, limits: Limits) -> Headers:
     """The headers for the windows a key has; none for a key without limits.
 
-    Resets are durations (`12ms`, `1s`, `6m0s`), in the messages dialect instants (RFC 3339).
+    Resets are durations (`12ms`, `1s`, `6m0s`), or instants (RFC 3339) where the format tells those.
     """
-    headers: Headers = []
-    for kind, window in (("requests", limits.requests), ("tokens", limits.tokens)):
-        if window is None:
-            continue
-        if dialect == "messages":
-            instant = datetime.now(UTC) + timedelta(seconds=window.reset_seconds)
-            headers += _three("anthropic-ratelimit-{}-{}", kind, window, instant.strftime("%Y-%m-%dT%H:%M:%SZ"), kind_first=True)
-        else:
-            headers += _three("x-ratelimit-{}-{}", kind, window, duration(window.reset_seconds), kind_first=False)
-    return headers
+    windows = {"requests": limits.requests, "tokens": limits.tokens}
+    return [(name, _told(fact, window, instants=names.instants).encode()) for kind, fact, name in names.limits if (window := windows[kind]) is not None]
+
+
+def _told(fact: str, window: Window, *, instants: bool) -> str:
+    if fact == "limit":
+        return str(window.limit)
+    if fact == "remaining":
+        return str(window.remaining)
+    if instants:
+        return (datetime.now(UTC) + timedelta(seconds=window.reset_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return duration(window.reset_seconds)
 
 
 def duration(seconds: float) -> str:
@@ -31,8 +34,3 @@ def duration(seconds: float) -> str:
         return f"{max(0, round(seconds * 1000))}ms"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
-def _three(pattern: str, kind: str, window: Window, reset: str, *, kind_first: bool) -> Headers:
-    values = (("limit", str(window.limit)), ("remaining", str(window.remaining)), ("reset", reset))
-    return [(pattern.format(*((kind, what) if kind_first else (what, kind))).encode(), value.encode()) for what, value in values]

@@ -76,16 +76,18 @@ class Exchange:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""
         assert self.offer is not None
         elapsed = self.inbound.elapsed_ms()
+        names = self.services.runtime.current.mappings[self.inbound.dialect].reply_headers
         headers = [
             (b"x-tollgate-provider", self.offer.provider.encode()),
             (b"x-tollgate-attempts", b"%d" % self.attempts),
-            (b"openai-processing-ms", b"%d" % elapsed),
             (b"x-tollgate-overhead-ms", b"%.2f" % max(0.0, elapsed - self.upstream_ms)),
         ]
+        if names.elapsed is not None:
+            headers.append((names.elapsed, b"%d" % elapsed))
         if self.context is not None and self.context.lost:
             headers.append((b"x-tollgate-dropped", _header_text(self.context.lost)))
         if self.limits is not UNLIMITED:
-            headers += limit_headers(self.inbound.dialect, self.limits)
+            headers += limit_headers(names, self.limits)
         if self.charge is not None:
             headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
         return headers

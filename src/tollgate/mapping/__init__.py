@@ -20,6 +20,7 @@ from tollgate.mapping.convert import (
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.reply_headers import ReplyHeaders
 from tollgate.mapping.streaming import Out, StreamConverter, Tap, tap_response, tap_usage
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "MappingFailure",
     "Out",
     "Refused",
+    "ReplyHeaders",
     "StreamConverter",
     "Tap",
     "Template",

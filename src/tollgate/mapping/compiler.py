@@ -19,6 +19,7 @@ from tollgate.mapping.functions import Filter
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
+from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
 from tollgate.mapping.stream_frames import framed
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
@@ -37,7 +38,7 @@ _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
 HUBS = ("embeddings",)
 """Hubs beside the one of conversations; they have requests and answers only."""
-KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "examples")
+KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "reply_headers", "examples")
 
 Section = Callable[..., Any]
 
@@ -62,6 +63,7 @@ class Mapping:
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
+        self.reply_headers = built.reply_headers
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
@@ -86,6 +88,7 @@ class _Built:
         self.reads: dict[str, Reads] = {}
         self.stream_in: StreamIn | None = None
         self.stream_out: StreamOut | None = None
+        self.reply_headers = NO_HEADERS
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
 
@@ -119,6 +122,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
             built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
         if "from_hub" in stream.entries:
             built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
+    built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:
         if not function.used:
             unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]

@@ -17,6 +17,8 @@ from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
 from tollgate.mapping.functions import FILTERS, TESTS
 from tollgate.mapping.names import ABOUT, PART, RUN
+from tollgate.mapping.reply_headers import FACTS, RESETS
+from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_out import MOMENTS, STEPS
 
@@ -89,6 +91,10 @@ def page() -> str:
         "", "## The loss list", "",
         "What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists the places",
         "that may go unread without a word, because nothing changes without them: names of the request's own members, and of the hub's.",
+        "", "## Headers of replies: `reply_headers`", "",
+        "What a success tells beside its body, under the names this format's clients look for: `elapsed` (whole milliseconds until the answer began) and `limits`, a key's windows:",
+        ", ".join(f"`{kind}: {{{', '.join(FACTS)}}}`" for kind in LIMIT_KINDS) + ", each a name or a list of names. `resets` are `durations` (`6m0s`) or `instants` (RFC 3339).",
+        "`reply_headers: {elapsed: x-elapsed-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining]}}}`",
         "", "## Examples", "",
         f"`examples:` is a list of {{{', '.join(EXAMPLE_KEYS)}}}. `of` is one of " + ", ".join(f"`{section}`" for section in EXAMPLE_SECTIONS)
         + "; `with` gives " + ", ".join(f"`{name}`" for name in WITH) + ". They are run by `tollgate check`, which also checks every hub value against the hub's schema.", "",
@@ -145,6 +151,17 @@ def editor_schema() -> dict[str, Any]:
                         },
                         "additionalProperties": handlers,
                     },
+                },
+            },
+            "reply_headers": {
+                "type": "object", "additionalProperties": False, "description": "names of the headers that tell time and rate limits",
+                "properties": {
+                    "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
+                    "limits": {"type": "object", "additionalProperties": False, "properties": dict.fromkeys(LIMIT_KINDS, {
+                        "type": "object", "additionalProperties": False,
+                        "properties": dict.fromkeys(FACTS, {"type": ["string", "array"], "items": {"type": "string"}}),
+                    })},
+                    "resets": {"enum": list(RESETS)},
                 },
             },
             "examples": {

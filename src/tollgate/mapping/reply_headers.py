@@ -1,0 +1,81 @@
+"""`reply_headers:` of a client format: under which names a success tells its time and the key's rate limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.scope import Unit, suggest
+
+KINDS = ("requests", "tokens")
+FACTS = ("limit", "remaining", "reset")
+RESETS = ("durations", "instants")
+KEYS = ("elapsed", "limits", "resets")
+_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2, in lower case
+
+Kind = Literal["requests", "tokens"]
+Fact = Literal["limit", "remaining", "reset"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHeaders:
+    """The names a format has for what is told beside the body; nothing is told that has none."""
+
+    elapsed: bytes | None = None
+    """Whole milliseconds until the answer began."""
+    limits: tuple[tuple[Kind, Fact, bytes], ...] = ()
+    """(window, what of it, header)."""
+    instants: bool = False
+    """Resets are instants (RFC 3339), not durations (`6m0s`)."""
+
+
+NO_HEADERS = ReplyHeaders()
+
+
+def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
+    """Read the section; mistakes are noted in the unit."""
+    if node is None:
+        return NO_HEADERS
+    if not isinstance(node, Map):
+        unit.mistake(node, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}")
+        return NO_HEADERS
+    _known(unit, node, KEYS)
+    elapsed = _names(unit, node.entries["elapsed"])[:1] if "elapsed" in node.entries else []
+    limits: list[tuple[Kind, Fact, bytes]] = []
+    listed = node.get("limits")
+    if isinstance(listed, Map):
+        _known(unit, listed, KINDS)
+        for kind in KINDS:
+            facts = listed.get(kind)
+            if isinstance(facts, Map):
+                _known(unit, facts, FACTS)
+                limits += [(kind, fact, name) for fact in FACTS if fact in facts.entries for name in _names(unit, facts.entries[fact])]  # type: ignore[misc]
+            elif facts is not None:
+                unit.mistake(facts, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}")
+    elif listed is not None:
+        unit.mistake(listed, f"`limits` takes {' and '.join(KINDS)}", "{requests: {limit: x-ratelimit-limit-requests}}")
+    resets = node.get("resets")
+    if resets is not None and not (isinstance(resets, Scalar) and resets.value in RESETS):
+        unit.mistake(resets, f"`resets` is {' or '.join(RESETS)}")
+        resets = None
+    return ReplyHeaders(elapsed[0] if elapsed else None, tuple(limits), isinstance(resets, Scalar) and resets.value == "instants")
+
+
+def _known(unit: Unit, node: Map, keys: tuple[str, ...]) -> None:
+    for key, mark in node.keys.items():
+        if key not in keys:
+            unit.mistake(mark, f"unknown key `{key}`", suggest(key, keys) or f"one of {', '.join(keys)}")
+
+
+def _names(unit: Unit, node: Node) -> list[bytes]:
+    """A header's name, or a list of names that say the same."""
+    found = []
+    for item in node.items if isinstance(node, List) else (node,):
+        if isinstance(item, Scalar) and isinstance(item.value, str) and _NAME.match(item.value):
+            found.append(item.value.encode())
+        else:
+            said = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"
+            unit.mistake(item, said, "lower-case letters, digits and dashes")
+    return found

@@ -1,0 +1,59 @@
+"""`reply_headers:` names what a format's clients look for beside the body."""
+
+import pytest
+
+from tollgate.config.load import read_text
+from tollgate.errors import ConfigErrors
+from tollgate.ledger.limits import Limits, Window
+from tollgate.limit_headers import limit_headers
+from tollgate.mapping import ReplyHeaders, compile_mapping
+
+from mapping.test_properties import MAPPINGS
+
+
+def headers_of(text: str) -> ReplyHeaders:
+    return compile_mapping(read_text(f"mapping: own\nreply_headers:{text}", "own.yaml")).reply_headers
+
+
+def test_a_name_or_several_stand_for_each_fact():
+    names = headers_of(" {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: durations}")
+    limits = Limits(requests=Window(10, 3, 90.0), tokens=Window(7, 7, 0.0))
+    assert names.elapsed == b"x-ms"
+    assert limit_headers(names, limits) == [(b"x-limit", b"10"), (b"x-left", b"3"), (b"x-remaining", b"3"), (b"x-in", b"1m30s")]
+
+
+def test_a_window_that_a_key_has_not_is_not_told():
+    names = headers_of(" {limits: {requests: {limit: x-r}, tokens: {limit: x-t}}}")
+    assert limit_headers(names, Limits(tokens=Window(7, 7, 0.0))) == [(b"x-t", b"7")]
+
+
+def test_a_format_without_the_section_tells_nothing():
+    names = compile_mapping(read_text("mapping: own\n", "own.yaml")).reply_headers
+    assert names.elapsed is None
+    assert limit_headers(names, Limits(requests=Window(1, 1, 1.0))) == []
+
+
+def test_the_messages_format_tells_instants_and_each_kind_of_token():
+    told = dict(limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
+    assert {name.decode().removeprefix("anthropic-ratelimit-") for name in told} == {
+        f"{kind}-{fact}" for kind in ("requests", "tokens", "input-tokens", "output-tokens") for fact in ("limit", "remaining", "reset")}
+    assert told[b"anthropic-ratelimit-output-tokens-remaining"] == b"20"
+    assert told[b"anthropic-ratelimit-requests-reset"].endswith(b"Z")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (" x-ms", "`reply_headers` takes names"),
+    (" {elapsd: x-ms}", "unknown key `elapsd`"),
+    (" {elapsed: 'X ms'}", "`X ms` is no header name"),
+    (" {elapsed: {a: b}}", "a header's name is text"),
+    (" {limits: x-limit}", "`limits` takes requests and tokens"),
+    (" {limits: {request: {limit: x}}}", "unknown key `request`"),
+    (" {limits: {requests: x-limit}}", "`requests` takes limit, remaining, reset"),
+    (" {limits: {tokens: {left: x}}}", "unknown key `left`"),
+    (" {resets: seconds}", "`resets` is durations or instants"),
+])
+def test_a_mistake_is_named_with_its_place(text: str, said: str):
+    with pytest.raises(ConfigErrors) as caught:
+        headers_of(text)
+    assert said in str(caught.value)
+    assert "own.yaml:2:" in str(caught.value)
