@@ -83,7 +83,9 @@ def test_the_clients_query_is_carried_along():
 def test_headers_are_made_once_and_an_absent_one_is_left_out():
     chat = rich()
     assert chat.headers() == {"content-type": "application/json", "authorization": "Bearer sk-canary", "x-model": "acme/large", "x-count": "3"}
-    assert chat.headers() is not chat.headers()
+    assert chat.headers() is chat.headers()
+    with pytest.raises(TypeError):
+        chat.headers()["authorization"] = "Bearer another"
 
 
 def test_an_endpoints_header_wins_and_may_read_the_callers():

@@ -172,6 +172,8 @@ class ConvertedStream:
 
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell an error and end the stream."""
+        if self._exchange.hub_usage:
+            self._converter.usage = self._exchange.hub_usage
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return _encode(self._converter.fail(public_message(error), kind))
 

@@ -24,6 +24,9 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     hub: dict[str, Any] | None = None
     if not exchange.native:
         hub = response_to_hub(offer.mapping, edited, exchange.context)
+        told = hub.get("error")
+        if hub.get("stop") == "error" and isinstance(told, dict):
+            raise AttemptFailed(UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=offer.provider))
         if not hub.get("parts") and not hub.get("stop"):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     if offer.usage_read is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -134,6 +135,20 @@ def _clip(value: Any, low: Any, high: Any) -> Any:
     return value
 
 
+def _keep(value: Any, allowed: Any, other: Any) -> str | None:
+    if type(value) is not str or type(allowed) is not str or type(other) is not str:
+        return None
+    return _outside(allowed).sub(lambda _: other, value)
+
+
+@functools.lru_cache(256)
+def _outside(allowed: str) -> re.Pattern[str]:
+    try:
+        return re.compile("[^" + re.sub(r"[\\\]\[^]", r"\\\g<0>", allowed) + "]")
+    except re.error:
+        raise Fault(f"`{allowed}` is no set of characters") from None
+
+
 def _lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
     if type(value) is not list:
         return None
@@ -189,6 +204,8 @@ FILTERS: dict[str, Filter] = {
         Filter("lower", lambda value: value.lower() if type(value) is str else None, about="a text in small letters", example="'A' | lower → \"a\"", kind="text"),
         Filter("upper", lambda value: value.upper() if type(value) is str else None, about="a text in capital letters", example="'a' | upper → \"A\"", kind="text"),
         Filter("replace", _replace, "old, new", 2, 2, "a text with every `old` replaced", "'a-b' | replace('-', '_') → \"a_b\"", "text"),
+        Filter("keep", _keep, "allowed, other", 2, 2, "a text in which every character is another one, but those allowed (`a-z` is a range)",
+               "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\"", "text"),
         Filter("starts", lambda value, prefix: type(value) is str and type(prefix) is str and value.startswith(prefix), "prefix", 1, 1,
                "whether a text begins with `prefix`", "'data:x' | starts('data:') → true", "bool"),
         Filter("text", _scalar_text, about="a number, true or false as text; a text as it is", example="7 | text → \"7\"", kind="text"),

@@ -58,11 +58,13 @@ class Parts:
                 self._by_id[str(id)] = part
         return part
 
-    def _find(self, kind: str, key: object, id: object) -> Part | None:
-        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call."""
+    def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
+        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call. Without
+        both, a name begins a new one once the arguments of the last are whole."""
         if kind == "tool_call":
             if key is None and not id:
-                return self._last_call
+                last = self._last_call
+                return None if name and last is not None and last.name is not None and complete(last) else last
             if key is None:
                 return self._by_id.get(str(id))
             part = self._by_key.get(hashable(key))

@@ -87,7 +87,7 @@ class Run(Parts):
         if (
             current is not None and current.said and current.kind == kind and not self._held and (key is None or key == current.key)
             and (id is None or id == current.id or not id) and not (current.ended or token or more)
-            and (kind != "tool_call" or key is not None or current is self._last_call)
+            and (kind != "tool_call" or key is not None or current is self._last_call and not name)
         ):
             if text:
                 self.received_chars += len(text)
@@ -103,7 +103,7 @@ class Run(Parts):
             return
         if key is not None and (owner := self._by_key.get(hashable(key))) is not None and owner.kind != kind and not owner.closed:
             return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
-        part = self._find(kind, key, id)
+        part = self._find(kind, key, id, name)
         fresh = part is None
         if part is None and more and not (text or token or id or name):
             self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), more)  # told before its part begins
@@ -245,9 +245,11 @@ class Run(Parts):
         """The upstream ended; `marked` when it said so itself. Everything open is closed, then finish or error is told."""
         if self.state != "open":
             return
-        self._close_all()
-        if self.stop is None and not (marked and (self.begun or self.usage)):
+        broke = self.stop is None and not (marked and (self.begun or self.usage))
+        if broke:
             self.error = {"message": ENDED_EARLY, "type": "upstream_error"}
+        self._close_all()
+        if broke:
             self.tell_error()
             return
         self.stop = settled_stop(self.stop, calls=bool(self.seen.get("tool_call")))

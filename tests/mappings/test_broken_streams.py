@@ -1,0 +1,94 @@
+"""What a client is told of an answer that broke off, was refused, or came from an upstream that numbers nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mappings.support import mapping
+from tollgate.mapping import Context, StreamConverter, convert_response
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def call(name: str | None, arguments: str, **more: Any) -> dict[str, Any]:
+    return chunk(tool_calls=[{"function": {**({"name": name} if name else {}), "arguments": arguments}, **more}])
+
+
+def told(client: str, events: list[Any], source: str = "chat", *, fail: bool = False) -> list[dict[str, Any]]:
+    converter = StreamConverter(mapping(source), mapping(client), Context(run_id="r1", now=5))
+    out = [data for event in events for _, data in converter.feed(event)]
+    out += [data for _, data in (converter.fail("broke") if fail else converter.finish())]
+    return [data for data in out if isinstance(data, dict)]
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["the connection broke", "the upstream just ended"])
+def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
+    events = told("responses", [call("w", '{"city"', index=0, id="c1")], fail=fail)
+    kinds = [event["type"] for event in events]
+    assert kinds[-2:] == ["error", "response.failed"]
+    assert not any(kind.endswith(".done") for kind in kinds)
+    assert [(item["type"], item["arguments"]) for item in events[-1]["response"]["output"]] == [("function_call", '{"city"')]
+
+
+def test_a_text_that_broke_off_is_incomplete():
+    events = told("responses", [chunk(content="half a")], fail=True)
+    done = [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == ["incomplete"]
+    assert events[-1]["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_a_text_cut_by_its_limit_is_incomplete_in_its_item_too():
+    events = told("responses", [chunk(content="half a"), chunk("length")])
+    assert [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"] == ["incomplete"]
+    assert events[-1]["type"] == "response.incomplete"
+
+
+REFUSED = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal", "stop_sequence": None,
+           "usage": {"input_tokens": 3, "output_tokens": 1}}
+
+
+def test_a_refusal_without_words_is_an_answer_cut_by_a_filter():
+    whole = convert_response(mapping("messages"), mapping("responses"), REFUSED, Context()).body
+    assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == ("incomplete", {"reason": "content_filter"}, None)
+    events = told("responses", [{"type": "message_start", "message": REFUSED | {"stop_reason": None}}, {"type": "message_delta", "delta": {"stop_reason": "refusal"}, "usage": {}},
+                                {"type": "message_stop"}], "messages")
+    assert (events[-1]["type"], events[-1]["response"]["incomplete_details"]) == ("response.incomplete", {"reason": "content_filter"})
+
+
+def test_a_refusal_in_words_is_a_whole_answer():
+    words = {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No."}, "finish_reason": "stop"}]}
+    whole = convert_response(mapping("chat"), mapping("responses"), words, Context()).body
+    assert whole["status"] == "completed"
+    assert whole["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
+
+
+def test_calls_without_place_and_id_are_told_apart_by_their_names():
+    events = told("messages", [call("f", '{"a":1}'), call("g", '{"b"'), call(None, ":2}"), chunk("tool_calls")])
+    starts = [event["content_block"]["name"] for event in events if event["type"] == "content_block_start"]
+    pieces: dict[int, str] = {}
+    for event in events:
+        if event["type"] == "content_block_delta":
+            pieces[event["index"]] = pieces.get(event["index"], "") + event["delta"]["partial_json"]
+    assert (starts, list(pieces.values())) == (["f", "g"], ['{"a":1}', '{"b":2}'])
+
+
+def test_a_name_told_again_while_its_arguments_grow_is_the_same_call():
+    events = told("messages", [call("f", '{"a"'), call("f", ":1}"), chunk("tool_calls")])
+    assert [event["content_block"]["name"] for event in events if event["type"] == "content_block_start"] == ["f"]
+
+
+def test_reasoning_beside_an_empty_list_of_details_is_kept():
+    events = told("chat", [chunk(reasoning="think", reasoning_details=[]), chunk(content="hi"), chunk("stop")])
+    assert [event["choices"][0]["delta"].get("reasoning") for event in events if event["choices"]][1] == "think"
+
+
+def test_the_empty_text_of_a_free_form_call_stays_empty():
+    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use", "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}]}
+    for client, read in (("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]), ("responses", lambda body: body["output"][0]["input"])):
+        context = Context()
+        context.request = {"tools": [{"name": "n", "custom": True}]}
+        assert read(convert_response(mapping("messages"), mapping(client), answer, context).body) == ""
