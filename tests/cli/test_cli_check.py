@@ -12,7 +12,7 @@ from tollgate.cli import COMMANDS, main
 from tollgate.config.files import defaults_root
 
 BAD = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: cheap}}}\n"
-GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ", unit: 1000000}}}")
+GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ', completion: "2", unit: 1000000}}}')
 
 
 @pytest.fixture
@@ -96,3 +96,36 @@ def test_help_imports_no_command() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert result.stdout.splitlines()[-1] == "['tollgate', 'tollgate.cli']"
     assert all(about in result.stdout for _, about in COMMANDS.values())
+
+
+def test_check_warns_of_a_model_that_is_served_free_because_it_has_no_price(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text("""provider: acme
+url: https://a.example
+speaks: {chat: /c, embeddings: /e}
+models:
+  acme/priced: {price: {prompt: "1", completion: "2", unit: 1000000}}
+  acme/free: {price: {prompt: "0", completion: "0"}}
+  acme/nothing: {}
+  acme/half: {price: {prompt: "1", unit: 1000000}}
+  acme/explained: {price: {prompt: "1", unit: 1000000, why: answers are one token}}
+  acme/embed: {type: embedding, price: {prompt: "1", unit: 1000000}}
+  acme/vectors: {type: embedding}
+""")
+    result = run("check", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["errors"], found["warnings"]) == (0, 0, 3)
+    assert [(each["line"], each["level"], each["path"], each["message"]) for each in found["problems"]] == [
+        (7, "warning", "models.acme/nothing.price", "found no prompt and no completion price, so these tokens cost nothing"),
+        (8, "warning", "models.acme/half.price", "found no completion price, so these tokens cost nothing"),
+        (11, "warning", "models.acme/vectors.price", "found no prompt price, so these tokens cost nothing")]
+    assert {each["hint"] for each in found["problems"]} == {'"0" says that it is free'}
+    shown = run("check").stderr
+    assert "providers/acme.yaml:8:3: warning: models.acme/half.price: found no completion price" in shown
+
+
+def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
+    models = "".join(f"  acme/m{number}: {{}}\n" for number in range(40))
+    (here / "providers" / "acme.yaml").write_text(f"provider: acme\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n{models}")
+    found = json.loads(run("check", "--json").stdout)
+    assert [each["message"] for each in found["problems"]] == [
+        "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 more"]

@@ -48,7 +48,7 @@ class Report:
 
 Stage = Callable[[Report, Options], None]
 
-STAGES = ("tollgate.cli.check_examples:run",)
+STAGES = ("tollgate.cli.check_running:run", "tollgate.cli.check_examples:run")
 """Checks that run on a configuration that loads and compiles: `run(report, options)` adds to the report's problems."""
 
 

@@ -1,13 +1,13 @@
 """Whether prices look right: slips that load, and would bill wrongly.
 
 Every finding is a warning, from the kinds of mistakes met in public price lists: a price per million entered per token,
-a cache hit dearer than the prompt, dust of binary fractions. Offers of one model are compared in USD per token, so that
-units and currencies do not hide a slip.
+a cache hit dearer than the prompt, dust of binary fractions, no price at all (which is billed as nothing). Offers of one
+model are compared in USD per token, so that units and currencies do not hide a slip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
 from statistics import median
 
@@ -23,6 +23,11 @@ _APART = Decimal(10)
 _DUST = 15
 """Significant digits that no price list has, but every sum of binary fractions."""
 _LINES = ("prompt", "completion")
+_WANTED = {"chat": _LINES, "embedding": ("prompt",)}
+"""The prices without which a type's tokens cost nothing."""
+_MOST_SINGLY = 5
+"""Models of one provider warned of one by one; more get one warning together."""
+_MOST_NAMED = 3
 
 
 def check_prices(gateway: Gateway, only: Container[str]) -> list[Problem]:
@@ -32,6 +37,39 @@ def check_prices(gateway: Gateway, only: Container[str]) -> list[Problem]:
                 for problem in _one(gateway, provider, model)]
     said = {problem.path for problem in problems}
     return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
+
+
+def check_unpriced(gateway: Gateway) -> list[Problem]:
+    """Warnings about models whose tokens cost nothing because no price says what they cost."""
+    return [problem for provider in gateway.providers.values() for problem in _unpriced(provider)]
+
+
+def lacking(model: Model) -> tuple[str, ...]:
+    """The token prices a model does not say, so that these tokens cost nothing; "0" says that they shall."""
+    if model.price is None:
+        return _WANTED.get(model.type, ())
+    return () if model.price.why else tuple(name for name in _WANTED.get(model.type, ()) if name not in model.price.prices)
+
+
+def first_names(names: Iterable[str]) -> str:
+    """Names for a line of text: the first ones, and how many more there are."""
+    every = list(names)
+    more = len(every) - _MOST_NAMED
+    return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unpriced(provider: Provider) -> Iterator[Problem]:
+    """Models that lack a price; many of one provider are told together, at the first."""
+    found = [(model, names) for model in provider.models if (names := lacking(model))]
+    hint = '"0" says that it is free'
+    if len(found) > _MOST_SINGLY:
+        yield provider.document.problem(
+            found[0][0].mark, f"found {len(found)} models without a price for all their tokens, wanted one for each: {first_names(model.id for model, _ in found)}",
+            path="models", hint=hint, level="warning")
+        return
+    for model, names in found:
+        yield provider.document.problem(model.mark, f"found no {' and no '.join(names)} price, so these tokens cost nothing",
+                                        path=f"models.{model.id}.price", hint=hint, level="warning")
 
 
 def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
