@@ -61,3 +61,33 @@ async def test_a_running_stream_keeps_its_configuration(tmp_path):
         assert (await here.post("/v1/chat/completions", body)).status_code == 400
         reply = await running
         assert reply.status_code == 200 and reply.text.endswith("data: [DONE]\n\n")
+
+
+KEYED = ACME.replace("speaks", "headers: {authorization: $secret.ACME_KEY}\nspeaks").replace("acme", "keyed").replace("ACME_KEY", "KEYED_KEY")
+
+
+async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplog):
+    caplog.set_level("INFO", "tollgate.reload")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "KEYED_KEY").write_text("sk-canary-1")
+    async with inprocess(tmp_path, providers={"acme": ACME, "keyed": KEYED}) as here:
+        assert (await here.opened.reloader.reload()).ok
+        assert [line for line in caplog.messages if line.startswith("providers that")] == [], "nothing changed, nothing is said"
+        (tmp_path / "secrets" / "KEYED_KEY").unlink()
+        assert (await here.opened.reloader.reload()).ok
+        assert "providers that went off, because a secret is not set (`tollgate check` names it): keyed" in caplog.messages
+        (tmp_path / "secrets" / "KEYED_KEY").write_text("sk-canary-2")
+        (tmp_path / "providers" / "acme.yaml").unlink()
+        assert (await here.opened.reloader.reload()).ok
+        assert [line for line in caplog.messages if line.startswith("providers that")][1:] == [
+            "providers that are gone with their files: acme", "providers that came on: keyed"]
+    assert "canary" not in caplog.text
+
+
+async def test_a_reload_warns_of_a_model_that_lost_its_price_once(tmp_path, caplog):
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace('completion: "1", ', ""))
+        for _ in range(2):
+            assert (await here.opened.reloader.reload()).ok
+        warned = [line for line in caplog.messages if "price" in line]
+        assert len(warned) == 1 and "acme.yaml:6:3: warning: models.acme/one.price: found no completion price" in warned[0]

@@ -16,6 +16,7 @@ from pathlib import Path
 from tollgate.config.build import load_gateway
 from tollgate.config.load import Problem
 from tollgate.config.model import Gateway
+from tollgate.config.sanity import check_unpriced
 from tollgate.errors import ConfigErrors
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 
@@ -63,10 +64,11 @@ class Reloader:
                 self.state = ReloadState(ok=False, count=self.state.count)
                 log.error("the configuration could not be read; the running one stays: %s", error)
                 return self.state
-            self._holder.current = runtime
+            before, self._holder.current = self._holder.current, runtime
             self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
+            _tell_switched(before.gateway, runtime.gateway)
             return self.state
 
     async def watch(self) -> None:
@@ -88,8 +90,9 @@ class Reloader:
         before = self._holder.current
         loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
-        for warning in loaded.warnings:
-            if warning not in before.loaded.warnings:
+        said = {*before.loaded.warnings, *check_unpriced(before.gateway)}
+        for warning in (*loaded.warnings, *check_unpriced(loaded.gateway)):
+            if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
         loaded.known.let_go()
@@ -107,3 +110,17 @@ class Reloader:
                 continue
             found.add((str(file), about.st_mtime_ns, about.st_size))
         return frozenset(found)
+
+
+def _tell_switched(before: Gateway, now: Gateway) -> None:
+    """Log which providers a reload turned off, took away and turned on: their models went and came with them."""
+    were_on = {name for name, provider in before.providers.items() if not provider.off}
+    were_off = before.providers.keys() - were_on
+    on = {name for name, provider in now.providers.items() if not provider.off}
+    off = now.providers.keys() - on
+    if went_off := sorted(off - were_off):
+        log.warning("providers that went off, because a secret is not set (`tollgate check` names it): %s", ", ".join(went_off))
+    if gone := sorted(before.providers.keys() - now.providers.keys()):
+        log.warning("providers that are gone with their files: %s", ", ".join(gone))
+    if came := sorted(on - were_on):
+        log.info("providers that came on: %s", ", ".join(came))
