@@ -1,0 +1,106 @@
+"""What Gemini, Cohere and Ollama have no place for is named wherever it stands, also beside a loss that is named in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mappings.support import context, mapping
+from tollgate.mapping import convert_request
+
+UPSTREAMS = ("gemini", "cohere", "ollama")
+PLACES: dict[str, tuple[tuple[str | int, ...], str]] = {
+    "instructions": (("system", 0), "system[].cache_control"),
+    "a tool": (("tools", 1), "tools[].cache_control"),
+    "text": (("messages", 0, "content", 0), "messages[].content[].cache_control"),
+    "a document": (("messages", 0, "content", 1), "messages[].content[].cache_control"),
+    "an earlier answer": (("messages", 1, "content", 0), "messages[].content[].cache_control"),
+    "a call": (("messages", 1, "content", 1), "messages[].content[].cache_control"),
+    "a result": (("messages", 2, "content", 0), "messages[].content[].cache_control"),
+    "text of a result": (("messages", 2, "content", 0, "content", 0), "messages[].content[].content[].cache_control"),
+}
+
+
+def request() -> dict[str, Any]:
+    return {
+        "model": "m",
+        "max_tokens": 10,
+        "system": [{"type": "text", "text": "Be brief."}],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"name": "g", "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": [
+                {"type": "text", "text": "Hi"}, {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}, "title": "T"},
+            ]},
+            {"role": "assistant", "content": [{"type": "text", "text": "So."}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "ok"}]}]},
+        ],
+    }
+
+
+def lost(upstream: str, body: dict[str, Any]) -> list[str]:
+    return convert_request(mapping("messages"), mapping(upstream), body, context()).lost
+
+
+def at(body: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        body = body[step]
+    return body
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+def test_an_ordinary_request_loses_nothing(upstream: str) -> None:
+    assert lost(upstream, request()) == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+def test_a_cache_mark_is_named_where_it_stands(upstream: str, place: str) -> None:
+    body, (path, name) = request(), PLACES[place]
+    at(body, path)["cache_control"] = {"type": "ephemeral"}
+    assert lost(upstream, body) == [name]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+def test_a_named_loss_hides_no_other(upstream: str) -> None:
+    body = request()
+    body["tools"].append({"type": "web_search_20250305", "name": "web_search"})
+    at(body, PLACES["a document"][0])["context"] = "from a book"
+    at(body, PLACES["a result"][0])["is_error"] = True
+    at(body, PLACES["a tool"][0])["strict"] = True
+    named = lost(upstream, body)
+    assert {"hosted tool web_search_20250305", "messages[].content[].context"} <= set(named)
+    assert ("error flag of a tool result" in named) == (upstream != "gemini")
+    assert ("strict of tool g" in named) == (upstream != "cohere")
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}], ids=["any", "by name"])
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+def test_no_tool_is_forced_where_none_is_sent(upstream: str, choice: dict[str, str]) -> None:
+    body = {**request(), "tools": [{"type": "web_search_20250305", "name": "web_search"}], "tool_choice": choice}
+    done = convert_request(mapping("messages"), mapping(upstream), body, context())
+    assert not {"tools", "tool_choice", "toolConfig"} & set(done.body)
+    assert any(words.startswith("tool_choice") for words in done.lost)
+
+
+@pytest.mark.parametrize("source", ["chat", "responses", "messages"])
+def test_an_empty_tool_result_reaches_gemini(source: str) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "chat": {"messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "t", "content": [{"type": "text", "text": ""}]},
+        ]},
+        "responses": {"input": [
+            {"role": "user", "content": "Hi"},
+            {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "t", "output": [{"type": "input_text", "text": ""}]},
+        ]},
+        "messages": {"max_tokens": 9, "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]},
+        ]},
+    }
+    sent = convert_request(mapping(source), mapping("gemini"), {"model": "m", **bodies[source]}, context()).body
+    assert sent["contents"][-1]["parts"] == [{"functionResponse": {"id": "t", "name": "f", "response": {"output": ""}}}]
