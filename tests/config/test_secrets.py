@@ -1,5 +1,7 @@
 """Secrets by reference: where they come from, what an unset one does, and that no value is ever said."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,54 @@ def test_the_question_mark_is_gone_from_what_the_compiler_sees(folder: Path) -> 
     assert provider.variables["project"].value == "$secret.ACME_PROJECT"
     assert provider.endpoints["messages"].headers["x-beta"].value == "{{ $secret.ACME_BETA  }}"
     assert provider.headers["org"].mark.line == 8
+
+
+def test_one_line_end_is_forgiven_in_the_environment_too(folder: Path) -> None:
+    assert load(folder, {"ACME_KEY": CANARY + "\n"}).secrets.get("ACME_KEY") == CANARY
+
+
+@pytest.mark.parametrize("value", ['{\n "type": "service_account"\n}\n', "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"], ids=["json", "pem"])
+def test_a_key_file_may_have_several_lines(folder: Path, value: str) -> None:
+    assert load(folder, {"ACME_KEY": value}).secrets.get("ACME_KEY") == value.rstrip()
+
+
+def _write(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (_write(b""), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
+    (_write(b"\r\n"), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
+    (_write(CANARY.encode() + b"\xff"), "1:1: found bytes that are no UTF-8 text, wanted the secret as text"),
+    (_write(b"x" * 65537), "1:1: found 65537 bytes, wanted a secret of at most 65536"),
+    (_write(f"{CANARY}\n{CANARY}\n".encode()), "2:1: found a line break inside the secret, wanted one line"),
+    (Path.mkdir, "1:1: found a folder, wanted a file with the secret alone"),
+    (lambda path: path.symlink_to(path), "1:1: cannot be read: Too many levels of symbolic links, wanted a secret this process may read"),
+], ids=["empty", "only a line end", "no text", "too long", "two lines", "a folder", "unreadable"])
+def test_a_secret_that_is_there_and_unusable_is_told_with_its_file(folder: Path, make: Callable[[Path], object], words: str) -> None:
+    (folder / "secrets").mkdir()
+    make(folder / "secrets" / "ACME_KEY")
+    assert said({"providers/acme.yaml": FILE}, folder) == f"secrets/ACME_KEY:{words}\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_closed_folder_of_secrets_is_told_once(folder: Path) -> None:
+    (folder / "secrets").mkdir(mode=0)
+    try:
+        assert said({"providers/acme.yaml": FILE}, folder) == "secrets:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
+    finally:
+        (folder / "secrets").chmod(0o700)
+
+
+def test_a_variable_of_two_lines_is_refused_by_name_and_every_such_one_is_told(folder: Path) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        load(folder, {"ACME_KEY": f"{CANARY}\nx", "ACME_ORG": f"a\r\n{CANARY}"})
+    assert str(caught.value).splitlines() == [f"environment variable {name}:2:1: found a line break inside the secret, wanted one line" for name in ("ACME_KEY", "ACME_ORG")]
+
+
+def test_a_broken_file_is_not_looked_at_where_the_environment_has_the_secret(folder: Path) -> None:
+    (folder / "secrets" / "ACME_KEY").mkdir(parents=True)
+    assert load(folder, {"ACME_KEY": CANARY}).secrets.get("ACME_KEY") == CANARY
 
 
 def test_only_named_secrets_are_read(folder: Path) -> None:

@@ -6,17 +6,22 @@ never part of a message, a `repr` or an exception. Only headers, query, auth and
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.config.files import shown
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
+from tollgate.errors import ConfigErrors
 
 REFERENCE = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]*)(\?)?")
 _LOOSE = re.compile(r"\$secret\b")
 _MAX_FILE = 64 * 1024
 """A secret file larger than this is no secret but a mistake (a key file of a service account has 3 KB)."""
+_KEY_FILE = re.compile(r"\s*(\{|-----BEGIN )")
+"""What alone may have several lines: the JSON of a service account, and PEM. Anything else goes into a header, which cannot."""
 _MIN_REDACTED = 4
 """Shorter values occur in ordinary text; blanking them out would make every message unreadable."""
 
@@ -61,12 +66,22 @@ class Secrets:
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> Secrets:
-    """Look each name up: the environment first, then a file; an empty value counts as not set."""
+    """Look each name up: the environment first, then a file. An empty variable counts as not set, like a file that is not there.
+
+    Raises `ConfigErrors` for what is there and cannot be a secret: a file that cannot be read or is empty, a value of several lines.
+    """
     values: dict[str, str] = {}
+    problems: list[Problem] = []
     for name in names:
-        value = environ.get(name) or _from_file(folder / name)
+        try:
+            value = _one_line(environ.get(name, ""), f"environment variable {name}") or _from_file(folder / name)
+        except _Unusable as fault:
+            problems.append(fault.problem)
+            continue
         if value:
             values[name] = value
+    if problems:
+        raise ConfigErrors(list(dict.fromkeys(problems)))
     return Secrets(values)
 
 
@@ -137,10 +152,40 @@ def _malformed(document: Document, node: Node, path: str) -> list[Problem]:
     return [problem for where, child in children for problem in _malformed(document, child, where)]
 
 
+class _Unusable(Exception):
+    """A secret that is there and cannot be used; never holds anything of its value."""
+
+    def __init__(self, where: str, message: str, hint: str = "", line: int = 1) -> None:
+        self.problem = Problem(Mark(where, line, 1), message, hint=hint)
+        super().__init__(message)
+
+
 def _from_file(path: Path) -> str | None:
+    where = shown(path)
     try:
-        if not path.is_file() or path.stat().st_size > _MAX_FILE:
-            return None
-        return path.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError):
+        size = path.stat().st_size
+        if path.is_dir():
+            raise _Unusable(where, "found a folder, wanted a file with the secret alone")
+        if size > _MAX_FILE:
+            raise _Unusable(where, f"found {size} bytes, wanted a secret of at most {_MAX_FILE}")
+        value = _one_line(path.read_text("utf-8"), where)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        # A folder that may not be entered is said once, not for each secret it may hold.
+        closed = isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK)
+        raise _Unusable(shown(path.parent) if closed else where, f"cannot be read: {error.strerror or type(error).__name__}, wanted "
+                        f"{'a folder' if closed else 'a secret'} this process may read") from None
+    except UnicodeDecodeError:
+        raise _Unusable(where, "found bytes that are no UTF-8 text, wanted the secret as text") from None
+    if not value:
+        raise _Unusable(where, "found an empty file, wanted a secret", hint="a provider is off where the file is not there")
+    return value
+
+
+def _one_line(value: str, where: str) -> str:
+    """The value without its last line end; refuses several lines where that is no key file."""
+    value = value.rstrip("\r\n")
+    if ("\n" in value or "\r" in value) and not _KEY_FILE.match(value):
+        raise _Unusable(where, "found a line break inside the secret, wanted one line", line=2)
+    return value
