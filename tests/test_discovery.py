@@ -113,7 +113,8 @@ async def test_it_is_asked_again_only_when_due(scene):
 
 @pytest.mark.parametrize(("status", "raw", "words"), [
     (500, b"{}", "answered 500"), (200, b"<html>", "not JSON"), (200, b'{"models": 1}', "not found in the answer"), (200, b'{"data": [{"id": "two words"}]}', "canonical id"),
-], ids=["a status", "a page", "another shape", "no usable entry"])
+    (200, b'{"data": [{"name": "one"}, {"name": "two"}]}', "found no id for an entry with the fields name, wanted a text"),
+], ids=["a status", "a page", "another shape", "no usable entry", "entries without an id"])
 async def test_the_last_good_list_stays(scene, status, raw, words):
     await scene.discoverer.refresh()
     scene.lists.status, scene.lists.raw = status, raw
@@ -151,6 +152,54 @@ async def test_one_bad_entry_spoils_nothing(scene):
     await scene.discoverer.refresh()
     assert scene.ids() == ["acme/one", "acme/written"]
     assert len(scene.discoverer.states["acme"].skipped) == 1
+
+
+async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
+    caplog.set_level("INFO", "tollgate.discovery")
+
+    async def told() -> list[str]:
+        caplog.clear()
+        await scene.discoverer.refresh(everything=True)
+        return [line for line in caplog.messages if "entr" in line]
+
+    assert await told() == []
+    scene.lists.models += [{"id": "two words", "cost": "1"}, {"name": "x", "cost": "1"}]
+    said, = await told()
+    assert said.startswith("entries in the list of models of acme were left out (2 problems):\n")
+    assert "found no id for an entry with the fields name, cost, wanted a text" in said and "two words" in said
+    assert "providers/acme.yaml" in said
+    assert await told() == [], "the same list again says nothing"
+    scene.lists.models.reverse()
+    assert await told() == [], "another order is no other problem"
+    scene.lists.models += [{"id": f"{number} words"} for number in range(10)]
+    said, = await told()
+    assert said.endswith("\nand 7 more")
+    scene.lists.models = [{"id": "one", "max_model_len": 1000, "cost": "0.5"}]
+    assert await told() == ["every entry in the list of models of acme is used again"]
+
+
+async def test_a_list_longer_than_is_read_says_so(scene, monkeypatch, caplog):
+    monkeypatch.setattr("tollgate.mapping.provider.discover.MAX_MODELS", 2)
+    scene.lists.models = [{"id": f"m{number}", "cost": "1"} for number in range(4)]
+    await scene.discoverer.refresh()
+    assert scene.ids() == ["acme/m0", "acme/m1", "acme/written"]
+    assert "found 4 entries, wanted at most 2: the others are left out" in caplog.text
+
+
+async def test_models_found_without_a_price_are_logged_once_per_list(scene, caplog):
+    async def told() -> list[str]:
+        caplog.clear()
+        await scene.discoverer.refresh(everything=True)
+        return [line for line in caplog.messages if "price" in line]
+
+    scene.lists.models = [{"id": "paid", "cost": "1"}, {"id": "free", "cost": "0"}]
+    assert await told() == []
+    scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
+    assert await told() == ['5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
+                            "acme/m0, acme/m1, acme/m2 and 2 more"]
+    assert await told() == []
+    scene.lists.models.append({"id": "m5"})
+    assert len(await told()) == 1
 
 
 async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_file(scene):

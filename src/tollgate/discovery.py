@@ -19,6 +19,7 @@ import orjson
 
 from tollgate.config.load import Problem
 from tollgate.config.model import Model, Timeouts
+from tollgate.config.sanity import first_names, lacking
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 from tollgate.upstream import Call
@@ -37,6 +38,9 @@ _FIRST_RETRY = 30.0
 _LOOK = 15.0
 """How long the loop sleeps at most: a reload may have brought a provider with a list."""
 
+_MOST_TOLD = 5
+"""Problems of one list written to the log at a time."""
+
 
 @dataclass(slots=True)
 class ListState:
@@ -49,6 +53,8 @@ class ListState:
     """Why the last attempt failed; empty when it did not."""
     skipped: tuple[Problem, ...] = ()
     """Entries that could not be used."""
+    unpriced: tuple[str, ...] = ()
+    """Models served free because the list says no price of theirs."""
     due: float = 0.0
     failures: int = 0
     source: object = field(default=None, repr=False)
@@ -118,7 +124,13 @@ class Discoverer:
             return False
         if state.problem:
             log.info("the list of models of %s is read again", name)
-        state.at, state.models, state.problem, state.failures, state.skipped = datetime.now(UTC), len(models), "", 0, problems
+        _tell_skipped(name, state.skipped, problems)
+        unpriced = tuple(model.id for model in models if lacking(model))
+        if unpriced and set(unpriced) != set(state.unpriced):
+            log.warning('%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): %s',
+                        len(unpriced), name, first_names(unpriced))
+        state.at, state.models, state.problem, state.failures = datetime.now(UTC), len(models), "", 0
+        state.skipped, state.unpriced = problems, unpriced
         state.due = now + discovery.every * self._spread()
         if self._found.get(name) == models:
             return False
@@ -154,6 +166,19 @@ class Discoverer:
             self._on_swap(runtime)
         log.info("models found: %s", ", ".join(f"{name} {len(self._found[name])}" for name in changed))
         return True
+
+
+def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
+    """Log which entries a list lost, where these are not the ones it lost before."""
+    said = list(dict.fromkeys(problem.render(source=False) for problem in now))
+    if set(said) == {problem.render(source=False) for problem in before}:
+        return
+    if not said:
+        log.info("every entry in the list of models of %s is used again", name)
+        return
+    more = len(said) - _MOST_TOLD
+    log.warning("entries in the list of models of %s were left out (%d problems):\n%s%s", name, len(now), "\n".join(said[:_MOST_TOLD]),
+                f"\nand {more} more" if more > 0 else "")
 
 
 class _Unusable(Exception):

@@ -62,6 +62,10 @@ class Discovery:
             name = said.pop("id", None) if isinstance(said, dict) else None
             if isinstance(name, str) and name:
                 made.setdefault(name, said)
+            else:
+                problems.append(self._problem(f"found no id for an entry with {_fields(entry)}, wanted a text"))
+        if len(entries) > MAX_MODELS:
+            problems.append(self._problem(f"found {len(entries)} entries, wanted at most {MAX_MODELS}: the others are left out"))
         models, more = self._models(made)
         return models, (*problems, *more)
 
@@ -110,6 +114,13 @@ class Discovery:
         if isinstance(value, str):
             return Scalar(value, value, True, mark)
         return Scalar(value, "null" if value is None else str(value).lower(), False, mark)
+
+
+def _fields(entry: Any) -> str:
+    """What an entry is made of, to find the template's mistake by; never its values."""
+    if not isinstance(entry, dict):
+        return "no fields"
+    return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
 
 
 def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template]]) -> Discovery | None:
