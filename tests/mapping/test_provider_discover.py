@@ -63,7 +63,12 @@ def test_a_price_with_an_exponent_keeps_its_value():
 def test_entries_that_do_not_count_are_left_out():
     found, problems = read([{"id": "m1", "kind": "moderation"}, {"id": "m2"}, {"no": "id"}, "text", None, {"id": "m2", "label": "again"}])
     assert [model.id for model in found] == ["acme/m2"]
-    assert problems == ()
+    assert [problem.message for problem in problems] == [
+        f"found no id for an entry with {what}, wanted a text" for what in ("the fields no", "no fields", "no fields")]
+
+
+def test_an_entry_left_out_by_when_is_no_problem():
+    assert read([{"id": "m1", "kind": "moderation"}, {"kind": "moderation"}]) == ((), ())
 
 
 def test_an_entry_that_does_not_fit_is_left_out_and_told():
