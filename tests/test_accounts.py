@@ -41,7 +41,8 @@ def test_a_wrong_expiry_is_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "models"), [
-    ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)), (" acme/*, other/large\nthird", ("acme/*", "other/large", "third"))])
+    ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)), (" acme/*, other/large\nthird", ("acme/*", "other/large", "third")),
+    ("acme/*,!acme/old", ("acme/*", "!acme/old"))])
 def test_models_are_globs_all_or_none(text: str, models: tuple[str, ...] | None) -> None:
     assert accounts.read_models(text) == models
 

@@ -113,6 +113,17 @@ def test_a_key_sees_what_its_globs_match(allowed, expected):
     assert listed(catalog, access_of(SimpleNamespace(allowed_models=allowed))) == expected
 
 
+@pytest.mark.parametrize(("allowed", "expected"), [
+    (("a/*", "!a/one"), ["a/two"]), (("!a/one", "a/*"), ["a/two"]), (("!a/*",), ["b/one"]), (("!*/one", "!b/*"), ["a/two"]), (("*", "!*"), []),
+    (("b/one", "!a/one"), ["b/one"]), (("!",), ["a/one", "a/two", "b/one"]),
+], ids=str)
+def test_a_key_may_not_use_what_its_list_leaves_out(allowed, expected):
+    catalog = make_catalog([route("p", id=name) for name in ("a/one", "a/two", "b/one")])
+    access = access_of(SimpleNamespace(allowed_models=allowed))
+    assert listed(catalog, access) == expected
+    assert [name for name in catalog.models if catalog.find(name, access)] == expected
+
+
 def test_nobody_without_a_key_sees_a_private_model():
     catalog = make_catalog([route("p", id="a/open"), route("p", id="a/closed", public=False)])
     assert listed(catalog, ANONYMOUS) == ["a/open"]
@@ -121,7 +132,7 @@ def test_nobody_without_a_key_sees_a_private_model():
     assert catalog.find("a/closed", EVERYTHING).id == "a/closed"
 
 
-globs = st.one_of(st.none(), st.lists(st.sampled_from(["*", "a/*", "*/one", "a/one", "b/[a-o]*", "?/two", "", "x"]), max_size=3))
+globs = st.one_of(st.none(), st.lists(st.sampled_from(["*", "a/*", "*/one", "a/one", "b/[a-o]*", "?/two", "", "x", "!a/one", "!b/*"]), max_size=3))
 
 
 @given(globs, st.booleans())

@@ -85,7 +85,7 @@ def read_span(text: str) -> timedelta | None:
 
 
 def read_models(text: str) -> tuple[str, ...] | None:
-    """Which models a key may use: "acme/*, other/large" (globs); "" or "all" is every model, "none" is none."""
+    """Which models a key may use: "acme/*, !acme/old*" (globs; "!": not these); "" or "all" is every model, "none" is none."""
     said = text.strip()
     if said.lower() in ("", "all", "*"):
         return None

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from tollgate.config.model import Model, Pricing, Volume
+from tollgate.config.model import Model, Pricing, Volume, names_match
 from tollgate.money import show
 from tollgate.routing import Route
 from tollgate.tariff import Tariff
@@ -32,7 +32,7 @@ class _Key(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a caller may use: globs over canonical ids. None is everything, () is nothing; `public_only` is a caller without a key."""
+    """What a caller may use: globs over canonical ids, those with a `!` in front leave out. None is everything, () is nothing; `public_only` is a caller without a key."""
 
     allowed: tuple[str, ...] | None = None
     public_only: bool = False
@@ -78,7 +78,13 @@ def may_use(access: Access, model: CatalogModel) -> bool:
     """Whether this caller may list and call this model; the only place where that is decided (PITFALLS 24)."""
     if access.public_only and not model.facts.public:
         return False
-    return access.allowed is None or any(fnmatchcase(model.id, glob) for glob in access.allowed)
+    allowed = access.allowed
+    if not allowed:
+        return allowed is None
+    for glob in allowed:
+        if glob[:1] == "!":
+            return names_match(allowed, model.id)
+    return any(fnmatchcase(model.id, glob) for glob in allowed)  # asked at every request: most lists leave nothing out
 
 
 class Catalog:

@@ -54,6 +54,8 @@ def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
     (("create", "--account", "alice", "--expires", "soon"), 1, "wanted a span"),
     (("create", "--account", "alice", "--cap", "much"), 1, "cap: "),
     (("create", "--account", "alice", "--window", "year"), 2, "year"),
+    (("create", "--account", "alice", "--models", ""), 2, '"" names no model; leave it out (or say all) to allow every model'),
+    (("create", "--account", "alice", "--models", " , "), 2, '" , " names no model'),
     (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
     (("list", "--account", "bob"), 1, 'no account "bob"'),
 ])

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from tollgate.accounts import KeyView
 
 
+def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
+    """An empty list is refused: a script whose variable was empty meant none, and would get all."""
+    if text is not None and not text.replace(",", " ").strip():
+        raise click.BadParameter(f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model')
+    return text or ""
+
+
 @click.group(help="Create, list and revoke keys.")
 def command() -> None:
     pass
@@ -41,7 +48,8 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--account", default="default", show_default=True, help="Account that pays.")
 @click.option("--name", default="", help="What or who it is for.")
 @click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
-@click.option("--models", default="", help="Models it may use, globs separated by commas; all (the default) or none.")
+@click.option("--models", default=None, callback=_named_models,
+              help="Models it may use, globs separated by commas, \"!\" in front of those it may not; all (the default) or none.")
 @click.option("--cap", default="", help="Most credits it may spend per window.")
 @click.option("--window", type=click.Choice(["day", "week", "month", "total"]), default="total", show_default=True,
               help="When the cap starts anew (UTC; weeks from Monday).")
