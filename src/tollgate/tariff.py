@@ -15,7 +15,7 @@ Which prices hold, each step replacing only the prices it names:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -57,6 +57,11 @@ class Charge:
 
 
 NO_CHARGE = Charge(round_cost(Decimal(0)), round_cost(Decimal(0)), USD, Decimal(1), "none")
+
+
+def no_charge(pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal]) -> Charge:
+    """What a request costs that got no answer: nothing, flat prices included, in the currency of its price list."""
+    return NO_CHARGE if pricing is None else replace(NO_CHARGE, currency=pricing.currency, rate=_rate(pricing.currency, rates))
 
 
 class _Prices:
@@ -199,6 +204,7 @@ def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing |
     """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
+    `service_tier` is what it asks for: it may get that one or the usual one.
     """
     if pricing is None:
         return NO_CHARGE.cost
@@ -209,9 +215,10 @@ def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing |
     at = at or datetime.now(UTC)
     dearest = Decimal(0)
     for thinking in (False, True) if any(row.thinking is not None for row in tariff.pricing.volumes) else (False,):
-        prices = tariff.prices(prompt_tokens, max_output, thinking, at, service_tier)
-        a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
-        dearest = max(dearest, _bound_at(prices, prompt_tokens, a_token, max_output, images, rate))
+        for tier in dict.fromkeys((None, service_tier)):
+            prices = tariff.prices(prompt_tokens, max_output, thinking, at, tier)
+            a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
+            dearest = max(dearest, _bound_at(prices, prompt_tokens, a_token, max_output, images, rate))
     return dearest
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from tollgate.money import decimal_of
-from tollgate.tariff import Charge, Tariff, compile_tariff, price_usage, upper_bound
+from tollgate.tariff import Charge, Tariff, compile_tariff, no_charge, price_usage, upper_bound
 
-__all__ = ["BUCKETS", "Charge", "Tariff", "Usage", "compile_tariff", "from_hub", "price_usage", "upper_bound"]
+__all__ = ["BUCKETS", "Charge", "Tariff", "Usage", "compile_tariff", "from_hub", "no_charge", "price_usage", "upper_bound"]
 
 MAX_TOKENS = 20_000_000
 """Twice the largest context on sale: a count above it is a mistake of the upstream, not a request."""

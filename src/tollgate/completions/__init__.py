@@ -21,7 +21,7 @@ from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.stateful import provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
-from tollgate.errors import ModelNotFound
+from tollgate.errors import BadRequest, ModelNotFound
 from tollgate.routing import Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.usage import upper_bound
@@ -54,9 +54,12 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     last = services.sticky.get(conversation) if conversation else None
     offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
+    if not offers and references:
+        field = references[0][0]
+        raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
     if not offers:
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens)))
+    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in told)))
     if stream:
         streaming()
     try:
@@ -95,7 +98,7 @@ def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> Cat
     return model
 
 
-def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int) -> Any:
+def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int, *, hour_cache: bool) -> Any:
     """The most this request can cost: what is held while it runs."""
     most = offer.model.max_output or _DEFAULT_OUTPUT
     for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields:
@@ -106,7 +109,7 @@ def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int) -> Any:
     several = exchange.body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several
-    return upper_bound(prompt_tokens, most, offer.tariff, exchange.rates)
+    return upper_bound(prompt_tokens, most, offer.tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=hour_cache)
 
 
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:

@@ -14,7 +14,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import without_sealed
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
 from tollgate.mapping.provider import Verdict
 from tollgate.routing import Offer
@@ -98,7 +98,10 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch)
     if offer.request_edits is not None:
         document = offer.request_edits(document, context)
-    return orjson.dumps(document)
+    try:
+        return orjson.dumps(document)
+    except TypeError as error:  # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
+        raise BadRequest(f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert") from None
 
 
 def _context(exchange: Exchange, offer: Offer) -> Context:

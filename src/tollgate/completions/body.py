@@ -20,6 +20,10 @@ _SHORT = 2048
 """A body below this is its own outline: searching it costs less than making one."""
 
 
+MOST_WRITTEN = 240
+"""Levels that can always be written again: orjson stops at 254, and what a request holds is put into other objects."""
+
+
 def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
     """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or nesting beyond the limit."""
     try:
@@ -30,9 +34,14 @@ def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
         raise BadRequest(f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
-    told = outline(raw, body)
-    if told.count(b"{") + told.count(b"[") > max_nesting and _too_deep(body, max_nesting):
-        raise BadRequest(f"the request body is nested more than {max_nesting} levels deep")
+    most = min(max_nesting, MOST_WRITTEN)
+    try:
+        told = outline(raw, body)
+        deep = told.count(b"{") + told.count(b"[") > most and too_deep(body, most)
+    except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
+        deep = True
+    if deep:
+        raise BadRequest(f"the request body is nested more than {most} levels deep")
     return body, told
 
 
@@ -89,6 +98,8 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             raise BadRequest(f"{name} is null; {known[name][1]} is wanted", param=name)
     if dialect != "responses":
         _check_messages(body["messages"])
+        if dialect != "chat" and type(body.get("system")) is list:
+            _check_parts("system", body["system"])
 
 
 def _check_messages(messages: list[Any]) -> None:
@@ -105,13 +116,26 @@ def _check_messages(messages: list[Any]) -> None:
         if not isinstance(content, list):
             where = f"messages[{place}].content"
             raise BadRequest(f"{where} is {_kind(content)}; text or a list of parts is wanted", param=where)
-        for at, part in enumerate(content):
-            if not isinstance(part, (dict, str)):
-                where = f"messages[{place}].content[{at}]"
-                raise BadRequest(f"{where} is {_kind(part)}; an object is wanted", param=where)
+        _check_parts(f"messages[{place}].content", content)
 
 
-def _too_deep(body: Any, limit: int) -> bool:
+def _check_parts(where: str, parts: list[Any]) -> None:
+    """A part of text without a text would be left out where the request is converted, and nobody would know."""
+    for at, part in enumerate(parts):
+        if type(part) is dict:
+            kind = part.get("type")
+            if kind == "text":
+                if type(part.get("text")) is not str:
+                    found = _kind(part["text"]) if "text" in part else "missing"
+                    raise BadRequest(f"{where}[{at}].text is {found}; text is wanted", param=f"{where}[{at}].text")
+            elif kind == "tool_result" and type(part.get("content")) is list:
+                _check_parts(f"{where}[{at}].content", part["content"])
+        elif type(part) is not str:
+            raise BadRequest(f"{where}[{at}] is {_kind(part)}; an object is wanted", param=f"{where}[{at}]")
+
+
+def too_deep(body: Any, limit: int) -> bool:
+    """Whether there are objects and lists inside each other for more than `limit` levels; `body` itself is the first."""
     level = [body]
     for _ in range(limit):
         level = [child for node in level for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, (dict, list))]

@@ -157,6 +157,11 @@ class ConvertedStream:
         """Hub usage as reported so far."""
         return self._rule_usage or self._converter.usage or None
 
+    def tier(self) -> str | None:
+        """The service tier the upstream named at the start."""
+        tier = self._converter.told("service_tier")
+        return tier if isinstance(tier, str) else None
+
     def minted(self) -> list[str]:
         """A built answer names no state of the provider's."""
         return []

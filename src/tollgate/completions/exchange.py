@@ -14,7 +14,7 @@ from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services
-from tollgate.usage import Charge, Usage, from_hub, price_usage
+from tollgate.usage import Charge, Usage, from_hub, no_charge, price_usage
 from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Exchange:
     the request may carry a sealed token of another provider."""
 
     __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
-                 "sealed", "services", "settled", "stream", "upstream_ms")
+                 "sealed", "services", "settled", "stream", "told_tier", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
         self.services = services
@@ -51,6 +51,8 @@ class Exchange:
         self.upstream_ms = 0.0
         self.hub_usage: dict[str, Any] | None = None
         self.charge: Charge | None = None
+        self.told_tier: str | None = None
+        """The service tier the upstream says it used."""
         self.settled = False
         self.sealed = False
 
@@ -71,6 +73,18 @@ class Exchange:
         for step in CLIENT_FORMATS[self.inbound.dialect].user_path:
             node = node.get(step) if isinstance(node, dict) else None
         return node if isinstance(node, str) else None
+
+    def asked_tier(self) -> str | None:
+        """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""
+        tier = self.body.get("service_tier")
+        return tier if isinstance(tier, str) and tier != "batch" else None
+
+    def _tier(self) -> str | None:
+        """The service tier to bill: the one the upstream says it used, else the one it was asked for."""
+        if self.told_tier is not None:
+            return self.told_tier
+        lost = self.context.lost if self.context is not None else ()
+        return None if any(words.startswith("service_tier") for words in lost) else self.asked_tier()
 
     def reply_headers(self) -> Headers:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""
@@ -101,9 +115,14 @@ class Exchange:
         self.services.live.discard(self)
         offer, inbound = self.offer, self.inbound
         usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
-        tier = self.body.get("service_tier")
-        charge = self.charge = price_usage(usage, offer.tariff if offer else None, self.rates, at=inbound.received_at,
-                                           service_tier=tier if isinstance(tier, str) else None)
+        tariff = offer.tariff if offer else None
+        if self.hub_usage is None:
+            charge = no_charge(tariff, self.rates)
+        else:
+            charge = price_usage(usage, tariff, self.rates, at=inbound.received_at, service_tier=self._tier())
+        self.charge = charge
+        if usage.flags:
+            log.warning("request %s: provider %s counts what cannot be: %s", inbound.request_id, offer.provider if offer else "", "; ".join(usage.flags))
         row = UsageRow(
             request_id=inbound.request_id,
             time=inbound.received_at,

@@ -170,6 +170,8 @@ class ChatStream(_Passing):
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
         self._last: dict[str, Any] | None = None
+        self.tier: str | None = None
+        """The service tier the upstream says it used."""
         self.elsewhere: dict[str, Any] | None = None
         """The last chunk that tells usage in a member of the vendor's own; the mapping knows which."""
 
@@ -240,6 +242,8 @@ class ChatStream(_Passing):
         if self.error is not None:
             return
         self._last = chunk
+        if isinstance(tier := chunk.get("service_tier"), str):
+            self.tier = tier
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             out.append(raw)

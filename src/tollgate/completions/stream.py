@@ -17,6 +17,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.stateful import minted_ids
+from tollgate.completions.whole import told_tier
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
 from tollgate.public_errors import stream_error_events
@@ -40,6 +41,8 @@ class Stage(Protocol):
     def close(self) -> bytes: ...
 
     def usage(self) -> dict[str, Any] | None: ...
+
+    def tier(self) -> str | None: ...
 
     def minted(self) -> list[str]: ...
 
@@ -95,6 +98,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         except UpstreamError as error:
             stage.error = error
         usage = stage.usage()
+        exchange.told_tier = stage.tier()
         estimated = not usage
         exchange.hub_usage = usage or await stage.estimate()
         if stage.error is not None:
@@ -134,6 +138,7 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
 async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
     usage = stage.usage()
+    exchange.told_tier = stage.tier()
     exchange.hub_usage = usage or await stage.estimate()
     await exchange.settle("client_gone", status=499, estimated=not usage)
 
@@ -148,12 +153,13 @@ _WATCHED = {
 class _Watch:
     """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
 
-    __slots__ = ("minted", "response", "tap")
+    __slots__ = ("message", "minted", "response", "tap")
 
     def __init__(self, tap: Tap) -> None:
         self.tap = tap
         self.minted: list[str] = []
         self.response: dict[str, Any] | None = None
+        self.message: dict[str, Any] | None = None
 
     def see(self, name: str | None, event: dict[str, Any]) -> bool:
         """Take one event; True when it ends the answer."""
@@ -163,6 +169,8 @@ class _Watch:
                 self.minted.extend(minted_ids(holder))
         if isinstance(event.get("response"), dict):
             self.response = event["response"]
+        elif isinstance(event.get("message"), dict):
+            self.message = event["message"]
         return is_last(event.get("type"))
 
 
@@ -214,6 +222,11 @@ class _Native:
         if self._offer.usage_read is not None and self._inner.usage is not None:
             return self._offer.usage_read({"usage": self._inner.usage})
         return self._tap.usage or None
+
+    def tier(self) -> str | None:
+        if isinstance(self._inner, ChatStream):
+            return self._inner.tier
+        return told_tier(self._watch.response or self._watch.message or {})
 
     def minted(self) -> list[str]:
         return minted_ids(self._watch.response or {}) if self._dialect == "responses" else self._watch.minted

@@ -37,6 +37,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     if estimated:
         usage = await estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", [])))
     exchange.hub_usage = usage
+    exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
     else:
@@ -59,6 +60,13 @@ def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, est
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     return orjson.dumps(response_from_hub(target, hub, exchange.context))
+
+
+def told_tier(answer: dict[str, Any]) -> str | None:
+    """The service tier an answer says it was given: beside its text, or in its usage."""
+    usage = answer.get("usage")
+    tier = answer.get("service_tier") or (usage.get("service_tier") if isinstance(usage, dict) else None)
+    return tier if isinstance(tier, str) else None
 
 
 def _quiet(offer: Offer) -> Context:

@@ -127,6 +127,10 @@ class StreamConverter:
         """Characters of text, reasoning and arguments received, for an estimate when there is no usage."""
         return self._run.received_chars
 
+    def told(self, field: str) -> object:
+        """A further field of the hub response that the upstream told with its start."""
+        return self._run.more.get(field)
+
     @property
     def lost(self) -> list[str]:
         """What could not be carried over."""

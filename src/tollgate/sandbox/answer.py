@@ -6,7 +6,7 @@ The answer echoes: `hi` gives `You said: hi`. Only ids and times differ between 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +26,12 @@ BAD_BYTES = b"\xff\xfe"
 
 _ROUNDS = {"none": 0, "minimal": 0, "low": 1, "medium": 2, "high": 4, "xhigh": 6, "max": 8}
 _REFUSAL = "I'm sorry, but I can't help with that."
+
+
+def tier_given(body: Mapping[str, object]) -> str:
+    """The service tier a request is answered in: the one it asks for, where that is a real one."""
+    tier = body.get("service_tier")
+    return tier if isinstance(tier, str) and tier in ("flex", "priority", "scale") else "default"
 
 
 @dataclass(frozen=True, slots=True)

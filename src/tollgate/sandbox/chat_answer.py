@@ -8,7 +8,7 @@ from itertools import zip_longest
 from secrets import token_hex
 
 from tollgate.sandbox import counting
-from tollgate.sandbox.answer import Answer, ToolCall, logprobs, total
+from tollgate.sandbox.answer import Answer, ToolCall, logprobs, tier_given, total
 from tollgate.sandbox.faults import Fault
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.writing import Event
@@ -71,7 +71,7 @@ class ChatWriter:
 
     def _frame(self, kind: str, choices: list[dict[str, object]]) -> dict[str, object]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.prompt.model,
-                "service_tier": "default", "system_fingerprint": "fp_sandbox", "choices": choices}
+                "service_tier": tier_given(self.body), "system_fingerprint": "fp_sandbox", "choices": choices}
 
     def _choice(self, index: int, found: Answer) -> dict[str, object]:
         message: dict[str, object] = {"role": "assistant", "content": found.text, "refusal": found.refusal, "annotations": []}

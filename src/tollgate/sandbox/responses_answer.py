@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from secrets import token_hex
 
 from tollgate.sandbox import counting, signing
-from tollgate.sandbox.answer import Answer, ToolCall, logprobs
+from tollgate.sandbox.answer import Answer, ToolCall, logprobs, tier_given
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.writing import Event
 
@@ -88,7 +88,7 @@ class ResponsesWriter:
             "model": self.prompt.model, "output": output, **echoed,
             "reasoning": {"effort": self.reasoning.get("effort") or ("medium" if self.prompt.thinks else None),
                           "summary": self.reasoning.get("summary")},
-            "service_tier": "default" if done else self.body.get("service_tier") or "auto",
+            "service_tier": tier_given(self.body) if done else self.body.get("service_tier") or "auto",
             "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
             "tools": [_tool(tool) for tool in self.body.get("tools") or []],  # type: ignore[attr-defined]
             "usage": self.usage() if done and not self.prompt.controls.no_usage else None}
