@@ -74,6 +74,32 @@ def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
             assert running.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
+    pytest.importorskip(engine)
+    path = str(tmp_path / "s")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write_config(tmp_path / name)
+    running = start_gateway(tmp_path / "first", extra=("--bind", f"unix:{path}", "--engine", engine))
+    try:
+        done = serve(tmp_path / "second", "--bind", f"unix:{path}", "--engine", engine)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr and "Traceback" not in done.stderr
+        connection = _Unix(path)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200, "the first one is still there"
+        connection.close()
+        running.kill()
+        running = start_gateway(tmp_path / "second", extra=("--bind", f"unix:{path}", "--engine", engine))  # the file of the killed one is replaced
+        connection = _Unix(path)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        assert running.stop() == 0
+
+
 def test_a_reload_keeps_what_the_command_line_says(tmp_path):
     write_config(tmp_path)
     port = free_port()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -69,8 +70,13 @@ class Hypercorn:
         config.backlog = _BACKLOG
         config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
         config.h11_max_incomplete_size = 64 * 1024
+        for address in config.bind:
+            try:
+                _leave_alive(address)
+            except OSError as error:
+                raise AddressTaken([address], error) from None
         try:
-            sockets = config.create_sockets()
+            sockets = config.create_sockets()  # removes the socket files it finds
         except OSError as error:
             raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]
@@ -95,6 +101,7 @@ class Uvicorn:
     def bind(self) -> None:
         for address in self._server.bind:
             try:
+                _leave_alive(address)
                 self._sockets.append(_bound(address))
             except OSError as error:
                 raise AddressTaken([address], error) from None
@@ -120,13 +127,31 @@ class Uvicorn:
             watcher.cancel()
 
 
+def _leave_alive(address: str) -> None:
+    """Refuse a unix socket at which somebody answers: taking its file would cut a running process off without a word. What
+    a process that ended left behind is nobody's."""
+    if not address.startswith("unix:"):
+        return
+    path = address[5:]
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return  # no socket's file: binding to it fails by itself
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            with contextlib.suppress(BlockingIOError):  # its queue is full: it is there
+                probe.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return
+    raise OSError(errno.EADDRINUSE, "a process answers there already")
+
+
 def _bound(address: str) -> socket.socket:
     """A bound socket for `host:port`, `[v6]:port`, `:port` or `unix:/path`."""
     if address.startswith("unix:"):
         path = address[5:]
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(path).st_mode):
-                os.remove(path)  # a former process's; the ledger's lock says that it runs no more
+                os.remove(path)  # a former process's: nobody answers there, see `_leave_alive`
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.bind(path)
         return sock
