@@ -12,6 +12,13 @@ SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.y
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
 
 
+def deep(levels):
+    inner = 1
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
 @contextlib.asynccontextmanager
 async def gateway(folder):
     (folder / "mappings").mkdir()
@@ -57,6 +64,7 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         ({**JOB, "input": 5}, "input validation failed: input is required and must be an object"),
         ({**JOB, "input": {}}, "input validation failed: input.prompt: is required"),
         ({**JOB, "input": {"prompt": "a", "aspect_ratio": "2:1"}}, 'input validation failed: input.aspect_ratio: "2:1" is not one of "1:1", "16:9"'),
+        ({"model": "sandbox/paint", "input": {"prompt": "a", "more": deep(300)}}, "input validation failed: input is nested more than 199 levels deep"),
         ({**JOB, "model": "sandbox/none"}, "input validation failed: model not found: sandbox/none"),
         ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
     ],
@@ -66,6 +74,14 @@ async def test_wrong_requests(tmp_path, body, message):
         reply = await here.post("/v1/images/generations", body)
         assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
         assert reply.json()["message"].startswith(message)
+
+
+async def test_an_input_as_deep_as_a_body_may_be_becomes_a_job(tmp_path):
+    async with gateway(tmp_path) as here:
+        for more in (deep(198), 2**70):  # 200 levels with the body and its input
+            made = (await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a", "more": more}})).json()
+            assert made["success"], made
+            assert (await here.get(f"/v1/images/generations/{made['data']['id']}")).status_code == 200
 
 
 async def test_other_refusals(tmp_path):

@@ -109,6 +109,7 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         ("generate_image", {"model_id": "sandbox/draw", "input": "a cat"}, "input is required and must be an object"),
         ("generate_image", {"model_id": "sandbox/draw", "input": {}}, "input validation failed: input.prompt: is required"),
         ("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a", "count": 9}}, "input validation failed: input.count: 9 is greater than the maximum of 4"),
+        ("generate_image", {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": 2**70}}, "input validation failed: input cannot be read: Integer exceeds 64-bit range"),
         ("get_generation", {}, "invalid id format"),
         ("get_generation", {"id": "12"}, "invalid id format"),
         ("get_generation", {"id": "00000000-0000-4000-8000-000000000000"}, "generation not found: 00000000-0000-4000-8000-000000000000"),
@@ -201,6 +202,48 @@ async def test_the_http_layer(tmp_path):
                 assert (listening.status_code, listening.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
                 assert await anext(listening.aiter_text()) == ": listening\n\n"
             assert (await http.get(here.mcp)).status_code == 401
+
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
+MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "list_models"}
+ENVELOPE = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+                      "io.modelcontextprotocol/clientCapabilities": {}}}
+
+
+@pytest.mark.parametrize("spelled", [b'"tools/call"', b'"tools\\/call"', b'"tools\\u002fcall"', b'"\\u0074ools/call"'])
+async def test_every_spelling_of_a_tool_call_is_counted(tmp_path, spelled):
+    async with server(tmp_path) as here, httpx.AsyncClient() as http:
+        _, key = await here.services.ledger.create_key("default", rpm=2)
+
+        async def post(body):
+            return await http.post(here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json"}, content=body)
+
+        body = json.dumps(CALL).encode().replace(b'"tools/call"', spelled)
+        replies = [await post(body) for _ in range(3)]
+        assert [reply.status_code for reply in replies] == [200, 200, 429]
+        assert replies[0].json()["result"]["isError"] is False
+        assert (await post(json.dumps(REQUEST | {"params": {"_meta": {"note": "tools/call"}}}))).status_code == 200  # no call: not counted
+
+
+async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_path):
+    nan = json.dumps({**CALL, "params": {**CALL["params"], "arguments": {"x": float("nan")}}}).encode()
+    wide = json.dumps({**CALL, "params": {**CALL["params"], **ENVELOPE}}).encode("utf-16")
+    for body, headers in ((nan, {}), (wide, MODERN)):
+        async with server(tmp_path) as here, httpx.AsyncClient() as http:
+            _, key = await here.services.ledger.create_key("default", rpm=2)
+            replies = [await http.post(here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json", **headers}, content=body) for _ in range(3)]
+            assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
+            assert "Rate limit reached" in replies[2].json()["result"]["content"][0]["text"]
+
+
+async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):
+    """The other era's parser stops at 200 levels by itself."""
+    called = {**CALL, "params": {"name": "generate_image", "arguments": {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": "deep"}}, **ENVELOPE}}
+    body = json.dumps(called).encode().replace(b'"deep"', b"[" * 260 + b"]" * 260)
+    async with server(tmp_path) as here, httpx.AsyncClient() as http:
+        reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json", **MODERN, "mcp-name": "generate_image"}, content=body)
+        result = reply.json()["result"]
+        assert (result["isError"], result["content"][0]["text"]) == (True, "input validation failed: input is nested more than 199 levels deep")
 
 
 async def test_no_credits_is_told_before_any_json_rpc(tmp_path):

@@ -21,7 +21,7 @@ from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError,
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, usage_row
-from tollgate.images.state import Watch, attempted, changes, is_job_id, job_facts, route_of, with_state
+from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
 
@@ -79,6 +79,7 @@ class Jobs:
         """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `RateLimited`,
         `UpstreamError`, and `Unsaved` when the provider took the job and it could not be stored."""
         routes = image_routes(self.services.runtime.current, order.model, order.key)
+        check_storable(order.input, self._gateway.server.max_nesting)
         offers = [(routes[0], routes[0].schema.admit(order.input))]
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
         offers = self._in_order(offers)[: self._gateway.retry.attempts]

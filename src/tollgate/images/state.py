@@ -7,6 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from tollgate.completions.body import MOST_WRITTEN, too_deep
+from tollgate.errors import BadRequest
+
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
     from tollgate.ledger import Generation
@@ -32,6 +37,17 @@ class Watch:
         """Later and later, as the provider's file says; never hastier than every two seconds: somebody else may poll too."""
         self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
         self.looks += 1
+
+
+def check_storable(given: object, max_nesting: int) -> None:
+    """Refuse an input that could not be kept with its job: nested too deep, or holding what JSON as we write it has no form for."""
+    most = min(max_nesting, MOST_WRITTEN) - 1  # a body is a level around its input
+    if too_deep([given], most + 1):
+        raise BadRequest(f"input is nested more than {most} levels deep", "input")
+    try:
+        orjson.dumps(given)
+    except orjson.JSONEncodeError as error:
+        raise BadRequest(f"input cannot be read: {error}", "input") from None
 
 
 def is_job_id(text: object) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -110,10 +111,12 @@ class ToolsApp:
     async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, receive: Receive, send: Send) -> None:
         limit = self._server.max_small_body_bytes
         body = await read_body(receive, headers, limit)
-        if b'"tools/call"' in body:
+        message = _message(body)
+        if message.get("method") == "tools/call":
             self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
+            caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(limit)
-        manager = as_events if _asks_for_progress(body, headers) else as_json
+        manager = as_events if _asks_for_progress(message, headers) else as_json
         given = False
 
         async def replay() -> Any:
@@ -164,17 +167,22 @@ class ToolsApp:
                 made.set_exception(Unavailable("the tool server did not start"))
 
 
-def _asks_for_progress(body: bytes, headers: Mapping[str, str]) -> bool:
-    """Whether this is a tool call with a progress token from a client that reads events; only those get an event stream."""
-    if b"progressToken" not in body or "text/event-stream" not in headers.get("accept", ""):
-        return False
+def _message(body: bytes) -> dict[str, Any]:
+    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches too)."""
     try:
         message = orjson.loads(body)
     except orjson.JSONDecodeError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
+    """Whether this is a tool call with a progress token from a client that reads events; only those get an event stream."""
+    if message.get("method") != "tools/call" or "text/event-stream" not in headers.get("accept", ""):
         return False
-    params = message.get("params") if isinstance(message, dict) else None
+    params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and meta.get("progressToken") is not None and message.get("method") == "tools/call"
+    return isinstance(meta, dict) and meta.get("progressToken") is not None
 
 
 def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -38,6 +38,8 @@ class Caller:
 
     key: KeyRecord
     request_id: str
+    counted: bool = False
+    """The call was counted against the key's rate limits on the HTTP layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ async def call_tool(services: Services, caller: Caller, name: str, arguments: Ma
     if tool is None:
         raise ToolFailed(f"unknown tool: {name}")
     try:
+        if not caller.counted:  # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
+            services.ledger.admit(caller.key)
         return await tool.run(services, caller, arguments or {}, tell)
     except TollgateError as error:
         raise ToolFailed(_said(error)) from error
