@@ -9,6 +9,10 @@ from tollgate.errors import BadRequest
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
+def said_in(*parts):
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
@@ -80,6 +84,13 @@ def test_a_long_body_is_refused_for_depth_all_the_same():
         read_json(raw, 200)
 
 
+@pytest.mark.parametrize("most", [200, 900])
+def test_what_is_too_deep_to_be_written_again_is_refused_whatever_the_limit(most):
+    raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 300, b"}" * 300)
+    with pytest.raises(BadRequest, match=f"nested more than {min(most, 240)} levels"):
+        read_json(raw, most)
+
+
 @pytest.mark.parametrize(
     ("dialect", "change", "said", "param"),
     [
@@ -90,6 +101,15 @@ def test_a_long_body_is_refused_for_depth_all_the_same():
         ("chat", {"messages": ["hi"]}, "messages[0] is text; an object is wanted", "messages[0]"),
         ("chat", {"messages": [{"content": "hi"}]}, "messages[0].role is null; text is wanted", "messages[0].role"),
         ("chat", {"messages": [{"role": "user", "content": 4}]}, "messages[0].content is an integer; text or a list of parts is wanted", "messages[0].content"),
+        ("chat", said_in({"type": "text", "text": 5}), "messages[0].content[0].text is an integer; text is wanted", "messages[0].content[0].text"),
+        ("chat", said_in("x", {"type": "text", "text": None}), "messages[0].content[1].text is null; text is wanted", "messages[0].content[1].text"),
+        ("chat", said_in({"type": "text"}), "messages[0].content[0].text is missing; text is wanted", "messages[0].content[0].text"),
+        ("chat", said_in(5), "messages[0].content[0] is an integer; an object is wanted", "messages[0].content[0]"),
+        ("messages", {"max_tokens": 5, **said_in({"type": "text", "text": ["x"]})}, "messages[0].content[0].text is a list; text is wanted", "messages[0].content[0].text"),
+        ("messages", {"max_tokens": 5, **said_in({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": 5}]})},
+         "messages[0].content[0].content[0].text is an integer; text is wanted", "messages[0].content[0].content[0].text"),
+        ("messages", {"max_tokens": 5, "system": [{"type": "text"}]}, "system[0].text is missing; text is wanted", "system[0].text"),
+        ("count_tokens", said_in({"type": "text", "text": 1.5}), "messages[0].content[0].text is a number; text is wanted", "messages[0].content[0].text"),
         ("chat", {"temperature": "hot"}, "temperature is text; a number is wanted", "temperature"),
         ("chat", {"temperature": True}, "temperature is a boolean; a number is wanted", "temperature"),
         ("chat", {"max_tokens": 0}, "max_tokens is an integer; a positive integer is wanted", "max_tokens"),
@@ -108,3 +128,5 @@ def test_an_impossible_field_is_named(dialect, change, said, param):
 def test_unknown_fields_and_nulls_pass():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
     check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
+    check_fields("chat", {**CHAT, **said_in({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}), "system": [{"type": "text"}]})
+    check_fields("messages", {**CHAT, "max_tokens": 5, **said_in({"type": "tool_result", "tool_use_id": "t"}, {"type": "document", "source": {"type": "text", "data": "x"}})})
