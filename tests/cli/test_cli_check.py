@@ -129,3 +129,27 @@ def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     found = json.loads(run("check", "--json").stdout)
     assert [each["message"] for each in found["problems"]] == [
         "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 more"]
+
+
+@pytest.mark.parametrize(("settings", "place", "environ"), [
+    ("store: {url: \"postgresql://me:hunter2hunter2@db/x\"}\n", "1:14: store.url", {}),
+    ("store: postgresql://me:hunter2hunter2@db/x\n", "1:8: store", {}),
+    ("store: {url: $secret.TOLLGATE_TEST_DB}\n", "1:14: store.url", {"TOLLGATE_TEST_DB": "postgresql://me:hunter2hunter2@db/x"}),
+], ids=["url", "short", "secret"])
+def test_check_refuses_a_store_that_serve_refuses(here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    (here / "gateway.yaml").write_text(settings)
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    result = run("check")
+    assert result.exit_code == 1
+    assert f'gateway.yaml:{place}: found "postgresql://...", wanted none: only the embedded store exists yet' in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_check_looks_into_certificates(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD + "ca_file: own.pem\n")
+    (here / "providers" / "own.pem").write_text("nothing")
+    result = run("check")
+    assert result.exit_code == 1
+    assert "providers/acme.yaml:5:10: ca_file: found a file without certificates, wanted them in PEM form" in result.stderr

@@ -1,16 +1,44 @@
-"""A stage of `tollgate check`: what loads and compiles, and yet would surprise whoever runs it."""
+"""A stage of `tollgate check`: what loads and compiles, and yet would not run, or would surprise whoever runs it."""
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tollgate.config.files import shown
+from tollgate.config.load import Map, find, read_file
 from tollgate.config.sanity import check_unpriced
 
 if TYPE_CHECKING:
     from tollgate.cli.check import Options, Report
+    from tollgate.config.load import Problem
+    from tollgate.config.model import Gateway
 
 
 def run(report: Report, options: Options) -> None:
-    """Add warnings of models that are served at no price."""
+    """Add warnings of models that are served at no price; as errors a store there is not, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
-    report.problems += check_unpriced(report.loaded.gateway)
+    gateway = report.loaded.gateway
+    report.problems += [*check_unpriced(gateway), *_store(gateway), *_certificates(gateway)]
+
+
+def _store(gateway: Gateway) -> Iterator[Problem]:
+    """The ledger refuses to open any other store; here it is said with its place."""
+    if not gateway.store.url:
+        return
+    document = read_file(gateway.files[0], shown(gateway.files[0]))
+    inside = isinstance(document.root, Map) and isinstance(document.root.get("store"), Map)
+    path = "store.url" if inside else "store"
+    scheme = gateway.store.url.partition("://")[0]
+    yield document.problem(find(document.root, path.split(".")), f'found "{scheme}://...", wanted none: only the embedded store exists yet', path=path)
+
+
+def _certificates(gateway: Gateway) -> Iterator[Problem]:
+    for provider in gateway.providers.values():
+        if provider.ca_file is None:
+            continue
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=provider.ca_file)
+        except OSError:  # an SSLError is one
+            yield provider.document.problem(find(provider.document.root, ["ca_file"]), "found a file without certificates, wanted them in PEM form", path="ca_file")

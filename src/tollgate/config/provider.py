@@ -6,7 +6,9 @@ Works on a tree whose shape has been checked; says what one file alone can show 
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -22,6 +24,9 @@ SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
 
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
+_IMAGE_STEPS = ("submit", "poll", "fetch")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name (RFC 9110, 5.6.2); no HTTP client sends another."""
 _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
 
@@ -32,6 +37,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     top = Fields(root)
     endpoints = _endpoints(reading, top)
     _warn_of_written_keys(reading, root)
+    _check_header_names(reading, root)
     models_node = top.map("models")
     provider = Provider(
         name=top.text("provider"),
@@ -56,7 +62,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         weight=top.integer("weight", default_of(Provider, "weight")),
         proxy=top.text("proxy", None),
         verify_tls=top.boolean("verify_tls", default_of(Provider, "verify_tls")),
-        ca_file=top.text("ca_file", None),
+        ca_file=_ca_file(reading, top),
     )
     if models_node:
         models = [read_model(reading, provider, name, node, models_node.keys[name]) for name, node in models_node.entries.items()]
@@ -183,6 +189,22 @@ def _auth(top: Fields) -> Auth:
     return Auth(kind=at.text("kind", default_of(Auth, "kind")), options=MappingProxyType(options))
 
 
+def _ca_file(reading: Reading, top: Fields) -> str | None:
+    """The file's whole path. It is opened here: one that cannot be read would fail every call."""
+    node, written = top.get("ca_file"), top.text("ca_file", None)
+    if node is None or written is None:
+        return None
+    path = os.path.abspath(os.path.join(os.path.dirname(reading.document.file), written))
+    try:
+        with open(path, "rb"):
+            return path
+    except FileNotFoundError:
+        reading.say(node, f'found no file "{written}"', "ca_file", hint="relative to this file")
+    except OSError as error:
+        reading.say(node, f'found "{written}", which cannot be read: {error.strerror or error}', "ca_file", hint="relative to this file")
+    return None
+
+
 def _clean(at: Fields, key: str) -> MappingProxyType[str, Node]:
     return MappingProxyType({name: plain_references(node) for name, node in at.nodes(key).items()})
 
@@ -194,12 +216,42 @@ def _cleaned_map(at: Fields, key: str) -> Map | None:
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:
     """A key typed into a header is read by everyone who reads the file."""
-    speaks = root.get("speaks")
-    places = [("headers", root)] + [(f"speaks.{name}.headers", node) for name, node in
-                                    (speaks.entries.items() if isinstance(speaks, Map) else ()) if isinstance(node, Map)]
-    for path, holder in places:
-        headers = Fields(holder).map("headers")
-        for name, node in headers.entries.items() if headers else ():
+    for path, headers in _common_headers(root):
+        for name, node in headers.entries.items():
             if _SECRET_HEADER.match(name) and isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
                 reading.say(node, "found a key written in the file, wanted a reference", f"{path}.{name}",
                             hint="$secret.NAME: an environment variable or a file in secrets_dir", level="warning")
+
+
+def _check_header_names(reading: Reading, root: Map) -> None:
+    for path, headers in (*_common_headers(root), *_special_headers(root)):
+        for name in headers.entries:
+            if not _TOKEN.fullmatch(name):
+                reading.say(headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path)
+
+
+def _common_headers(root: Map) -> Iterator[tuple[str, Map]]:
+    """The headers of the provider and of its endpoints, with their paths."""
+    speaks = root.get("speaks")
+    yield from _headers_in("", root)
+    for name, node in speaks.entries.items() if isinstance(speaks, Map) else ():
+        yield from _headers_in(f"speaks.{name}.", node)
+
+
+def _special_headers(root: Map) -> Iterator[tuple[str, Map]]:
+    """The headers of the list of models and of image steps, with their paths."""
+    yield from _headers_in("discover.", root.get("discover"))
+    images = root.get("images")
+    if not isinstance(images, Map):
+        return
+    models = Fields(root).map("models")
+    for path, holder in (("images.", images), *((f"models.{name}.", node) for name, node in (models.entries.items() if models else ()))):
+        for step, node in holder.entries.items() if isinstance(holder, Map) else ():
+            if step in _IMAGE_STEPS:
+                yield from _headers_in(f"{path}{step}.", node)
+
+
+def _headers_in(path: str, holder: Node | None) -> Iterator[tuple[str, Map]]:
+    headers = Fields(holder).map("headers")
+    if headers is not None:
+        yield f"{path}headers", headers
