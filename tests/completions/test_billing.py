@@ -1,0 +1,143 @@
+"""What is billed: the tier an answer was given, nothing where none came; and that holds cover the dearest of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support.inprocess import inprocess, replying
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+MESSAGE = {"id": "m1", "type": "message", "role": "assistant", "model": "up-1", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "stop_sequence": None}
+ASK = {"model": "acme/one", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
+BASE = Decimal(2)
+SSE = {"content-type": "text/event-stream"}
+
+
+def provider(speaks: str = "chat", url: str = "app://acme/chat", more: str = "") -> str:
+    return f"""
+provider: acme
+speaks: {speaks}
+url: {url}
+models:
+  acme/one:
+    upstream: up-1
+    context: 1000
+    max_output: 100
+    price: {{prompt: "1", completion: "2", unit: 10, currency: USD{more}}}
+"""
+
+
+TIERS = ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: {priority: "2"}'
+WIDE = 'credits: {hold_cap: "1000000"}\n'
+
+
+def chat(tier: str | None = None, usage: Any = USAGE) -> bytes:
+    told = {"service_tier": tier} if tier else {}
+    return json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "up-1", **told, "usage": usage,
+                       "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}).encode()
+
+
+def blocks(tier: str | None) -> list[bytes]:
+    told = {"service_tier": tier} if tier else {}
+    frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up-1", **told}
+    events = [{**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+              {**frame, "choices": [], "usage": USAGE}]
+    return [*(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events), b"data: [DONE]\n\n"]
+
+
+async def spent(here: Any, body: dict[str, Any], path: str = "/v1/chat/completions") -> tuple[Any, Decimal]:
+    before = here.balance()
+    reply = await here.post(path, body)
+    await here.services.settlements.drain(5)
+    return reply, before - here.balance()
+
+
+@pytest.mark.parametrize(("asked", "told", "times"), [
+    ("flex", "flex", "0.5"), ("flex", None, "0.5"), ("flex", "default", "1"), (None, "priority", "2"), ("auto", "priority", "2"), ("priority", "default", "1"),
+    ("batch", None, "1"), (None, None, "1"),
+])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_the_tier_that_was_given_is_billed(tmp_path, asked, told, times, stream):
+    app = replying(blocks=blocks(told), headers=SSE) if stream else replying(body=chat(told))
+    async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": app}) as here:
+        reply, cost = await spent(here, {**ASK, "stream": stream, **({"service_tier": asked} if asked else {})})
+        assert reply.status_code == 200
+        assert cost == BASE * Decimal(times)
+
+
+async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_path):
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages", TIERS)}, apps={"acme": replying(body=answer)}) as here:
+        reply, cost = await spent(here, {**ASK, "service_tier": "flex"})
+        assert "service_tier flex" in reply.headers["x-tollgate-dropped"]
+        assert cost == BASE
+
+
+@pytest.mark.parametrize(("url", "app"), [
+    ("http://127.0.0.1:9/chat", None), ("app://acme/chat", replying(500, b'{"error": {"message": "broke"}}')), ("app://acme/chat", replying(400, b'{"error": {"message": "no"}}')),
+], ids=["never reached", "failed", "refused"])
+async def test_a_request_without_an_answer_costs_nothing(tmp_path, url, app):
+    flat = provider(url=url, more=', request: "3"')
+    async with inprocess(tmp_path, providers={"acme": flat}, apps={"acme": app} if app else {}) as here:
+        reply, cost = await spent(here, ASK)
+        assert reply.status_code >= 400
+        assert cost == 0
+
+
+async def test_an_answer_costs_its_flat_price_too(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": provider(more=', request: "3"')}, apps={"acme": replying(body=chat())}) as here:
+        assert (await spent(here, ASK))[1] == BASE + 3
+
+
+async def test_a_dearer_tier_is_held_for(tmp_path):
+    small = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": replying(body=chat("default", small))}, settings=WIDE) as here:
+        held = []
+        hold = here.services.ledger.hold
+        here.services.ledger.hold = lambda key, amount: held.append(amount) or hold(key, amount)
+        for tier in ({}, {"service_tier": "priority"}, {"service_tier": "flex"}):
+            await spent(here, {**ASK, **tier})
+        usual, priority, flex = held
+        assert usual > 10
+        assert 2 <= priority / usual < 2.2  # a longer request, too
+        assert 1 <= flex / usual < 1.1
+
+
+async def test_counts_that_cannot_be_are_told_in_the_log(tmp_path, caplog):
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat(usage={"prompt_tokens": -5, "completion_tokens": 5}))}) as here:
+        with caplog.at_level(logging.WARNING, "tollgate.completions"):
+            await spent(here, ASK)
+        assert "input was -5" in caplog.text
+        assert "acme" in caplog.text
+
+
+async def test_a_broken_responses_stream_tells_what_it_used(tmp_path):
+    broken = [*blocks(None)[:1], b"data: " + json.dumps({"id": "c", "choices": [], "usage": USAGE}).encode() + b"\n\n", b'data: {"error": {"message": "broke"}}\n\n']
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(blocks=broken, headers=SSE)}) as here:
+        reply, cost = await spent(here, {"model": "acme/one", "input": "hi", "stream": True}, "/v1/responses")
+        failed = json.loads(next(line for line in reply.text.splitlines() if "response.failed" in line and line.startswith("data: "))[6:])
+        assert failed["response"]["usage"]["output_tokens"] == 5
+        assert cost == BASE
+
+
+async def test_arguments_too_deep_to_convert_are_the_callers_mistake(tmp_path):
+    deep = "[" * 400 + "]" * 400
+    body = {**ASK, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "f", "arguments": f'{{"a": {deep}}}'}}]}, {"role": "tool", "tool_call_id": "c1", "content": "y"}]}
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}) as here:
+        reply, cost = await spent(here, body)
+        assert (reply.status_code, cost) == (400, 0)
+
+
+async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": provider("responses", "app://acme/responses")}, apps={"acme": replying(body=b"{}")}) as here:
+        account = here.services.ledger.find_key(here.key).account_id
+        await here.services.minted.remember(account, "elsewhere", ["resp_1"])
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi", "previous_response_id": "resp_1"})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "previous_response_id")
+        assert "does not exist" not in reply.text
