@@ -47,15 +47,24 @@ def test_models_are_globs_all_or_none(text: str, models: tuple[str, ...] | None)
     assert accounts.read_models(text) == models
 
 
-@pytest.mark.parametrize(("text", "amount"), [("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001")])
+@pytest.mark.parametrize(("text", "amount"), [("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001"),
+    ("2.50000000000000", "2.5")])
 def test_an_amount_is_exact(text: str, amount: str) -> None:
-    assert accounts.read_amount(text) == Decimal(amount)
+    assert accounts.kept_amount(accounts.read_amount(text)) == Decimal(amount)
 
 
 @pytest.mark.parametrize("text", ["", "ten", "NaN", "Infinity", "1e999", "1,5"])
 def test_a_wrong_amount_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="amount"):
         accounts.read_amount(text)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("0.0000000000001", "amount is 0.0000000000001, which has 13 decimal places, wanted at most the 12 that are kept"),
+    ("-1e-20", "amount is -0.00000000000000000001, which has 20 decimal places"), ("1.0000000000005", "13 decimal places")])
+def test_an_amount_of_more_places_than_are_kept_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=words.replace(".", r"\.")):
+        accounts.kept_amount(accounts.read_amount(text))
 
 
 @pytest.mark.parametrize("id", ["", "Alice", "-a", "a b", "a/b", "ä", "a" * 64, "../x"])
@@ -65,7 +74,8 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
 
 
 @pytest.mark.parametrize(("wish", "message"), [
-    (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"), (KeyWish(window="year"), "window is \"year\""),
+    (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"),
+    (KeyWish(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"), (KeyWish(window="year"), "window is \"year\""),
     (KeyWish(rpm="0"), "rpm is \"0\""), (KeyWish(tpm="1.5"), "tpm is \"1.5\""), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters")])
 async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish: KeyWish, message: str) -> None:
     with pytest.raises(BadRequest, match=message):

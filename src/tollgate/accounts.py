@@ -16,7 +16,7 @@ from typing import Any, Literal
 from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, Account, AccountSums, Grant, KeyRecord
 from tollgate.ledger.interface import Books
-from tollgate.money import decimal_of
+from tollgate.money import PLACES, decimal_of, round_cost, show
 from tollgate.passwords import hash_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
@@ -100,6 +100,14 @@ def read_amount(text: str, what: str = "amount") -> Decimal:
         return decimal_of(text.strip().removeprefix("$").replace("_", ""))
     except ValueError as error:
         raise BadRequest(f"{what}: {error}", what) from None
+
+
+def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
+    """The amount itself; refuses one of which digits would be rounded away."""
+    if round_cost(amount) != amount:
+        places = len(show(amount).partition(".")[2])
+        raise BadRequest(f"{what} is {show(amount)}, which has {places} decimal places, wanted at most the {PLACES} that are kept", what)
+    return amount
 
 
 def read_rate(text: str, what: str) -> int | None:
@@ -187,13 +195,15 @@ def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "rev
 
 async def grant(books: Books, account_id: str, amount: str, note: str = "") -> Grant:
     """Give credits (or take them back, with a negative amount)."""
-    return await books.grant(account_id, read_amount(amount), note[:500])
+    given = read_amount(amount)
+    await books.get_account(account_id)
+    return await books.grant(account_id, kept_amount(given), note[:500])
 
 
 def _key_fields(wish: KeyWish) -> dict[str, Any]:
     if wish.window not in CAP_WINDOWS:
         raise BadRequest(f"window is \"{wish.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
-    cap = read_amount(wish.cap, "cap") if wish.cap.strip() else None
+    cap = kept_amount(read_amount(wish.cap, "cap"), "cap") if wish.cap.strip() else None
     if cap is not None and cap < 0:
         raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
     return {"allowed_models": read_models(wish.models), "expires_at": read_expiry(wish.expires), "spend_cap": cap,

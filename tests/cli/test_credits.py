@@ -23,6 +23,7 @@ def test_mistakes_are_named_on_stderr(tollgate: Tollgate) -> None:
     tollgate("accounts", "create", "alice")
     for words, reason in (
             (("bob", "1"), 'no account "bob"'), (("alice", "1.5.5"), "amount: "), (("alice", "0"), "non-zero"),
+            (("alice", "0.0000000000001"), "amount is 0.0000000000001, which has 13 decimal places, wanted at most the 12 that are kept"),
             (("alice", "1e20"), "non-zero amount of at most")):
         done = tollgate("credits", "grant", *words)
         assert (done.code, done.out) == (1, "")

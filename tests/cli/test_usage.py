@@ -36,6 +36,14 @@ async def used(tollgate: Tollgate, tmp_path: Path) -> Tollgate:
     return tollgate
 
 
+def test_a_folder_that_is_not_there_is_an_error_and_no_usage_is_none(used: Tollgate, tmp_path: Path) -> None:
+    done = used("usage", "--directory", "nowhere")
+    assert (done.code, done.out) == (2, "") and "'--directory'" in done.err and "'nowhere' does not exist" in done.err
+    (tmp_path / "empty").mkdir()
+    assert used("usage", "--directory", "empty").code == 0
+    assert used("usage", "by-model", "--directory", "usage", "--format", "csv").out.count("\n") == 4
+
+
 def test_the_summary_is_the_default(used: Tollgate) -> None:
     said = used("usage")
     assert said.code == 0

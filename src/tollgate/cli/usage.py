@@ -46,7 +46,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout.")
-@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), default=None,
+@click.option("--directory", type=click.Path(path_type=Path, exists=True, file_okay=False), default=None,
               help="Folder of the usage files instead of the configured one.")
 @click.option("--columns", is_flag=True, is_eager=True, expose_value=False, callback=_columns, help="Explain the columns of `usage`.")
 @config_option
