@@ -33,6 +33,13 @@ class App:
         self._trees: dict[str, Asgi] = {}
         self._server = services.runtime.current.gateway.server
         self._prefixes = _prefixes(self._server)
+        self._running: set[Responder] = set()
+
+    def cut(self) -> None:
+        """End every running request: a reply or, where a stream has begun, its error event says why."""
+        self.services.cut = True
+        for responder in tuple(self._running):
+            responder.stop()
 
     def mount(self, prefix: str, application: Asgi, *, below: bool = True) -> None:
         """Serve the path `prefix`, and everything below it unless told otherwise, by another application."""
@@ -83,6 +90,7 @@ class App:
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 499
+        self._running.add(responder)
         services.metrics.running += 1
         try:
             try:
@@ -103,17 +111,22 @@ class App:
         except ClientGone:
             pass
         except asyncio.CancelledError:
-            if not responder.client_gone:
+            if not responder.client_gone and not responder.stopped:
                 raise
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
+            if responder.stopped:
+                reply = endpoints.failure(dialect, Unavailable("the gateway is shutting down"), request_id, responder)
+                status = reply.status
+                await responder.send(reply)
         except Exception:
             log.exception("request %s failed: %s %s", request_id, method, path)
             status = 500
             await responder.send(endpoints.failure(dialect, TollgateError("internal server error"), request_id, responder))
         finally:
             responder.close()
+            self._running.discard(responder)
             services.metrics.running -= 1
             services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
 

@@ -15,7 +15,7 @@ from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError, Unavailable
 from tollgate.http import Receive, Responder, Scope, read_body, require_json
-from tollgate.public_errors import stream_error_events
+from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
 
@@ -49,8 +49,8 @@ class Route:
 
 def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
     """The reply for an error; when a stream has already begun (a keep-alive comment went out), its error event."""
-    if responder.started:
-        return Reply(error.status, [], stream_error_events(dialect, error))
+    if responder.started:  # as 200; the status is no longer ours to choose
+        return Reply(200, [], stream_error_events(dialect, error) if responder.told else unbegun_error_events(dialect, error, request_id))
     return error_reply(dialect, error, request_id)
 
 

@@ -100,7 +100,7 @@ class Responder:
     """
 
     __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
-                 "started")
+                 "started", "stopped", "told")
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
@@ -118,6 +118,16 @@ class Responder:
         self._last = 0.0
         self._sending = False
         self.started = False
+        self.stopped = False
+        """The gateway ends this request, see `stop`."""
+        self.told = False
+        """Something of the answer itself went out; keep-alive comments are none of it."""
+
+    def stop(self) -> None:
+        """Cancel the request because the gateway ends; whoever answers it tells so."""
+        self.stopped = True
+        if self._task is not None:
+            self._task.cancel()
 
     def watch_client(self) -> None:
         """From now on a client that leaves cancels the current task. Only after the whole body has been read."""
@@ -177,7 +187,7 @@ class Responder:
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
             await asyncio.shield(self._keepalive)
-        self._sending = True
+        self._sending = self.told = True
         await self._send({"type": "http.response.body", "body": block, "more_body": not last})
         self._sending = False
         self._last = self._loop.time()

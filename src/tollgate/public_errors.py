@@ -5,6 +5,8 @@ Whole replies are the surface's (`replies.py`); a stream's last event is said by
 
 from __future__ import annotations
 
+import time
+
 import orjson
 
 from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
@@ -38,6 +40,28 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
     return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
 
 
+def unbegun_error_events(dialect: str, error: TollgateError, request_id: str) -> bytes:
+    """The same for a stream of which only keep-alive comments went out: the responses format wants a response before its failure (CLIENTS 3a)."""
+    if dialect != "responses":
+        return stream_error_events(dialect, error)
+    response = {**_NO_RESPONSE, "id": "resp_" + request_id.removeprefix("req_"), "created_at": int(time.time())}
+    created = _event("response.created", {"type": "response.created", "response": response, "sequence_number": 0})
+    return created + stream_error_events(dialect, error, sequence=1, response={**response, "usage": _NO_USAGE})
+
+
+_NO_RESPONSE = {
+    "id": "", "object": "response", "created_at": 0, "status": "in_progress", "background": False, "completed_at": None, "error": None,
+    "incomplete_details": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "model": "unknown", "output": [],
+    "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None, "service_tier": "default", "store": False, "temperature": 1.0, "text": {"format": {"type": "text"}}, "tool_choice": "auto",
+    "tools": [], "top_logprobs": 0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "truncation": "disabled", "usage": None,
+    "metadata": {},
+}
+"""A response nothing is known of: every field the published schema wants, at its default (CLIENTS 3f)."""
+_NO_USAGE = {"input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 0,
+             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0}
+
+
 def public_status(dialect: str, error: TollgateError) -> int:
     """The HTTP status a caller of this dialect gets for an error of a provider; for the row of a request that got no answer."""
     if isinstance(error, UpstreamRejected):
@@ -50,8 +74,19 @@ def public_status(dialect: str, error: TollgateError) -> int:
 
 
 def messages_error_type(error: UpstreamRejected) -> str:
-    """The error type a messages client knows, for a request a provider of any format refused."""
-    return error.kind if error.kind in _MESSAGES_TYPES.values() else _MESSAGES_TYPES.get(error.status, "invalid_request_error")
+    """The error type a messages client knows, for a request a provider of any format refused; other formats have one word for all of them."""
+    if error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
+        return error.kind
+    return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
+
+
+def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:
+    """Type and code as the responses format has them: every fault of a caller is one type there, and what tells them apart is the code."""
+    kind, code = error.kind, error.told_code
+    if error.status == 413 or kind == "request_too_large":
+        code = "request_too_large"
+    own = kind and kind.islower() and kind not in _MESSAGES_TYPES.values()  # others write BadRequestError or INVALID_ARGUMENT
+    return kind if kind and own else "invalid_request_error", code
 
 
 def public_message(error: TollgateError) -> str:

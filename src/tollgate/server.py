@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -36,6 +35,8 @@ from tollgate.upstream import Client
 
 log = logging.getLogger("tollgate.server")
 
+_LAST_WORDS_SECONDS = 0.5
+"""Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
 _TIDY_SECONDS = 3.0
 """After the start; it holds the requests of that moment up for 20 ms (150 with all providers on)."""
 
@@ -153,6 +154,13 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
         await stop.wait()
         opened.services.draining = True
 
+    async def cut() -> None:
+        await stop.wait()
+        seconds = opened.services.runtime.current.gateway.server.drain_seconds
+        await asyncio.sleep(max(seconds - _LAST_WORDS_SECONDS, seconds / 2))
+        opened.app.cut()
+
+    opened.services.tasks.spawn(cut())
     opened.services.tasks.spawn(_tidy(runtime, cache))
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # requests make few cycles; the default threshold spends 5 % of the hot path here

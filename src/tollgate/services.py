@@ -97,6 +97,8 @@ class Services:
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False
+    cut: bool = False
+    """The time to drain is over: what still runs is ended by us."""
     images: Any = None
     """The image jobs of this process (`images.Jobs`), made at first use."""
     live: set[Exchange] = field(default_factory=set)

@@ -164,6 +164,31 @@ async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_
     assert [row["outcome"] for row in rows] == ["ok"] and rows[0]["request_id"] == headers["x-request-id"]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_05_what_still_runs_when_the_time_to_drain_is_over_is_told_so(tmp_path, engine):
+    if engine == "uvicorn":
+        pytest.importorskip("uvicorn")
+    write_config(tmp_path, settings=f"server: {{engine: {engine}, drain_seconds: 2}}\n")
+    running = start_gateway(tmp_path)
+    async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
+        await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=200]] never to the end"))
+        status, headers = await streaming.head()
+        await waiting.send(CHAT, chat("[[delay=20s]] late", stream=False))
+        await asyncio.sleep(0.3)
+        running.process.send_signal(signal.SIGTERM)
+        body = await streaming.body(headers)
+        late, late_headers = await waiting.head()
+        told = await waiting.body(late_headers)
+    assert status == 200 and b"[DONE]" not in body
+    assert "shutting down" in json.loads(body.strip().rpartition(b"data: ")[2])["error"]["message"]
+    assert late == 503 and b"unavailable" in told and late_headers["x-request-id"]
+    running.process.wait(15)
+    assert running.process.returncode == 0 and "Traceback" not in running.log.read_text()
+    rows = {row["request_id"]: row for row in rows_of(tmp_path)}
+    assert {(row["outcome"], row["status"], row["stream"]) for row in rows.values()} == {("error", 200, True), ("error", 503, False)}
+    assert 0 < rows[headers["x-request-id"]]["output_tokens"] < 60
+
+
 # ---- a full disk ----------------------------------------------------------------------------------------------------
 async def test_a_full_disk_stops_new_work_loses_nothing_and_is_left_behind(tmp_path):
     """The kernel refuses the process every further byte in its files, and later allows them again."""

@@ -171,6 +171,14 @@ class Exchange:
             error.billed = True
             raise
 
+    async def settle_cut(self, *, estimated: bool) -> None:
+        """`settle` for an answer that was cut off: its client left, or the gateway had to end it."""
+        if self.services.cut:
+            ended = Unavailable("the gateway is shutting down")
+            await self.settle("error", status=200 if self.stream and self.first_byte_ms is not None else ended.status, estimated=estimated, error=ended)
+        else:
+            await self.settle("client_gone", status=499, estimated=estimated)
+
     def route_answered(self) -> None:
         """Tell the health of the route in use that it answered."""
         assert self.offer is not None

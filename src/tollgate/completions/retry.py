@@ -60,7 +60,7 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
 
 async def _settle_gone(exchange: Exchange) -> None:
     exchange.hub_usage = await estimate_usage(exchange, [])
-    await exchange.settle("client_gone", status=499, estimated=True)
+    await exchange.settle_cut(estimated=True)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:

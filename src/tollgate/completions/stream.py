@@ -140,7 +140,7 @@ async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
     usage = stage.usage()
     exchange.told_tier = stage.tier()
     exchange.hub_usage = usage or await stage.estimate()
-    await exchange.settle("client_gone", status=499, estimated=not usage)
+    await exchange.settle_cut(estimated=not usage)
 
 
 _WATCHED = {
