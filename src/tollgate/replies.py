@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.public_errors import messages_error_type, public_message
+from tollgate.public_errors import messages_error_type, public_message, responses_error_words
 from tollgate.services import Headers, Reply
 
 JSON = b"application/json"
@@ -101,7 +101,7 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     if isinstance(error, ModelNotFound):
         return 400, _error_object(f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model")
     if isinstance(error, UpstreamRejected):
-        return error.status, _error_object(error.message, error.kind or "invalid_request_error", error.told_code, error.param)
+        return error.status, _error_object(error.message, *responses_error_words(error), error.param)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code != BadRequest.code else None
         return error.status, _error_object(error.message, "invalid_request_error", code, getattr(error, "param", None))

@@ -18,6 +18,7 @@ import openai
 import pytest
 
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, events, provider, whole
+from replay.clients import complete_response, published, published_event
 from support import sdks
 from support.inprocess import inprocess, replying
 from support.recorded import published_rows
@@ -368,6 +369,40 @@ async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kin
             reply = await here.post(PATHS["messages"], ASKS["messages"])
             assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
             assert (await here.post(PATHS["responses"], ASKS["responses"])).json()["error"]["type"] not in (None, "None")
+
+
+@pytest.mark.parametrize("upstream", ["chat", "responses", "messages"])
+@pytest.mark.parametrize(("status", "kind", "code"), [(413, "request_too_large", "request_too_large"), (404, "not_found_error", None)])
+async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstream, status, kind, code):
+    """A messages upstream has a type of its own for a request too large, the others have `invalid_request_error` for everything."""
+    told = {"type": "error", "error": {"type": kind, "message": "odd"}} if upstream == "messages" else {
+        "error": {"message": "odd", "type": "invalid_request_error", "param": None, "code": None}}
+    acme = provider("app://acme/v1", upstream) + f"errors: {{message: $.error.message, type: $.error.type, code: $.error.code, stop: [{status}]}}\n"
+    async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": replying(status, json.dumps(told).encode())}) as here:
+        reply = await here.post(PATHS["messages"], ASKS["messages"])
+        assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
+        reply = await here.post(PATHS["responses"], ASKS["responses"])
+        assert (reply.status_code, reply.json()["error"]) == (status, {"message": "odd", "type": "invalid_request_error", "param": None, "code": code})
+
+
+async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_response_that_failed(tmp_path):
+    """The SDK wants a response before anything else, an error too (CLIENTS 3a), and the failure in it (3b)."""
+    ask = {"model": "sandbox/echo", "stream": True, "input": "hi [[delay=500ms]][[error=503]]"}
+    async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}\n") as here:
+        reply = await here.post(PATHS["responses"], ask)
+        assert reply.status_code == 200 and reply.text.startswith(": keep-alive\n\n")
+        assert 'endpoint="responses",status="200"' in (await here.get("/metrics")).text
+        seen = [json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: ")]
+        assert [(event["type"], event["sequence_number"]) for event in seen] == [("response.created", 0), ("error", 1), ("response.failed", 2)]
+        failed = seen[2]["response"]
+        assert (failed["status"], failed["error"]["code"], failed["error"]["message"]) == ("failed", "server_error", seen[1]["message"])
+        assert failed["id"] == seen[0]["response"]["id"] != ""
+        published("Response", failed)
+        complete_response(failed)
+        for event in seen:
+            published_event(event)
+        async with sdks.client_of(here, "responses").responses.stream(model="sandbox/echo", input=ask["input"]) as stream:
+            assert [event.type async for event in stream] == ["response.created", "error", "response.failed"]
 
 
 @pytest.mark.parametrize(("told", "seconds"), [
