@@ -1,11 +1,19 @@
 """Paths, methods, headers, sizes and the error words of each endpoint."""
 
+import contextlib
 import gzip
+import http.client
 import json
+import random
+import socket
+import time
 
 import pytest
 
 from support.inprocess import inprocess
+from support.running import gateway
+from tollgate.errors import BadRequest, BodyTooLarge
+from tollgate.http import unpacked
 
 ASK = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hello"}]}
 LEGACY = """
@@ -77,6 +85,32 @@ async def test_compressed_bodies_are_read_and_bounded(here):
     assert (await here.post("/v1/chat/completions", b"x", content_encoding="gzip")).status_code == 400
 
 
+async def test_all_members_of_a_compressed_body_are_read_and_bounded(here):
+    """One after the other is one valid body (RFC 1952, 2.2): parallel and appending compressors write such."""
+    raw = json.dumps(ASK).encode()
+    for cut in (0, 1, 40, len(raw)):
+        reply = await here.post("/v1/chat/completions", gzip.compress(raw[:cut]) + gzip.compress(raw[cut:]), content_encoding="gzip")
+        assert reply.status_code == 200, reply.text
+    assert (await here.post("/v1/chat/completions", gzip.compress(raw) + gzip.compress(b"[]"), content_encoding="gzip")).status_code == 400, "not JSON as a whole"
+    for cut_off in (gzip.compress(raw) + b"more", gzip.compress(raw[:40]) + gzip.compress(raw[40:])[:-4]):
+        assert "not valid gzip" in (await here.post("/v1/chat/completions", cut_off, content_encoding="gzip")).text
+
+
+def test_a_body_of_many_members_stays_bounded():
+    headers = {"content-encoding": "gzip"}
+    assert unpacked(b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
+    incompressible = random.Random(1).randbytes(300_000)
+    assert unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, "members longer than a piece"
+    with pytest.raises(BodyTooLarge):
+        unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
+    with pytest.raises(BodyTooLarge):
+        unpacked(gzip.compress(b" " * 60_000) * 1000, headers, 100_000)
+    began = time.perf_counter()
+    with pytest.raises(BadRequest):
+        unpacked(gzip.compress(b"") * 400_000, headers, 100_000)
+    assert time.perf_counter() - began < 2
+
+
 ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings",
              "images": "/v1/images/generations"}
 
@@ -141,3 +175,40 @@ async def test_a_key_has_its_rate_limit_told_and_enforced(here):
 async def test_a_wrong_content_type_is_refused_in_words(here):
     reply = await here.http.post("/v1/chat/completions", content=b"a=b", headers={"authorization": f"Bearer {here.key}", "content-type": "application/x-www-form-urlencoded"})
     assert (reply.status_code, reply.text) == (400, "content type application/x-www-form-urlencoded is not supported; send application/json")
+
+
+def refused_then_asked_again(port, head, size, pause):
+    """On one connection: a request with a body that is refused, then another one. Gives (status, says it closes, status of the next or None)."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(f"{head}\r\nhost: 127.0.0.1:{port}\r\ncontent-length: {size}\r\n\r\n".encode())
+        with contextlib.suppress(OSError):
+            time.sleep(pause)
+            connection.sendall(b"x" * size)
+        with connection.makefile("rb") as heard:
+            first = http.client.parse_headers(heard) if (line := heard.readline()) else {}
+            heard.read(int(first.get("content-length", "0")))
+            try:
+                connection.sendall(f"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode())
+                after = heard.readline()
+            except OSError:
+                after = b""
+        return int(line.split()[1]), first.get("connection") == "close", int(after.split()[1]) if after else None
+
+
+@pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])
+def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(tmp_path, engine):
+    """A pooled client's next request would be lost on a connection that was closed without a word."""
+    pytest.importorskip(engine)
+    (tmp_path / "gateway.yaml").write_text(f"server: {{engine: {engine}, max_small_body_bytes: 50000}}\n")
+    with gateway(tmp_path) as running:
+        port = int(running.base.rpartition(":")[2])
+        key = f"\r\nauthorization: Bearer {running.key}"
+        cases = {401: "POST /v1/chat/completions HTTP/1.1", 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
+                 413: f"POST /v1/images/generations HTTP/1.1{key}", 403: f"POST /v1/images/mcp HTTP/1.1{key}\r\norigin: https://evil.example"}
+        for status, head in cases.items():
+            for size in (0, 100, 100_000, 3_000_000):
+                if status == 413 and size < 100_000:
+                    continue
+                for pause in (0, 0.02):
+                    closes = engine == "hypercorn" and size == 3_000_000
+                    assert refused_then_asked_again(port, head, size, pause) == (status, closes, None if closes else 200), (status, size, pause)

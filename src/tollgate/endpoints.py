@@ -14,7 +14,7 @@ from tollgate.auth import authenticate, authenticate_optional
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError, Unavailable
-from tollgate.http import Receive, Responder, Scope, read_body, require_json
+from tollgate.http import Receive, Responder, Scope, leaves_unread, read_body, require_json, unpacked
 from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
@@ -57,12 +57,17 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
 async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
     """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4)."""
     services = request.services
-    key = authenticate(services.ledger, request.headers)
-    if not services.ledger.ready:
-        raise Unavailable(services.ledger.not_ready_reason)
-    services.ledger.require_credits(key)
-    require_json(request.headers)
-    body = await read_body(request.receive, request.headers, limit)
+    try:
+        key = authenticate(services.ledger, request.headers)
+        if not services.ledger.ready:
+            raise Unavailable(services.ledger.not_ready_reason)
+        services.ledger.require_credits(key)
+        require_json(request.headers)
+        body = await read_body(request.receive, request.headers, limit)
+    except TollgateError:
+        request.responder.closes = await leaves_unread(request.scope, request.receive, services.runtime.current.gateway.server.engine)
+        raise
+    body = unpacked(body, request.headers, limit)
     request.responder.watch_client()
     query = request.scope.get("query_string", b"").decode("latin-1")
     return Inbound(dialect, key, body, request.headers, request.request_id, query)

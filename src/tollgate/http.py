@@ -22,6 +22,7 @@ _WATCH_AFTER = 0.05
 """Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
 done by then, and a watcher is a task."""
 
+CLOSE = (b"connection", b"close")
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -44,7 +45,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    """The whole body, decompressed. Raises `BodyTooLarge` as soon as it is known to be, `ClientGone`, `BadRequest`."""
+    """The whole body as it came. Raises `BodyTooLarge` as soon as it is known to be, before its end, and `ClientGone`."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise BodyTooLarge(limit)
@@ -66,8 +67,39 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         body = b"".join(blocks)
     if len(body) > limit:
         raise BodyTooLarge(limit)
+    return body
+
+
+def unpacked(body: bytes, headers: Mapping[str, str], limit: int) -> bytes:
+    """A body as `Content-Encoding` says it is to be read. Raises `BodyTooLarge`, `BadRequest`."""
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     return body if encoding == "identity" else _decompress(body, encoding, limit)
+
+
+async def leaves_unread(scope: Scope, receive: Receive, engine: str) -> bool:
+    """Whether the server will close the connection after a reply that is sent now, before the end of the request's body.
+
+    Hypercorn does so on HTTP/1 without telling, and a client's next request on that connection would be lost; uvicorn
+    reads on. A small rest is taken off the wire first, so that the connection stays of use.
+    """
+    if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1"):
+        return False
+    size = 0
+    try:
+        async with asyncio.timeout(_REST_SECONDS):
+            while size <= _REST_BYTES:
+                message = await receive()
+                if not message.get("more_body", False):
+                    return False
+                size += len(message.get("body", b""))
+    except TimeoutError:
+        pass
+    return True
+
+
+_REST_BYTES = 128 * 1024
+_REST_SECONDS = 0.1
+"""Most clients write head and body at once, or one right after the other."""
 
 
 def require_json(headers: Mapping[str, str]) -> None:
@@ -81,16 +113,35 @@ def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
     windows = {"gzip": 31, "x-gzip": 31, "deflate": 47}
     if encoding not in windows:
         raise BadRequest(f"content encoding {encoding} is not supported; send gzip, deflate or none")
+    plain: list[bytes] = []
+    size = members = at = 0
     unpacker = zlib.decompressobj(windows[encoding])
+    rest = b""
     try:
-        plain = unpacker.decompress(body, limit + 1)
+        while rest or at < len(body):
+            if not rest:  # by pieces: what follows a member is copied each time
+                rest = body[at : at + _PIECE]
+                at += _PIECE
+            if unpacker.eof:  # a gzip body may be of several members (RFC 1952, 2.2)
+                members += 1
+                if encoding == "deflate" or members == _MOST_MEMBERS:
+                    raise zlib.error
+                unpacker = zlib.decompressobj(windows[encoding])
+            plain.append(unpacker.decompress(rest, limit + 1 - size))
+            size += len(plain[-1])
+            if size > limit:
+                raise BodyTooLarge(limit)
+            rest = unpacker.unused_data
     except zlib.error:
         raise BadRequest(f"the request body is not valid {encoding}") from None
-    if len(plain) > limit:
-        raise BodyTooLarge(limit)
     if not unpacker.eof:
         raise BadRequest(f"the request body is not valid {encoding}: it is cut off")
-    return plain
+    return b"".join(plain)
+
+
+_PIECE = 64 * 1024
+_MOST_MEMBERS = 4096
+"""A tool that writes members of 64 kB makes 512 of the largest body; each costs a decoder and a copy of what follows."""
 
 
 class Responder:
@@ -100,7 +151,7 @@ class Responder:
     """
 
     __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
-                 "started", "stopped", "told")
+                 "closes", "started", "stopped", "told")
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
@@ -120,6 +171,8 @@ class Responder:
         self.started = False
         self.stopped = False
         """The gateway ends this request, see `stop`."""
+        self.closes = False
+        """The connection ends with this reply: `Connection: close` says so."""
         self.told = False
         """Something of the answer itself went out; keep-alive comments are none of it."""
 
@@ -151,6 +204,8 @@ class Responder:
                 await self._block(reply.body, last=True)
                 return
             about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
+            if self.closes:
+                about.append(CLOSE)
             self.started = True
             await self._send({"type": "http.response.start", "status": reply.status, "headers": [*about, *reply.headers, *self._extra]})
             await self._send({"type": "http.response.body", "body": b"" if self._bodiless else reply.body})

@@ -18,7 +18,7 @@ import orjson
 
 from tollgate.auth import authenticate
 from tollgate.errors import MethodNotAllowed, TollgateError, Unavailable
-from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body
+from tollgate.http import CLOSE, SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, leaves_unread, read_body, unpacked
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Reply, Services, new_request_id
 from tollgate.tools.calls import Caller
@@ -67,22 +67,32 @@ class ToolsApp:
                 message = {**message, "headers": [*message.get("headers", ()), *ids]}
             await send(message)
 
+        unread = True
+
+        async def say_no(reply: Reply) -> None:
+            if unread and await leaves_unread(scope, receive, self._server.engine):
+                reply.headers.append(CLOSE)
+            await _send(tagged, reply)
+
         metrics.running += 1
         try:
             refused = refuse(headers, allowed_hosts(self._server))
             if refused is not None:
-                await _send(tagged, Reply(refused[0], [], refused[1].encode(), media_type=b"text/plain"))
+                await say_no(Reply(refused[0], [], refused[1].encode(), media_type=b"text/plain"))
                 return
             key = self._admit(headers)
             if scope["method"] == "GET":
                 await self._listen(headers, receive, tagged)
             elif scope["method"] == "POST":
-                await self._post(scope, headers, Caller(key, request_id), receive, tagged)
+                limit = self._server.max_small_body_bytes
+                body = await read_body(receive, headers, limit)
+                unread = False
+                await self._post(scope, headers, Caller(key, request_id), unpacked(body, headers, limit), receive, tagged)
             else:
                 raise MethodNotAllowed("GET, POST")
         except TollgateError as error:
             metrics.refused[error.code] += 1
-            await _send(tagged, error_reply("tools", error, request_id))
+            await say_no(error_reply("tools", error, request_id))
         except ClientGone:
             pass
         except Exception:
@@ -108,14 +118,12 @@ class ToolsApp:
         services.ledger.require_credits(key.account_id, key)
         return key
 
-    async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, receive: Receive, send: Send) -> None:
-        limit = self._server.max_small_body_bytes
-        body = await read_body(receive, headers, limit)
+    async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
         message = _message(body)
         if message.get("method") == "tools/call":
             self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
             caller = replace(caller, counted=True)
-        as_json, as_events = await self._ready(limit)
+        as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json
         given = False
 
