@@ -195,8 +195,9 @@ async def test_models_found_without_a_price_are_logged_once_per_list(scene, capl
     scene.lists.models = [{"id": "paid", "cost": "1"}, {"id": "free", "cost": "0"}]
     assert await told() == []
     scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
-    assert await told() == ['5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
-                            "acme/m0, acme/m1, acme/m2 and 2 more"]
+    said, = await told()
+    assert said == ('5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
+                    "acme/m0, acme/m1, acme/m2 and 2 more")
     assert await told() == []
     scene.lists.models.append({"id": "m5"})
     assert len(await told()) == 1

@@ -91,7 +91,10 @@ def read_models(text: str) -> tuple[str, ...] | None:
         return None
     if said.lower() == "none":
         return ()
-    return tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", said)) if part)
+    parts = tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", said)) if part)
+    if "!" in parts:
+        raise BadRequest(f"models is \"{said[:100]}\", wanted what is left out right after its !, such as !acme/old", "models")
+    return parts
 
 
 def read_amount(text: str, what: str = "amount") -> Decimal:
