@@ -16,6 +16,7 @@ from tollgate import heap
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway
+from tollgate.config.sanity import check_unpriced
 from tollgate.dashboard import dashboard_app, first_link
 from tollgate.discovery import Discoverer
 from tollgate.engines import engine_of
@@ -66,7 +67,7 @@ def as_read(gateway: Gateway) -> Gateway:
 def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: StartCache | None = None, adjust: Adjust = as_read) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None)
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *check_unpriced(loaded.gateway)):
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.inprocess import inprocess, replying
+from support.recorded import published_rows
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 MESSAGE = {"id": "m1", "type": "message", "role": "assistant", "model": "up-1", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "stop_sequence": None}
@@ -68,6 +69,14 @@ async def test_the_tier_that_was_given_is_billed(tmp_path, asked, told, times, s
         reply, cost = await spent(here, {**ASK, "stream": stream, **({"service_tier": asked} if asked else {})})
         assert reply.status_code == 200
         assert cost == BASE * Decimal(times)
+
+
+async def test_a_row_tells_which_prices_applied(tmp_path):
+    tiers = ', volumes: [{min_prompt_tokens: 5, prompt: "3", completion: "4"}], service_tiers: {flex: {prompt: "0.5", completion: "1"}}'
+    async with inprocess(tmp_path, providers={"acme": provider(more=tiers)}, apps={"acme": replying(body=chat("flex"))}) as here:
+        _, cost = await spent(here, ASK)
+        rows = await published_rows(here, tmp_path)
+        assert [(row["price_rule"], row["cost"]) for row in rows.values()] == [("volumes[0] flex", cost)]
 
 
 async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_path):

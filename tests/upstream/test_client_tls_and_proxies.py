@@ -206,3 +206,10 @@ def test_other_kinds_of_proxy_are_refused_by_name(url: str) -> None:
 
 def test_a_proxy_shown_hides_its_password() -> None:
     assert "secret" not in repr(parse_proxy("http://u:secret@x:1"))
+
+
+async def test_a_ca_file_stands_beside_the_systems_authorities(tmp_path) -> None:
+    from tollgate.upstream.dial import _tls_context
+
+    alone, beside = _tls_context(True, None), _tls_context(True, Authority(tmp_path).ca_file)
+    assert len(beside.get_ca_certs()) == len(alone.get_ca_certs()) + 1

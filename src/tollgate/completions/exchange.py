@@ -158,6 +158,7 @@ class Exchange:
             error_code=error.code if error is not None else None,
             lost="; ".join(self.context.lost)[:2000] if self.context is not None and self.context.lost else None,
             provider_cost=usage.told_cost,
+            price_rule=charge.rule,
         )
         self._count(usage, charge, outcome)
         await self.services.ledger.record(row, self.hold)

@@ -85,7 +85,7 @@ def provider_schema() -> Schema:
             "timeouts": timeouts("Budgets of this provider."),
             "proxy": text("An HTTP proxy for this provider.", pattern=r"^(https?|socks5h?)://\S+$", wanted="an address like http://proxy.example:3128", hidden=True),
             "verify_tls": boolean("Whether certificates are checked.", default=True),
-            "ca_file": text("A file with extra certificate authorities.", minLength=1),
+            "ca_file": text("A file with extra certificate authorities; relative to the file this stands in.", minLength=1),
             "priority": integer("Which provider of a model is tried first: the lower.", default=0),
             "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),
             "models": _models(),

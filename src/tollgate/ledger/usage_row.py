@@ -56,6 +56,7 @@ class UsageRow:
     error_code: str | None = None
     lost: str | None = None
     provider_cost: Decimal | None = None
+    price_rule: str = ""
 
 
 class Column(NamedTuple):
@@ -94,7 +95,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("native_cost", _MONEY, "the same cost in the currency of the price list"),
     Column("currency", "VARCHAR", "currency of native_cost"),
     Column("rate", _MONEY, "USD for one unit of currency when the request was priced"),
-    Column("prices", "VARCHAR", "the prices in force, as compact JSON"),
+    Column("prices", "VARCHAR", "the price list in force, as compact JSON; price_rule tells what of it applied"),
     Column("ttfb_ms", "DOUBLE", "milliseconds from the request's arrival to the first byte of the answer"),
     Column("total_ms", "DOUBLE", "milliseconds from the request's arrival to the end of the answer"),
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
@@ -103,6 +104,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("error_code", "VARCHAR", "stable word of the error, empty when there was none"),
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
+    Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]) and service tier that changed it; empty for old rows and images"),
     Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger"),
 )
 

@@ -169,15 +169,17 @@ async def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
 
 @functools.cache
 def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
+    context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
-    if ca_file is None and not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
+    if not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
         import certifi  # httpx brings it; an image without system certificates still works
 
         context.load_verify_locations(cafile=certifi.where())
+    if ca_file is not None:  # beside the system's authorities
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
