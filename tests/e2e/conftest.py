@@ -51,12 +51,12 @@ PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/m
 
 
 @contextlib.contextmanager
-def beside_sandbox(folder: Path, settings: str = "") -> Iterator[Running]:
+def beside_sandbox(folder: Path, settings: str = "", store: str = "") -> Iterator[Running]:
     """A gateway in its own process; models sandbox/* (in-process), remote/* (over HTTP) and only-*/reasoner
     (over HTTP, one wire format each). `.sandbox` is the address of that upstream."""
     base, sandbox = start_sandbox(folder)
     single = {f"only-{name}": ONLY.format(speaks=name, base=base, path=path) for name, path in PATHS.items()}
-    write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single}, settings=settings)
+    write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single}, settings=settings, store=store)
     try:
         with gateway(folder) as started:
             started.sandbox = base

@@ -76,8 +76,8 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
         await close_gateway(opened)
 
 
-def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, settings: str = "", sandbox: bool = True) -> Path:
-    """A gateway.yaml in `folder` with its state beside it; gives its path."""
+def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, settings: str = "", sandbox: bool = True, store: str = "") -> Path:
+    """A gateway.yaml in `folder` with its state beside it; gives its path. `store` holds further settings of the store."""
     root = Path(__file__).resolve().parents[2]
     (folder / "providers").mkdir(parents=True, exist_ok=True)
     if sandbox:
@@ -85,7 +85,7 @@ def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, se
     for name, text in (providers or {}).items():
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"
-    path.write_text(f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}}}\n{settings}")
+    path.write_text(f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}{store and ', ' + store}}}\n{settings}")
     return path
 
 
