@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Stopped = Callable[[], Awaitable[None]]
 
 _KEEP_ALIVE_SECONDS = 75
+_KEEP_ALIVE_REQUESTS = 10**9
+"""A busy client's connection is not closed for being used: hypercorn would do so after a thousand requests."""
 _BACKLOG = 2048
 
 
@@ -69,6 +71,7 @@ class Hypercorn:
         config.loglevel = "WARNING"
         config.backlog = _BACKLOG
         config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+        config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
         config.h11_max_incomplete_size = 64 * 1024
         for address in config.bind:
             try:

@@ -135,6 +135,17 @@ async def test_22_memory_stays_flat_over_thousands_of_requests(running):
     assert grown < 8_000, f"{grown} kB more after another 1,920 requests"
 
 
+async def test_a_connection_is_kept_however_often_it_is_used(running):
+    request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.base.rpartition(":")[2]))
+    for _ in range(1100):
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(b'{"status":"ok"}'))
+        assert head.startswith(b"HTTP/1.1 200") and b"close" not in head.lower()
+    writer.close()
+
+
 # ---- SIGTERM --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
