@@ -90,8 +90,10 @@ class Reloader:
         before = self._holder.current
         loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
-        said = {*before.loaded.warnings, *check_unpriced(before.gateway)}
-        for warning in (*loaded.warnings, *check_unpriced(loaded.gateway)):
+        changed = [(before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()]
+        changed = [(old, new) for old, new in changed if old is not new]  # a provider whose file says the same is the same object
+        said = {*before.loaded.warnings, *check_unpriced(old for old, _ in changed if old is not None)}
+        for warning in (*loaded.warnings, *check_unpriced(new for _, new in changed)):
             if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())

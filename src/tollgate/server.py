@@ -67,7 +67,7 @@ def as_read(gateway: Gateway) -> Gateway:
 def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: StartCache | None = None, adjust: Adjust = as_read) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
     loaded = load_gateway(path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None)
-    for warning in (*loaded.warnings, *check_unpriced(loaded.gateway)):
+    for warning in (*loaded.warnings, *check_unpriced(loaded.gateway.providers.values())):
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:
@@ -181,7 +181,7 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
     gc.freeze()
     if cache is not None:
         await asyncio.to_thread(cache.write, runtime.loaded)
-    heap.trim()
+    await asyncio.to_thread(heap.trim)
 
 
 def run(coroutine) -> None:  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ def run(report: Report, options: Options) -> None:
     """Add warnings of models that are served at no price; as errors a store there is not, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
-    report.problems += [*check_unpriced(gateway), *_store(gateway), *_certificates(gateway)]
+    report.problems += [*check_unpriced(gateway.providers.values()), *_store(gateway), *_certificates(gateway)]
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:

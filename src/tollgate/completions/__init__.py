@@ -54,10 +54,10 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     last = services.sticky.get(conversation) if conversation else None
     offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
-    if not offers and references:
-        field = references[0][0]
-        raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
     if not offers:
+        if references:
+            field = references[0][0]
+            raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in told)))
     if stream:

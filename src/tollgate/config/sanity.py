@@ -39,9 +39,9 @@ def check_prices(gateway: Gateway, only: Container[str]) -> list[Problem]:
     return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
 
 
-def check_unpriced(gateway: Gateway) -> list[Problem]:
+def check_unpriced(providers: Iterable[Provider]) -> list[Problem]:
     """Warnings about models whose tokens cost nothing because no price says what they cost."""
-    return [problem for provider in gateway.providers.values() for problem in _unpriced(provider)]
+    return [problem for provider in providers for problem in _unpriced(provider)]
 
 
 def lacking(model: Model) -> tuple[str, ...]:

@@ -330,7 +330,7 @@ class _Lowering:
         return Ex(f"(not {self.test(node.node)})", True, "bool")
 
     def _concat(self, node: nodes.Concat) -> Ex:
-        return together(self.site, [self.taken(part) for part in node.nodes])
+        return one_text(self.site, [self.taken(part) for part in node.nodes])
 
     def _arithmetic(self, node: nodes.BinExpr) -> Ex:
         call = _ARITHMETIC[type(node)]
@@ -347,7 +347,7 @@ class _Lowering:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
 
 
-def together(site: Site, pieces: list[Ex]) -> Ex:
+def one_text(site: Site, pieces: list[Ex]) -> Ex:
     """Pieces put together as text; one that is absent makes the whole absent."""
     guards: list[str] = []
     parts: list[str] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tollgate.config.load import Scalar
-from tollgate.mapping.expressions import lower, together
+from tollgate.mapping.expressions import lower, one_text
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.paths import Path, PathError, extent, parse_path
 from tollgate.mapping.reading import read
@@ -80,7 +80,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
         lower(site, body, spot.moved(offset)).take() if not plain else Ex(repr(body), True, "text", atom=True)
         for plain, body, offset in pieces
     ]
-    return together(site, lowered)
+    return one_text(site, lowered)
 
 
 def lower_words(site: Site, node: Scalar) -> Ex:
@@ -101,7 +101,7 @@ def lower_words(site: Site, node: Scalar) -> Ex:
             name = site.temp()
             value = Ex(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
         lowered.append(value)
-    return together(site, lowered) if lowered else NOTHING
+    return one_text(site, lowered) if lowered else NOTHING
 
 
 def paths_in(node: Scalar) -> list[str]:
