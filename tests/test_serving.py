@@ -58,6 +58,15 @@ class _Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _health(path):
+    """The status that whoever listens at a unix socket gives /healthz."""
+    connection = _Unix(path)
+    connection.request("GET", "/healthz")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
     pytest.importorskip(engine)
@@ -66,10 +75,7 @@ def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
     for _ in range(2):  # the second start finds the socket of the first
         running = start_gateway(tmp_path, extra=("--bind", f"unix:{path}", "--engine", engine))
         try:
-            connection = _Unix(path)
-            connection.request("GET", "/healthz")
-            assert connection.getresponse().status == 200
-            connection.close()
+            assert _health(path) == 200
         finally:
             assert running.stop() == 0
 
@@ -86,16 +92,10 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
         done = serve(tmp_path / "second", "--bind", f"unix:{path}", "--engine", engine)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr and "Traceback" not in done.stderr
-        connection = _Unix(path)
-        connection.request("GET", "/healthz")
-        assert connection.getresponse().status == 200, "the first one is still there"
-        connection.close()
+        assert _health(path) == 200, "the first one is still there"
         running.kill()
         running = start_gateway(tmp_path / "second", extra=("--bind", f"unix:{path}", "--engine", engine))  # the file of the killed one is replaced
-        connection = _Unix(path)
-        connection.request("GET", "/healthz")
-        assert connection.getresponse().status == 200
-        connection.close()
+        assert _health(path) == 200
     finally:
         assert running.stop() == 0
 

@@ -147,12 +147,17 @@ async def test_a_connection_is_kept_however_often_it_is_used(running):
 
 
 # ---- SIGTERM --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
+def draining_in(folder, engine: str, seconds: int):
+    """A gateway of its own on this engine, which drains for so long."""
     if engine == "uvicorn":
         pytest.importorskip("uvicorn")
-    write_config(tmp_path, settings=f"server: {{engine: {engine}, drain_seconds: 10}}\n")
-    running = start_gateway(tmp_path)
+    write_config(folder, settings=f"server: {{engine: {engine}, drain_seconds: {seconds}}}\n")
+    return start_gateway(folder)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
+    running = draining_in(tmp_path, engine, 10)
     async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
         await streaming.send(CHAT, chat("[[pace=60ms]] [[tokens=25]] to the end"))
         status, headers = await streaming.head()
@@ -177,10 +182,7 @@ async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_05_what_still_runs_when_the_time_to_drain_is_over_is_told_so(tmp_path, engine):
-    if engine == "uvicorn":
-        pytest.importorskip("uvicorn")
-    write_config(tmp_path, settings=f"server: {{engine: {engine}, drain_seconds: 2}}\n")
-    running = start_gateway(tmp_path)
+    running = draining_in(tmp_path, engine, 2)
     async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
         await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=200]] never to the end"))
         status, headers = await streaming.head()

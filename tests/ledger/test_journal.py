@@ -52,6 +52,14 @@ async def _journal(folder: Path, disk: Disk | None = None, **options: object) ->
     return journal, durable
 
 
+async def _space_again(disk: Disk, journal: Journal) -> None:
+    """The disk takes bytes again, and the journal has found out."""
+    disk.full = False
+    async with asyncio.timeout(5):
+        while journal.problem:
+            await asyncio.sleep(0.01)
+
+
 async def test_many_rows_share_one_sync(tmp_path: Path) -> None:
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
@@ -159,10 +167,7 @@ async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> N
     for each in waiting:
         with pytest.raises(Unavailable, match="No space left"):
             await asyncio.wait_for(each, 5)
-    disk.full = False
-    async with asyncio.timeout(5):
-        while journal.problem:
-            await asyncio.sleep(0.01)
+    await _space_again(disk, journal)
     await journal.append("usage", b'{"n":6}')
     await journal.close()
     assert durable == [1, 2, 3, 4, 5, 6]
@@ -178,10 +183,7 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_pat
             await journal.append("usage", b'{"n":"refused but kept"}')
     assert "No space left" in journal.problem
     assert durable == [1]
-    disk.full = False
-    async with asyncio.timeout(5):
-        while journal.problem:
-            await asyncio.sleep(0.01)
+    await _space_again(disk, journal)
     await journal.append("usage", b'{"n":4}')
     await journal.close()
     assert durable == [1, 2, 3, 4]

@@ -12,16 +12,13 @@ from typing import Any
 import orjson
 
 from tollgate.errors import BadRequest
+from tollgate.nesting import MOST_WRITTEN, too_deep
 
 Check = Callable[[Any], bool]
 
 
 _SHORT = 2048
 """A body below this is its own outline: searching it costs less than making one."""
-
-
-MOST_WRITTEN = 240
-"""Levels that can always be written again: orjson stops at 254, and what a request holds is put into other objects."""
 
 
 def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
@@ -132,16 +129,6 @@ def _check_parts(where: str, parts: list[Any]) -> None:
                 _check_parts(f"{where}[{at}].content", part["content"])
         elif type(part) is not str:
             raise BadRequest(f"{where}[{at}] is {_kind(part)}; an object is wanted", param=f"{where}[{at}]")
-
-
-def too_deep(body: Any, limit: int) -> bool:
-    """Whether there are objects and lists inside each other for more than `limit` levels; `body` itself is the first."""
-    level = [body]
-    for _ in range(limit):
-        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, (dict, list))]
-        if not level:
-            return False
-    return True
 
 
 def _kind(value: object) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.body import MOST_WRITTEN, too_deep
 from tollgate.errors import BadRequest
+from tollgate.nesting import MOST_WRITTEN, too_deep
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
