@@ -162,6 +162,20 @@ async def test_a_draining_gateway_takes_no_work(here, dialect):
         here.services.draining = False
 
 
+async def test_a_draining_gateway_says_that_it_leaves_a_large_body_unread(here):
+    async def large():
+        for _ in range(10):
+            yield b"x" * 100_000
+
+    here.services.draining = True
+    try:
+        for size, told in ((large(), "close"), (b"x", None)):
+            reply = await here.http.post("/v1/chat/completions", content=size)
+            assert (reply.status_code, reply.headers.get("connection")) == (503, told)
+    finally:
+        here.services.draining = False
+
+
 async def test_a_key_has_its_rate_limit_told_and_enforced(here):
     _, key = await here.services.ledger.create_key("default", rpm=2)
     first = await here.post("/v1/chat/completions", ASK, key=key)
@@ -203,7 +217,7 @@ def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(
     with gateway(tmp_path) as running:
         port = int(running.base.rpartition(":")[2])
         key = f"\r\nauthorization: Bearer {running.key}"
-        cases = {401: "POST /v1/chat/completions HTTP/1.1", 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
+        cases = {401: "POST /v1/chat/completions HTTP/1.1", 404: "POST /v1/nothing HTTP/1.1", 405: "PUT /v1/chat/completions HTTP/1.1", 200: "GET /v1/models HTTP/1.1", 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
                  413: f"POST /v1/images/generations HTTP/1.1{key}", 403: f"POST /v1/images/mcp HTTP/1.1{key}\r\norigin: https://evil.example"}
         for status, head in cases.items():
             for size in (0, 100, 100_000, 3_000_000):

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from tollgate import endpoints
 from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
-from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
-from tollgate.services import Services, new_request_id
+from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
+from tollgate.services import Reply, Services, new_request_id
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server
@@ -102,15 +102,16 @@ class App:
                     raise Unavailable("the gateway is shutting down")
                 reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
                 status = reply.status
-                await responder.send(reply)
+                await self._send(scope, receive, responder, reply)
             except TollgateError as error:  # also of a stream whose row cannot be written
                 services.metrics.refused[error.code] += 1
                 reply = endpoints.failure(dialect, error, request_id, responder)
                 status = reply.status
-                await responder.send(reply)
+                await self._send(scope, receive, responder, reply)
         except ClientGone:
             pass
         except asyncio.CancelledError:
+            status = 499
             if not responder.client_gone and not responder.stopped:
                 raise
             task = asyncio.current_task()
@@ -119,16 +120,23 @@ class App:
             if responder.stopped:
                 reply = endpoints.failure(dialect, Unavailable("the gateway is shutting down"), request_id, responder)
                 status = reply.status
-                await responder.send(reply)
+                await self._send(scope, receive, responder, reply)
         except Exception:
             log.exception("request %s failed: %s %s", request_id, method, path)
-            status = 500
-            await responder.send(endpoints.failure(dialect, TollgateError("internal server error"), request_id, responder))
+            reply = endpoints.failure(dialect, TollgateError("internal server error"), request_id, responder)
+            status = reply.status
+            await self._send(scope, receive, responder, reply)
         finally:
             responder.close()
             self._running.discard(responder)
             services.metrics.running -= 1
             services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
+
+    async def _send(self, scope: Scope, receive: Receive, responder: Responder, reply: Reply) -> None:
+        """Send a reply; one that leaves before the request's body has been read says whether the connection ends with it."""
+        if responder.unread and not responder.started:
+            responder.closes = await leaves_unread(scope, receive, self.services.runtime.current.gateway.server.engine)
+        await responder.send(reply)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop are the server module's; the protocol is only answered."""

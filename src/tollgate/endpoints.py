@@ -14,7 +14,7 @@ from tollgate.auth import authenticate, authenticate_optional
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError, Unavailable
-from tollgate.http import Receive, Responder, Scope, leaves_unread, read_body, require_json, unpacked
+from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
 from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
@@ -57,16 +57,13 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
 async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
     """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4)."""
     services = request.services
-    try:
-        key = authenticate(services.ledger, request.headers)
-        if not services.ledger.ready:
-            raise Unavailable(services.ledger.not_ready_reason)
-        services.ledger.require_credits(key)
-        require_json(request.headers)
-        body = await read_body(request.receive, request.headers, limit)
-    except TollgateError:
-        request.responder.closes = await leaves_unread(request.scope, request.receive, services.runtime.current.gateway.server.engine)
-        raise
+    key = authenticate(services.ledger, request.headers)
+    if not services.ledger.ready:
+        raise Unavailable(services.ledger.not_ready_reason)
+    services.ledger.require_credits(key)
+    require_json(request.headers)
+    body = await read_body(request.receive, request.headers, limit)
+    request.responder.unread = False
     body = unpacked(body, request.headers, limit)
     request.responder.watch_client()
     query = request.scope.get("query_string", b"").decode("latin-1")
@@ -77,7 +74,8 @@ def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
     async def endpoint(request: Request) -> Reply:
         server = request.services.runtime.current.gateway.server
         inbound = await _inbound(request, dialect, server.max_body_bytes)
-        return await complete(request.services, inbound, streaming=lambda: request.responder.keep_alive(server.keepalive_comment_seconds))
+        responder = request.responder
+        return await complete(request.services, inbound, streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds), begun=lambda: responder.started)
 
     return endpoint
 

@@ -151,7 +151,7 @@ class Responder:
     """
 
     __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
-                 "closes", "started", "stopped", "told")
+                 "closes", "started", "stopped", "told", "unread")
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
@@ -173,6 +173,8 @@ class Responder:
         """The gateway ends this request, see `stop`."""
         self.closes = False
         """The connection ends with this reply: `Connection: close` says so."""
+        self.unread = True
+        """The request's body has not been read to its end."""
         self.told = False
         """Something of the answer itself went out; keep-alive comments are none of it."""
 

@@ -240,7 +240,8 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
         client = Leaving({"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]}, here.key, **leave)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
-        assert row["outcome"] == "client_gone"
+        assert (row["outcome"], row["status"]) == ("client_gone", 499)
+        assert 'tollgate_requests_total{endpoint="chat",status="499"} 1' in (await here.get("/metrics")).text
         assert here.services.ledger.available("default") == here.balance()
         if "pace" in text:
             assert row["estimated"] and row["output_tokens"] > 0
@@ -253,6 +254,9 @@ async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
         failed = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True,
                                                           "messages": [{"role": "user", "content": "[[delay=350ms]] [[error=500]] hi"}]})
         assert failed.status_code == 200 and '"error"' in failed.text.rsplit("\n\n", 2)[-2]
+        told = {row["request_id"]: (row["status"], row["outcome"], row["error_code"]) for row in await rows(here, tmp_path)}
+        assert told[failed.headers["x-request-id"]] == (200, "upstream_error", "upstream_failed")  # as the client and /metrics have it
+        assert 'tollgate_requests_total{endpoint="chat",status="200"} 2' in (await here.get("/metrics")).text
 
 
 async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):

@@ -33,8 +33,9 @@ _DEFAULT_OUTPUT = 4096
 """Tokens an answer may have when neither the caller nor the catalog bounds it; only for holds."""
 
 
-async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None) -> Reply:
-    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream.
+async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None, begun: Callable[[], bool] = lambda: False) -> Reply:
+    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun` says
+    whether the client has been told a status by now, as it is with the first keep-alive comment.
 
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """
@@ -44,7 +45,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     check_fields(inbound.dialect, body)
     model = _model_of(services, inbound, body)
     stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates)
+    exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(told)
     needs = needs_of(inbound.dialect, body, told, len(inbound.body))
     references = referenced_ids(inbound.dialect, body, told)

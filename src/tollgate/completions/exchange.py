@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import TollgateError, Unavailable, UpstreamError
@@ -29,16 +30,17 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
+    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
                  "sealed", "services", "settled", "stream", "told_tier", "upstream_ms")
 
-    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any) -> None:
+    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any, begun: Callable[[], bool] = lambda: False) -> None:
         self.services = services
         self.inbound = inbound
         self.body = body
         self.model = model
         self.stream = stream
         self.rates = rates
+        self.begun = begun
         self.offer: Offer | None = None
         self.native = False
         """The client's protocol is that of the route in use."""
@@ -172,11 +174,11 @@ class Exchange:
             error.billed = True
             raise
 
-    async def settle_cut(self, *, estimated: bool) -> None:
-        """`settle` for an answer that was cut off: its client left, or the gateway had to end it."""
+    async def settle_cut(self, *, begun: bool, estimated: bool) -> None:
+        """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that moment."""
         if self.services.cut:
             ended = Unavailable("the gateway is shutting down")
-            await self.settle("error", status=200 if self.stream and self.first_byte_ms is not None else ended.status, estimated=estimated, error=ended)
+            await self.settle("error", status=200 if begun else ended.status, estimated=estimated, error=ended)
         else:
             await self.settle("client_gone", status=499, estimated=estimated)
 

@@ -50,17 +50,17 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        exchange.services.settlements.spawn(_settle_gone(exchange))
+        exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun()))
     elif isinstance(error, TollgateError):
         outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
-        await exchange.settle(outcome, status=public_status(exchange.inbound.dialect, error), error=error)
+        await exchange.settle(outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, error), error=error)
     else:
         exchange.release()
 
 
-async def _settle_gone(exchange: Exchange) -> None:
+async def _settle_gone(exchange: Exchange, begun: bool) -> None:
     exchange.hub_usage = await estimate_usage(exchange, [])
-    await exchange.settle_cut(estimated=True)
+    await exchange.settle_cut(begun=begun, estimated=True)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:

@@ -115,7 +115,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:
-            exchange.services.settlements.spawn(_settle_gone(exchange, stage))
+            exchange.services.settlements.spawn(_settle_gone(exchange, stage, exchange.begun()))
         raise
     finally:
         if not exchange.settled and stage.error is not None:
@@ -135,12 +135,12 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     return out
 
 
-async def _settle_gone(exchange: Exchange, stage: Stage) -> None:
+async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
     usage = stage.usage()
     exchange.told_tier = stage.tier()
     exchange.hub_usage = usage or await stage.estimate()
-    await exchange.settle_cut(estimated=not usage)
+    await exchange.settle_cut(begun=begun, estimated=not usage)
 
 
 _WATCHED = {

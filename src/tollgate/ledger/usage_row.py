@@ -82,7 +82,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("client_protocol", "VARCHAR", "wire format the caller spoke"),
     Column("upstream_protocol", "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"),
     Column("attempts", "INTEGER", "providers tried for this request, 1 to 3"),
-    Column("status", "INTEGER", "HTTP status the caller got"),
+    Column("status", "INTEGER", "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), 499 when the caller left; the same as in `/metrics`"),
     Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"),
     Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
     Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),

@@ -61,7 +61,7 @@ class Streamed(Response):
         responder.watch_client()
         try:
             try:
-                reply = await complete(self._services, self._inbound)
+                reply = await complete(self._services, self._inbound, begun=lambda: responder.started)
             except TollgateError as error:
                 reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
             await responder.send(reply)
