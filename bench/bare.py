@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import signal
+
+from listen import run
 
 
 class Front(asyncio.Protocol):
@@ -96,25 +96,10 @@ class Back(asyncio.Protocol):
             self.front.transport.close()
 
 
-async def main(port: int) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Front, "127.0.0.1", port, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
-    server.close()
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A bare asyncio proxy.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--upstream", type=int, required=True)
     options = parser.parse_args()
     Front.upstream = options.upstream
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        uvloop.install()
-    asyncio.run(main(options.port))
+    run(Front, options.port)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import random
-import signal
+
+from listen import run
 
 EVENTS = 100
 """Text events in a stream; the frame around them (start, finish, usage, end) comes on top."""
@@ -140,25 +140,10 @@ class Upstream(asyncio.Protocol):
         self.timer = loop.call_at(began + (number + 1) * pace, self.play, loop, events, number + 1, began, pace)
 
 
-async def main(port: int) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Upstream, "127.0.0.1", port, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
-    server.close()
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="The bench's upstream.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--pace", type=float, default=0.02, help="seconds between two events of a paced stream")
     options = parser.parse_args()
     Upstream.pace = options.pace
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        uvloop.install()
-    asyncio.run(main(options.port))
+    run(Upstream, options.port)

@@ -107,7 +107,7 @@ def extent(text: str, start: int) -> int:
             else:
                 return position
         elif char == "[":
-            end = _closing(text, position)
+            end = closing(text, position + 1, "[]")
             if end < 0 or not _STATIC.match(text[position + 1:end]):
                 return position
             position = end + 1
@@ -116,8 +116,10 @@ def extent(text: str, start: int) -> int:
     return position
 
 
-def _closing(text: str, start: int) -> int:
-    """The place of the `]` that closes `text[start] == '['`, or -1."""
+def closing(text: str, start: int, brackets: str) -> int:
+    """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]". What stands
+    in quotes does not count."""
+    opens, closes = brackets
     depth = 0
     quote = ""
     position = start
@@ -130,12 +132,12 @@ def _closing(text: str, start: int) -> int:
                 quote = ""
         elif char in "'\"":
             quote = char
-        elif char == "[":
+        elif char == opens:
             depth += 1
-        elif char == "]":
-            depth -= 1
+        elif char == closes:
             if depth == 0:
                 return position
+            depth -= 1
         position += 1
     return -1
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from tollgate.config.load import Scalar
 from tollgate.mapping.expressions import lower, one_text
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
-from tollgate.mapping.paths import Path, PathError, extent, parse_path
+from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
 from tollgate.mapping.reading import read
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot
 
@@ -129,8 +129,8 @@ def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
             break
         if start > position:
             pieces.append((True, text[position:start], position))
-        end = _end_of_hole(text, start + 2)
-        if end < 0:
+        end = closing(text, start + 2, "{}")
+        if not text.startswith("}}", end):
             spot.mistake("`{{` is not closed", start, "write `}}` after the expression")
             return None
         pieces.append((False, text[start + 2:end], start + 2))
@@ -138,28 +138,6 @@ def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
     if position < len(text):
         pieces.append((True, text[position:], position))
     return pieces
-
-
-def _end_of_hole(text: str, position: int) -> int:
-    quote = ""
-    depth = 0
-    while position < len(text):
-        char = text[position]
-        if quote:
-            if char == "\\":
-                position += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            if depth == 0 and text.startswith("}}", position):
-                return position
-            depth -= 1
-        position += 1
-    return -1
 
 
 def _path(site: Site, text: str, spot: Spot) -> Ex:
