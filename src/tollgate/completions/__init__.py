@@ -12,6 +12,7 @@ from typing import Any
 
 from tollgate.catalog import CatalogModel, access_of, may_use
 from tollgate.completions import counting
+from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.exchange import Exchange
@@ -41,8 +42,10 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     """
     runtime = services.runtime.current
     gateway = runtime.gateway
-    body, told = read_json(inbound.body, gateway.server.max_nesting)
-    check_fields(inbound.dialect, body)
+    if is_large(inbound.body):
+        body, told = await aside(_read, inbound, gateway.server.max_nesting)
+    else:
+        body, told = _read(inbound, gateway.server.max_nesting)
     model = _model_of(services, inbound, body)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
@@ -74,6 +77,13 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     if conversation:
         services.sticky.remember(conversation, exchange.offer.route)
     return reply
+
+
+def _read(inbound: Inbound, max_nesting: int) -> tuple[dict[str, Any], bytes]:
+    """The body, checked, and its outline."""
+    body, told = read_json(inbound.body, max_nesting)
+    check_fields(inbound.dialect, body)
+    return body, told
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:

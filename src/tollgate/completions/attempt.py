@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.completions.aside import aside, is_long
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
@@ -55,11 +56,14 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     inbound = exchange.inbound
     headers = offer.headers(inbound.headers)
     if exchange.native:
-        body, headers, url = passed_body(exchange, offer), native_headers(inbound.headers, headers), offer.url(exchange.stream, inbound.query)
+        edited = exchange.sealed or offer.request_edits is not None
+        body = await aside(passed_body, exchange, offer) if edited and is_long(inbound.body) else passed_body(exchange, offer)
+        headers, url = native_headers(inbound.headers, headers), offer.url(exchange.stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(exchange.stream)
     call = Call("POST", url, headers, body, offer.timeouts, offer.provider, exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
+    exchange.called = True
     try:
         answer = await exchange.services.client.open(call)
     except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
@@ -93,11 +97,13 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
     runtime = exchange.services.runtime.current
-    hub = request_to_hub(runtime.mappings[exchange.inbound.dialect], exchange.body, context)
+    source = runtime.mappings[exchange.inbound.dialect]
+    long = is_long(exchange.inbound.body)
+    hub = await aside(request_to_hub, source, exchange.body, context) if long else request_to_hub(source, exchange.body, context)
     context.request = hub
-    document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch)
+    document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
     if offer.request_edits is not None:
-        document = offer.request_edits(document, context)
+        document = await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
     try:
         return orjson.dumps(document)
     except TypeError as error:  # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes

@@ -30,7 +30,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
+    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
                  "sealed", "services", "settled", "stream", "told_tier", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any, begun: Callable[[], bool] = lambda: False) -> None:
@@ -44,6 +44,8 @@ class Exchange:
         self.offer: Offer | None = None
         self.native = False
         """The client's protocol is that of the route in use."""
+        self.called = False
+        """The route in use has been called: from then on it may cost something."""
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
@@ -68,6 +70,7 @@ class Exchange:
         self.offer = offer
         self.native = offer.protocol == self.inbound.dialect
         self.context = None
+        self.called = False
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one."""

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.aside import aside
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline
 from tollgate.mapping import request_from_hub
@@ -20,8 +21,9 @@ MAX_URLS = 16
 """More pictures than any provider takes from URLs in one request, few enough to fetch at once."""
 
 
-async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch) -> dict[str, Any]:
-    """The upstream's request. URLs whose bytes the mapping asks for (its `inline` filter) are fetched, each once.
+async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False) -> dict[str, Any]:
+    """The upstream's request. URLs whose bytes the mapping asks for (its `inline` filter) are fetched, each once. A
+    `long` one is converted beside the event loop.
 
     Raises `BadRequest` when the mapping refuses, or when URLs may not or cannot be fetched, are too many or too large.
     """
@@ -31,7 +33,7 @@ async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Con
         refused: BadRequest | None = None
         made: dict[str, Any] = {}
         try:
-            made = request_from_hub(mapping, hub, context)
+            made = await aside(request_from_hub, mapping, hub, context) if long else request_from_hub(mapping, hub, context)
         except BadRequest as error:
             refused = error
         if not context.wanted:

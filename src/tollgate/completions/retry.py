@@ -43,7 +43,8 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
 async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5).
+    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5); before the
+    route was called, for nothing.
     """
     if exchange.settled:
         return
@@ -59,8 +60,9 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
 
 
 async def _settle_gone(exchange: Exchange, begun: bool) -> None:
-    exchange.hub_usage = await estimate_usage(exchange, [])
-    await exchange.settle_cut(begun=begun, estimated=True)
+    if exchange.called:
+        exchange.hub_usage = await estimate_usage(exchange, [])
+    await exchange.settle_cut(begun=begun, estimated=exchange.called)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:

@@ -1,0 +1,39 @@
+"""Conversions of long conversations run beside the event loop: everybody else's stream would stand still meanwhile.
+
+What takes time is how many objects a body holds (5 µs each, there and back), not how long its texts are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+_LARGE_BYTES = 32 * 1024
+_LARGE_OBJECTS = 1000
+"""5 ms of conversion, where the way to a thread and back costs a tenth of one."""
+
+_LARGE_READ = 1024 * 1024
+"""Below 10 ms. The JSON parser itself lets nobody else run, in a thread either; what is looked at afterwards does."""
+
+_executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="conversions")
+"""Own threads: downloads, look-ups and files need not wait behind conversions."""
+
+
+def is_large(raw: bytes) -> bool:
+    """Whether reading this body may hold the event loop up, however few objects it holds."""
+    return len(raw) > _LARGE_READ
+
+
+def is_long(raw: bytes) -> bool:
+    """Whether converting this body would hold the event loop up for long."""
+    return len(raw) > _LARGE_BYTES and raw.count(b"{") > _LARGE_OBJECTS
+
+
+async def aside(work: Callable[Given, Made], *args: Given.args, **options: Given.kwargs) -> Made:
+    """What `work` gives, from a thread. A caller that is cancelled leaves at once; the thread ends what it began for nobody."""
+    return await asyncio.get_running_loop().run_in_executor(_executor, lambda: work(*args, **options))

@@ -1,0 +1,47 @@
+"""Long conversations are converted beside the event loop: others are answered meanwhile, and a client may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+
+from support.inprocess import inprocess, replying
+from tollgate.completions.aside import is_long
+
+from completions.test_pipeline import GOOD, SECRET, Leaving, provider, rows
+
+TURNS = 40_000
+LONG = {"model": "acme/one", "max_tokens": 5, "messages": [{"role": ("user", "assistant")[n % 2], "content": f"turn {n}"} for n in range(TURNS - 1)]}
+
+
+def test_what_is_long_is_told_by_objects_not_by_text():
+    assert is_long(json.dumps(LONG).encode())
+    assert not is_long(json.dumps({**LONG, "messages": LONG["messages"][:300]}).encode())
+    assert not is_long(json.dumps({**LONG, "messages": [{"role": "user", "content": "x" * 1_000_000}]}).encode())
+
+
+async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_path):
+    seen: list = []
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET) as here:
+        asked = asyncio.ensure_future(here.post("/v1/messages", LONG))
+        answered = 0
+        while not asked.done():
+            assert (await here.get("/healthz")).status_code == 200
+            answered += 1
+            await asyncio.sleep(0.001)
+        assert (await asked).status_code == 200
+        assert answered > 20, "on the loop there is a moment for others after each hop, and no more"
+        assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [turn["content"] for turn in LONG["messages"]]
+
+
+async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path):
+    seen: list = []
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET) as here:
+        client = Leaving(LONG, here.key, seconds=0.02)
+        client.scope["path"] = "/v1/messages"
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 20)
+        (row,) = await rows(here, tmp_path)
+        assert (row["outcome"], row["status"], row["cost"], row["input_tokens"], row["estimated"]) == ("client_gone", 499, 0, 0, False)
+        assert not seen and not client.sent
+        assert here.services.ledger.available("default") == here.balance() == Decimal(100)
