@@ -154,3 +154,49 @@ request:
     made = convert_request(mapping, mapping, body, Context())
     assert made.body == {"user": "x", "metadata": {"1": "n"}, "stop": ["s"]}
     assert made.lost == ["items[].odd", "items[].text", "pairs[].more"]
+
+
+def unread(template: str, document: dict) -> list[str]:
+    """What a request mapping of these lines, over `$`, leaves unread."""
+    lines = "\n".join(f"    {line}" for line in template.strip("\n").splitlines())
+    mapping = compiled(f"mapping: one\nrequest:\n  to_hub:\n{lines}\n")
+    mapping.sections["request.to_hub"](document, RawContext())
+    return mapping.walkers["request.to_hub"].lost(document)
+
+
+TOOL = {"kind": "x", "name": "n", "strict": True, "format": {"type": "grammar", "rules": "r"}, "raw": {"type": "t", "more": {"a": 1}}, "cache": {"ttl": "1h"}, "odd": {"b": 2}}
+SPOKEN_FOR = {
+    "a hole speaks for what it reads, not for what has it": ('{a: [{$each: $t in $.tools, x: {$lost: "strict of {{ $t.name }}"}, strict: $t.strict}]}', {"name", "strict"}),
+    "a hole that reads a kind speaks for the object": ('{a: [{$each: $t in $.tools, x: {$lost: "hosted {{ $t.raw.type }}"}}]}', {"raw"}),
+    "a case speaks for the object it chooses by": ("{a: [{$each: $t in $.tools, $match: $t.kind, x: {$lost: a tool}}]}", set(TOOL)),
+    "but not where the choice is computed": ("""{a: [{$each: $t in $.tools, $match: "'x' if $t.name else 'y'", x: {$lost: a tool}}]}""", {"name"}),
+    "a condition speaks for what it looks at": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$lost: cache}}}]}", {"cache"}),
+    "and first of all for what it looks at first": ("{a: [{$each: $t in $.tools, x: {$when: $t.strict and $t.odd, $value: {$lost: strict}}}]}", {"strict"}),
+    "a condition of what the target can says nothing": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$when: not $can.cache, $value: {$lost: cache}}}}]}", {"cache"}),
+    "otherwise it speaks for nothing": ("{a: [{$each: $t in $.tools, x: {$when: $t.format.type == 'text', $value: 1, $else: {$lost: grammar}}}]}", {"format"}),
+    "nor for what was looked at": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache and $t.missing, $value: 1, $else: {$lost: missing}}}]}", set()),
+    "an item that is lost is lost whole": ("{a: [{$each: $t in $.tools, $value: {$lost: tools}}]}", set(TOOL)),
+    "a choice by a field of the document does not speak for the document": ("{a: {$match: $.mode, one: {$lost: mode}}, b: [{$each: $t in $.tools, x: $t.name}]}", {"name"}),
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN_FOR)
+def test_a_loss_in_words_speaks_for_no_more_than_it_is_about(name: str) -> None:
+    template, said = SPOKEN_FOR[name]
+    named = {place.removeprefix("tools[]").removeprefix(".").split(".")[0] for place in unread(template, {"mode": "one", "tools": [TOOL]})}
+    assert named - {"", "mode"} == TOOL.keys() - said - {"kind"}
+
+
+READ = {
+    "the last item": ('{a: "{{ ($.items | last).x }}"}', ["items[].odd"]),
+    "the first of those a filter finds": ("""{a: "{{ ($.items[?(@.x == 'v')] | first).x }}"}""", ["items[].odd"]),
+    "how many there are": ('{a: "{{ $.items | length }}", b: "$.items[*].x"}', ["items[].odd"]),
+    "a text, where it is one": ('{$let: {c: $.items}, a: {$when: $c is string, $value: $c, $else: [{$each: $i in $c, x: $i.x}]}}', ["items[].odd"]),
+    "the same path, where it is a text": ('{a: "{{ $.one if $.one is string else $.one.x }}", b: $.items}', ["one.odd"]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> None:
+    template, left = READ[name]
+    assert unread(template, {"items": [{"x": "v", "odd": 1}]} if name != "the same path, where it is a text" else {"one": {"x": "v", "odd": 1}}) == left

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mappings.support import context, mapping
-from tollgate.mapping import convert_request
+from tollgate.mapping import convert_request, convert_response
 
 UPSTREAMS = ("gemini", "cohere", "ollama")
 PLACES: dict[str, tuple[tuple[str | int, ...], str]] = {
@@ -104,3 +104,13 @@ def test_an_empty_tool_result_reaches_gemini(source: str) -> None:
     }
     sent = convert_request(mapping(source), mapping("gemini"), {"model": "m", **bodies[source]}, context()).body
     assert sent["contents"][-1]["parts"] == [{"functionResponse": {"id": "t", "name": "f", "response": {"output": ""}}}]
+
+
+@pytest.mark.parametrize("client", ["messages", "responses"])
+@pytest.mark.parametrize(("audio", "named"), [({"data": "AAAA", "transcript": "spoken"}, ["audio of the answer"]), ({"data": "AAAA", "transcript": ""}, ["audio of the answer"])])
+def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(client: str, audio: dict[str, Any], named: list[str]) -> None:
+    message = {"role": "assistant", "content": None, "audio": {"id": "audio_1", "expires_at": 5, **audio}}
+    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    made = convert_response(mapping("chat"), mapping(client), answer, context())
+    assert made.lost == named
+    assert ("spoken" in str(made.body)) == bool(audio["transcript"])

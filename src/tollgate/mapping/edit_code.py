@@ -45,7 +45,7 @@ class EditWriter:
                 self._apply(code, edit, reads)
             else:
                 place = self._place(code, edit.when.mark.line, reads)
-                test, _ = when.test(Site(self.unit, code, place.scope), edit.when)
+                test = when.test(Site(self.unit, code, place.scope), edit.when).py
                 with place.block(f"if {test}"):
                     self._apply(code, edit, reads)
             if edit.verb in ("set", "default"):

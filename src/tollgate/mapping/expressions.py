@@ -7,13 +7,14 @@ nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tollgate.mapping.functions import TESTS
+from tollgate.mapping.functions import PLAIN, TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.narrowing import Narrowing, field_of
+from tollgate.mapping.narrowing import Narrowing, Plain, Tested, field_of
 from tollgate.mapping.reading import read, reads_of
-from tollgate.mapping.reads import hand_over, take
+from tollgate.mapping.reads import Places, hand_over, take
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
@@ -31,17 +32,18 @@ def lower(site: Site, text: str, spot: Spot) -> Ex:
         return NOTHING
 
 
-def lower_test(site: Site, text: str, spot: Spot) -> tuple[str, Narrowing | None]:
-    """Expression text -> a Python condition, and what it says about a field when it holds."""
+def lower_test(site: Site, text: str, spot: Spot) -> Tested:
+    """Expression text -> a Python condition, and what it tells when it holds."""
     parsed = parse(text, spot)
     if not parsed:
-        return "False", None
+        return Tested("False")
     lowering = _Lowering(site, parsed, spot)
     try:
-        return lowering.test(parsed.tree), lowering.narrowing(parsed.tree)
+        condition = lowering.test(parsed.tree)
+        return Tested(condition, lowering.narrowing(parsed.tree), lowering.looked)
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
-        return "False", None
+        return Tested("False")
 
 
 def parse(text: str, spot: Spot) -> Expression | None:
@@ -58,6 +60,8 @@ class _Lowering:
         self.site = site
         self.paths = parsed.paths
         self.spot = spot
+        self.looked: Places = ()
+        """What its tests and comparisons have looked at."""
 
     # -- entry points
 
@@ -81,18 +85,28 @@ class _Lowering:
             word = "and" if isinstance(node, nodes.And) else "or"
             left = self.test(node.left)
             narrowing = self.narrowing(node.left) if word == "and" else None
-            before = self.site
+            before, looked = self.site, self.looked
             if narrowing:
                 self.site = before.inside(narrowing.inside(before.scope))
             right = self.test(node.right)
             self.site = before
+            if word == "and" and looked:  # what follows only says when
+                self.looked = looked
             return f"({left} {word} {right})"
-        return truth(self.site, self.value(node))
+        return truth(self.site, self.looked_at(node))
 
-    def narrowing(self, node: nodes.Node) -> Narrowing | None:
-        """What a condition says about one field, when it says `$x.a == 'b'` or `$x.a in ['b', 'c']`, alone or before `and`."""
+    def looked_at(self, node: nodes.Node) -> Ex:
+        """The value of a node, only tested."""
+        value = self.value(node).look()
+        self.looked += value.places
+        return value
+
+    def narrowing(self, node: nodes.Node) -> Narrowing | Plain | None:
+        """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`, alone or before `and`."""
         if isinstance(node, nodes.And):
             return self.narrowing(node.left) or self.narrowing(node.right)
+        if isinstance(node, nodes.Test):
+            return self._plain(node)
         if not isinstance(node, nodes.Compare) or len(node.ops) != 1 or node.ops[0].op not in ("eq", "in"):
             return None
         if not isinstance(node.expr, nodes.Name) or node.expr.name not in self.paths:
@@ -112,6 +126,19 @@ class _Lowering:
         except PathError:
             return None
         return Narrowing(place[0], place[1], labels) if place else None
+
+    def _plain(self, node: nodes.Test) -> Plain | None:
+        if node.name not in PLAIN or not isinstance(node.node, nodes.Name) or node.node.name not in self.paths:
+            return None
+        name = self.paths[node.node.name][1:]
+        var = self.site.scope.names.get(name)
+        return Plain(name) if var is not None and var.places else None
+
+    def _known_plain(self, test: nodes.Node, chosen: nodes.Node) -> bool:
+        """Whether it is the very path that was tested: `$x.a if $x.a is string`."""
+        if not isinstance(test, nodes.Test) or test.name not in PLAIN or not isinstance(test.node, nodes.Name) or not isinstance(chosen, nodes.Name):
+            return False
+        return test.node.name in self.paths and self.paths[test.node.name] == self.paths.get(chosen.name)
 
     # -- leaves
 
@@ -230,27 +257,31 @@ class _Lowering:
             self._wrong(node, f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}", f"it is used {wanted}")
             return NOTHING
         value = self.value(node.node)
+        places: Places = ()
         if node.name == "lookup" and all(isinstance(argument, nodes.Const) for argument in node.args):
             for argument in node.args:
                 items = tuple(place.each() for place in value.places)
                 take(reads_of(items, (str(argument.as_const()),)))
-        elif node.name != "beyond":  # which looks at names only: what stands there is still unread
+        elif entry.uses == "item":
+            places = tuple(place.each() for place in value.places)
+        elif entry.uses == "value":
             value.take()
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
         call = self.site.unit.module.constant(entry.run, f"f_{node.name}_")
         if value.present or entry.takes_absent:
-            return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=entry.kind == "bool" or node.name == "json" and value.present)
+            present = entry.kind == "bool" or node.name == "json" and value.present
+            return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places)
         name = self.site.temp()
-        return Ex(f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))", kind=entry.kind)
+        return Ex(f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))", kind=entry.kind, places=places)
 
     def _is(self, node: nodes.Test) -> Ex:
         entry = TESTS.get(node.name)
         if entry is None:
             self._wrong(node, f"unknown test `is {node.name}`", suggest(node.name, TESTS, "is {}"))
             return NOTHING
-        value = self.value(node.node).look()
+        value = self.looked_at(node.node)
         return Ex(f"({entry.condition.format(value.py)})", True, "bool")
 
     # -- operators
@@ -259,8 +290,7 @@ class _Lowering:
         if len(node.ops) != 1:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
-        left = self.value(node.expr).look()
-        right = self.value(node.ops[0].expr).look()
+        left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
         return Ex(f"({self._comparison(node.ops[0].op, left, right)})", True, "bool")
 
     def _comparison(self, operator: str, left: Ex, right: Ex) -> str:
@@ -296,6 +326,8 @@ class _Lowering:
         narrowing = self.narrowing(node.test)
         scope = self.site.scope
         one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
+        if self._known_plain(node.test, node.expr1):
+            one = replace(one, places=())
         two = self._under(narrowing.outside(scope) if narrowing else scope, node.expr2) if node.expr2 is not None else NOTHING
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
         return Ex(f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places)

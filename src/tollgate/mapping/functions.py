@@ -44,6 +44,8 @@ class Filter:
     """What comes out when something does: text, number, bool, list, object or any."""
     takes_absent: bool = False
     takes_context: bool = False
+    uses: str = "value"
+    """What counts as read: the `value` with everything in it; only its `outline` (how many, which names); or one `item`, handed on unread."""
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -211,9 +213,9 @@ FILTERS: dict[str, Filter] = {
         Filter("text", _scalar_text, about="a number, true or false as text; a text as it is", example="7 | text → \"7\"", kind="text"),
         Filter("number", _number, about="a text that is a number as that number; anything else is absent", example="'7' | number → 7", kind="number"),
         Filter("round", _round, "places?", 0, 1, "a number rounded, half to even", "2.6 | round → 3", "number"),
-        Filter("length", lambda value: len(value) if type(value) in (list, dict, str) else None, about="how many items, keys or characters", example="['a'] | length → 1", kind="number"),
-        Filter("first", lambda value: value[0] if type(value) is list and value else None, about="the first item of a list", example="[1, 2] | first → 1"),
-        Filter("last", lambda value: value[-1] if type(value) is list and value else None, about="the last item of a list", example="[1, 2] | last → 2"),
+        Filter("length", lambda value: len(value) if type(value) in (list, dict, str) else None, about="how many items, keys or characters", example="['a'] | length → 1", kind="number", uses="outline"),
+        Filter("first", lambda value: value[0] if type(value) is list and value else None, about="the first item of a list", example="[1, 2] | first → 1", uses="item"),
+        Filter("last", lambda value: value[-1] if type(value) is list and value else None, about="the last item of a list", example="[1, 2] | last → 2", uses="item"),
         Filter("total", _total, about="the sum of the numbers in a list; absent ones are skipped, no number at all is absent", example="[1, 2] | total → 3", kind="number"),
         Filter("clip", _clip, "lowest, highest", 2, 2, "a number moved into the range", "3 | clip(0, 2) → 2", "number"),
         Filter("lookup", _lookup, "key, value", 2, 2, "a list of objects as a table from one field to another", "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", "object"),
@@ -227,7 +229,7 @@ FILTERS: dict[str, Filter] = {
         Filter("unseal", unseal, about="a sealed token as `token`, `origin` and `id`; absent for any other text",
                example="'tg1.WyJvIiwidCIsbnVsbF0' | unseal → {\"token\":\"t\",\"origin\":\"o\"}", kind="object"),
         Filter("beyond", _beyond, "name, ...", 1, 9, "whether an object has anything but these fields; one look that spares many, where the rest is rare",
-               "{'role': 'user', 'name': 'Ann'} | beyond('role', 'content') → true", "bool"),
+               "{'role': 'user', 'name': 'Ann'} | beyond('role', 'content') → true", "bool", uses="outline"),
         Filter("default", _default, "value", 1, 1, "the value, or the given one when it is absent", "none | default(5) → 5", takes_absent=True),
     )
 }
@@ -254,3 +256,6 @@ TESTS: dict[str, Test] = {
         Test("present", "{0} is not None", "there, and not null"),
     )
 }
+
+PLAIN = frozenset({"string", "number", "boolean"})
+"""Tests for values that have nothing below them."""

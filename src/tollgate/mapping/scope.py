@@ -135,15 +135,21 @@ class Unit:
 class Scope:
     """The names visible at one place."""
 
-    __slots__ = ("function", "names")
+    __slots__ = ("about", "function", "names")
 
-    def __init__(self, names: Mapping[str, Var], function: Function | None = None) -> None:
+    def __init__(self, names: Mapping[str, Var], function: Function | None = None, about: Places = ()) -> None:
         self.names = dict(names)
         self.function = function
+        self.about = about
+        """What the nearest `$when`, `$match` or `$each` is about: the value a `$lost` without a hole speaks for."""
+
+    def speaking_of(self, places: Places) -> Scope:
+        """This scope where a `$lost` speaks for the value at these places."""
+        return Scope(self.names, self.function, places)
 
     def with_names(self, *added: Var) -> Scope:
         """This scope and more names."""
-        inner = Scope(self.names, self.function)
+        inner = Scope(self.names, self.function, self.about)
         for var in added:
             inner.names[var.name] = var
         return inner

@@ -136,9 +136,9 @@ def _conditioned(site: Site, node: Map, name: str) -> None:
     if "$when" not in node.entries:
         _emit(inner, name, value, line)
         return
-    condition, narrowing = when.test(inner, node.entries["$when"])
-    with site.code.block(f"if {condition}", node.keys["$when"].line):
-        _emit(inner.inside(narrowing.inside(inner.scope)) if narrowing else inner, name, value, line)
+    condition = when.test(inner, node.entries["$when"])
+    with site.code.block(f"if {condition.py}", node.keys["$when"].line):
+        _emit(inner.inside(condition.inside(inner.scope)), name, value, line)
 
 
 def _emit(site: Site, name: str, node: Node, line: int) -> None:

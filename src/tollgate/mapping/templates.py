@@ -169,6 +169,8 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         store(site, Ex("{" + start + "}", True, "object"), dest, line)
         return
     name = site.temp("o")
+    if site.scope.about:  # a field that is lost is not all that its object was made from
+        site = site.inside(site.scope.speaking_of(()))
     certain = first > 0
     if entries[0][0] == "$copy" and directives.copy.whole(site, node, name):
         entries = entries[1:]

@@ -68,7 +68,7 @@ DIRECTIVES: dict[str, Directive] = {
             '{"messages": [{"role": "user", "text": "a"}, {"role": "user", "text": "b"}]}', '{"turns": [{"role": "user", "parts": ["a", "b"]}]}',
         ),
         Directive(
-            "$lost", "text", "leaves this out and says so in the loss report; a hole that is absent is said as (unnamed)",
+            "$lost", "text", "leaves this out and says so in the loss report, for what its holes read and its condition looks at; a hole that is absent is said as (unnamed)",
             "{a: {$when: $.ok, $value: 1, $else: {$lost: \"the {{ $.what }}\"}}, b: 2}", '{"what": "thing"}', '{"b": 2}',
         ),
         Directive(

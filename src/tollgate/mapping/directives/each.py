@@ -58,13 +58,15 @@ def enter(site: Site, node: Map) -> Loop | None:
     if source is NOTHING:
         return None
     local = site.temp(f"e_{item}_")
-    added = [Var(item, local, tuple(place.each() for place in source.places), present=True)]
+    places = tuple(place.each() for place in source.places)
+    added = [Var(item, local, places, present=True)]
     over = _items(site, source, line)
+    inside = site.scope.speaking_of(places)
     if not count:
-        return Loop(f"for {local} in {over}", site.scope.with_names(*added), line, local, item)
+        return Loop(f"for {local} in {over}", inside.with_names(*added), line, local, item)
     counter = site.temp(f"n_{count}_")
     added.append(Var(count, counter, present=True, kind="number"))
-    return Loop(f"for {counter}, {local} in enumerate({over})", site.scope.with_names(*added), line, local, item)
+    return Loop(f"for {counter}, {local} in enumerate({over})", inside.with_names(*added), line, local, item)
 
 
 def _items(site: Site, source: Ex, line: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tollgate.config.load import Map, Scalar
 from tollgate.mapping.destinations import Destination
-from tollgate.mapping.paths import parse_path
+from tollgate.mapping.loss import MARKERS
+from tollgate.mapping.paths import Path, parse_path
+from tollgate.mapping.reading import reads_of
 from tollgate.mapping.reads import take
 from tollgate.mapping.scope import Site
 from tollgate.mapping.text import lower_words, paths_in
@@ -22,11 +24,20 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
 
 
 def _account_for(site: Site, entry: Scalar) -> None:
-    """What is said to be lost is not reported again field by field: the value the words are about counts as read.
+    """What is said to be lost is not reported again field by field; what stands beside it still is.
 
-    That is what the holes read from; without holes, what the nearest enclosing name stands for.
+    The words speak for what the nearest condition, case or `$each` is about, and for what their holes read: a hole that
+    reads an object's kind speaks for the whole object.
     """
-    named = {parse_path(path).base for path in paths_in(entry)}
-    names = [name for name, var in site.scope.names.items() if name and var.places]
-    for name in named & set(names) or names[-1:]:
-        take(site.scope.names[name].places)
+    take(site.scope.about)
+    for text in paths_in(entry):
+        path = parse_path(text)
+        var = site.scope.names.get(path.base)
+        if var is not None:
+            take(reads_of(var.places, _spoken_for(path)))
+
+
+def _spoken_for(path: Path) -> tuple:  # type: ignore[type-arg]
+    """`$t.raw.type` speaks for `$t.raw`, `$t.name` for the name alone."""
+    whole = path.steps and path.steps[-1] in MARKERS and (path.base or path.steps[1:])
+    return path.steps[:-1] if whole else path.steps

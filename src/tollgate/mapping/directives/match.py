@@ -9,7 +9,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, store
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
-from tollgate.mapping.narrowing import field_of
+from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.scope import Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_scalar
@@ -40,7 +40,7 @@ class Choice:
     def scope_of(self, case: Case) -> Scope:
         """The scope inside a case: reads of the value that is chosen by count only for this label."""
         if self.field is None:
-            return self.scope
+            return self.scope.speaking_of(())
         name, path = self.field
         covered = any(other.absent for other in self.cases)
         places = []
@@ -55,7 +55,7 @@ class Choice:
                     extra.links.append(inner)
             if inner is not None:
                 places.append(inner)
-        return self.scope.narrowed(name, tuple(places))
+        return chosen(self.scope, name, path, tuple(places))
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:

@@ -34,7 +34,7 @@ def emit_entry(site: Site, entry: Node) -> None:
         if key not in entry.entries:
             site.unit.mistake(entry, f"`$refuse` needs `{key}`")
             return
-    condition, _ = when.test(site, entry.entries["when"])
+    condition = when.test(site, entry.entries["when"]).py
     say, param = entry.entries["say"], entry.get("param")
     if not isinstance(say, Scalar):
         site.unit.mistake(say, "`say` takes text")

@@ -1,0 +1,69 @@
+"""A member no mapping knows is named wherever it stands in a client's request: put into every object of every example, one at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mappings.support import mapping
+from tollgate.config.load import Map, plain
+
+CARRIED = (
+    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "prompt_cache_breakpoint",
+)
+"""Members whose value goes on as it is, unknown members too."""
+WHOLE = {
+    "chat": {
+        "tools[] web_search", "tools[].custom.format text",      # of the house, or a format handed on as it is
+        "metadata None", "tool_choice web_search",                # named as lost by its type
+        "messages[].content[] None",             # no known part: told as JSON text
+        "messages[].reasoning_details[] reasoning.encrypted", "messages[].reasoning_details[] reasoning.summary",
+        "messages[].reasoning_details[] reasoning.text",         # a thought is put together from neighbours
+    },
+    "responses": {"tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[] web_search_call"},
+    "messages": {"tools[] web_search_20250305", "messages[].content[] server_tool_use", "messages[].content[].citations[] char_location"},
+}
+"""Places that are taken with all they hold, and the kind of object there."""
+
+
+def objects(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        yield path
+        for key, below in value.items():
+            yield from objects(below, (*path, key))
+    elif isinstance(value, list):
+        for number, below in enumerate(value):
+            yield from objects(below, (*path, number))
+
+
+def at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def place_of(path: tuple[str | int, ...]) -> str:
+    return ".".join("[]" if isinstance(step, int) else step for step in path).replace(".[]", "[]")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_member_nobody_knows_is_named(name: str) -> None:
+    file, hidden = mapping(name), set()
+    assert file.examples is not None
+    for example in file.examples.items:
+        assert isinstance(example, Map)
+        if example.get("refused") or plain(example.entries["of"]) != "request.to_hub":
+            continue
+        given = plain(example.entries["given"], floats=True)
+        for path in objects(given):
+            body = copy.deepcopy(given)
+            at(body, path)["nobody_knows"] = 1
+            named = file.walkers["request.to_hub"].lost(body)
+            if any("nobody_knows" in found or place_of(path).startswith(found) for found in named) or {*path[1:]} & {*CARRIED}:
+                continue
+            found = at(given, path)
+            hidden.add(f"{place_of(path)} {found.get('type')}")
+    assert hidden == WHOLE[name]
