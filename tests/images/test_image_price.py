@@ -44,6 +44,7 @@ BY = (read("$input", "quality"), read("$input", "size"))
                      {"$": {"in": 22, "out": 2112}}, [{}], "0.063470", id="lines of tokens"),
         pytest.param(ImagePrice(D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000),)), {"$": {}}, [{}, {}], "0.10", id="no counts fall to the declared price"),
         pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(100))), {"$": {"cost": 4.5}}, [{}], "0.045", id="cost told in cents"),
+        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(10**10))), {"$": {"cost": 800_000_000}}, [{}], "0.08", id="cost told in very small coins"),
         pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": 0.1}}, [{}], "0.1", id="a float is the figure that was written"),
         pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": [0.0006, 0.0013, None]}}, [{}], "0.0019", id="several figures add up exactly"),
         pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": -1}}, [{}], "0.05", id="an absurd told cost falls to the declared price"),

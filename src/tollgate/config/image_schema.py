@@ -68,7 +68,7 @@ def price_keys() -> dict[str, Schema]:
         "lines": {"type": "array", "minItems": 1, "description": "Image models: counted lines of the bill, added up.", "items": record("One line.", {
             "count": template("How many."), "price": decimal("Per `unit`."), "unit": unit}, required=["count", "price"])},
         "told": record("Image models: the cost as the answer tells it.", {
-            "amount": template("The figure."), "unit": {**unit, "description": "How many of it make one of the currency, as 100 for cents."},
+            "amount": template("The figure."), "unit": {**unit, "maximum": 10**12, "description": "How many of it make one of the currency, as 100 for cents."},
         }, required=["amount"]),
         "times": {"type": "array", "minItems": 1, "description": "Image models: factors out of the request.", "items": record("One factor.", {
             "count": template("The figure."), "unit": {**unit, "description": "What counts as one."}}, required=["count"])},

@@ -18,7 +18,7 @@ Read = Callable[[Values], object]
 """Reads a value out of `$` (the provider's answer), `$input`, `$job` and `$model`."""
 
 _MOST = Decimal(1_000_000)
-"""More pictures, megapixels or steps than any job has; a larger figure is a mistake of the answer."""
+"""More pictures, megapixels, steps or dollars than any job has; a larger figure is a mistake of the answer."""
 
 
 class PriceMissing(Exception):
@@ -88,7 +88,7 @@ class ImagePrice:
     def charge(self, values: Values, images: tuple[Mapping[str, Any], ...]) -> Decimal:
         """What a finished job costs, in the price's currency. Raises `PriceMissing`."""
         if self.told is not None:
-            amount = _sum(self.told.amount(values))
+            amount = _sum(self.told.amount(values), CONTEXT.multiply(_MOST, self.told.unit))
             if amount is not None:
                 return CONTEXT.divide(amount, self.told.unit)
         if self.lines:
@@ -148,16 +148,16 @@ class ImagePrice:
         return each + CONTEXT.multiply(self.further, max(Decimal(0), megapixels - 1))
 
 
-def _sum(value: object) -> Decimal | None:
+def _sum(value: object, most: Decimal) -> Decimal | None:
     """One figure, or several added up here, exactly: the mapping language would add floats."""
     if not isinstance(value, list):
-        return _number(value)
-    numbers = [number for item in value if (number := _number(item)) is not None]
+        return _number(value, most)
+    numbers = [number for item in value if (number := _number(item, most)) is not None]
     return sum(numbers, Decimal(0)) if numbers else None
 
 
-def _number(value: object) -> Decimal | None:
-    """A figure of an answer or request as a decimal; None for anything that is no sensible amount.
+def _number(value: object, most: Decimal = _MOST) -> Decimal | None:
+    """A figure of an answer or request as a decimal; None for anything that is no sensible amount, above `most` too.
 
     JSON has made floats of decimals; their shortest notation is the figure that was written.
     """
@@ -169,6 +169,6 @@ def _number(value: object) -> Decimal | None:
         number = Decimal(value) if isinstance(value, (int, str, Decimal)) else None
     except ArithmeticError:
         return None
-    if number is None or not number.is_finite() or number < 0 or number > _MOST:
+    if number is None or not number.is_finite() or number < 0 or number > most:
         return None
     return number
