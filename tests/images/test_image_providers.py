@@ -1,5 +1,7 @@
 """The image parts of providers/: every file compiles and its examples come out."""
 
+import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,25 @@ def test_enough_services_and_models():
     assert len(offers) >= 40
     assert all(offer.price.price > 0 for offer in offers)
     assert all(offer.schema.document["properties"] for offer in offers)
+
+
+def sent(offer, given):
+    return json.dumps(offer.submit.body(offer.values(answer={"input": given, "model": "up"}, input=given, job={"uuid": "u"})))
+
+
+OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offer in compiled(path)[1]}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+def test_every_field_of_an_input_is_sent_or_refused(offer):
+    for name, rule in offer.schema.document["properties"].items():
+        assert sent(offer, {name: ["data:image/png;base64,AAAA"] if rule.get("type") == "array" else "a-value"}) != sent(offer, {}), name
+    if "a-value" not in sent(offer, {"unheard_of": "a-value"}):
+        assert offer.schema.document.get("additionalProperties") is False
+
+
+def test_a_series_of_pictures_is_held_at_its_longest():
+    offer = OFFERS["volcengine-images-bytedance-seed/seedream-4.5"]
+    for given, wanted in (({}, "0.25"), ({"sequential_image_generation": "auto"}, "3.75"),
+                          ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, "1.00")):
+        assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(wanted)

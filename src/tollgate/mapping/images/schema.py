@@ -126,8 +126,17 @@ def _reason(error: ValidationError) -> str:
         case "additionalProperties":
             extra = sorted(name for name in error.instance if name not in error.schema.get("properties", {}))
             return f"has unknown properties: {', '.join(extra)[:_SHOWN]}"
+        case "oneOf" | "anyOf" if (names := _alternatives(rule)):
+            return f"wants {'exactly' if error.validator == 'oneOf' else 'at least'} one of {', '.join(names)}"
         case _:
             return error.message if len(error.message) <= 2 * _SHOWN else f"does not satisfy {error.validator}"
+
+
+def _alternatives(rules: list[Any]) -> list[str]:
+    """The properties of which one is wanted, where the alternatives say nothing else: `[{required: [a]}, {required: [b]}]`."""
+    if not all(isinstance(rule, dict) and rule.keys() == {"required"} for rule in rules):
+        return []
+    return [" with ".join(rule["required"]) for rule in rules]
 
 
 def _shown(value: object) -> str:
