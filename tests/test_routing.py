@@ -79,6 +79,7 @@ def test_some_requests_only_a_native_route_can_carry():
     model = of(route("a", ("chat",)), route("b", ("messages",)))
     assert tried(model, "messages", Needs(native=True)) == ["b:messages"]
     assert tried(model, "responses", Needs(native=True)) == []
+    assert tried(model, "messages", Needs(native=True, threads=True)) == []
 
 
 @pytest.mark.parametrize(("type", "client"), [("embedding", "chat"), ("chat", "embeddings"), ("image", "chat")])

@@ -80,6 +80,14 @@ def messages_error_type(error: UpstreamRejected) -> str:
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
 
+def messages_error_code(error: UpstreamRejected) -> str | None:
+    """`error.details.error_code`, where a provider of this format says what its clients can act on; other formats have nothing like it."""
+    said = error.body.get("error") if isinstance(error.body, dict) else None
+    details = said.get("details") if isinstance(said, dict) else None
+    code = details.get("error_code") if isinstance(details, dict) else None
+    return code[:100] if isinstance(code, str) else None
+
+
 def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:
     """Type and code as the responses format has them: every fault of a caller is one type there, and what tells them apart is the code."""
     kind, code = error.kind, error.told_code

@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.public_errors import messages_error_type, public_message, responses_error_words
+from tollgate.public_errors import messages_error_code, messages_error_type, public_message, responses_error_words
 from tollgate.services import Headers, Reply
 
 JSON = b"application/json"
@@ -109,9 +109,14 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
 
 
+_ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
+"""Codes of our own refusals that messages clients act on: they begin anew, or send the whole conversation."""
+
+
 def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
-    def say(status: int, kind: str, message: str) -> tuple[int, dict]:
-        return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+    def say(status: int, kind: str, message: str, code: str | None = None) -> tuple[int, dict]:
+        details = {"details": {"error_code": code}} if code else {}
+        return status, {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id}
 
     if isinstance(error, Unauthorized):
         return say(401, "authentication_error", "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key")
@@ -124,9 +129,10 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     if isinstance(error, ModelNotFound):
         return say(404, "not_found_error", f"model: {error.model}")
     if isinstance(error, UpstreamRejected):
-        return say(error.status, messages_error_type(error), error.message)
+        return say(error.status, messages_error_type(error), error.message, messages_error_code(error))
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
-        return say(error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message)
+        code = error.code if error.code in _ACTED_ON else None
+        return say(error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code)
     if isinstance(error, UpstreamTimeout):
         return say(504, "timeout_error", public_message(error))
     if isinstance(error, UpstreamFailed) and error.overloaded:

@@ -45,6 +45,8 @@ class Needs:
     prompt_tokens: int = 0
     max_output: int = 0
     native: bool = False
+    threads: bool = False
+    """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads: true}` will do."""
     prefer_native: bool = False
     """The request carries what conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a native
     route comes first whatever its priority."""
@@ -93,7 +95,8 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     found = [(route, offer) for route in model.routes if (offer := route.best.get(client_protocol)) is not None]
     if pinned is not None or needs.native:
         found = [(route, offer) for route, offer in found
-                 if (pinned is None or route.provider == pinned) and (not needs.native or offer.protocol == client_protocol)]
+                 if (pinned is None or route.provider == pinned) and (not needs.native or offer.protocol == client_protocol)
+                 and (not needs.threads or offer.can.get("threads") is True)]
     if len(found) < 2:
         return [offer for _, offer in found]
     fitting = [(route, offer) for route, offer in found if fits(offer, needs)]

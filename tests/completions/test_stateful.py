@@ -7,6 +7,7 @@ import pytest
 
 from support.inprocess import inprocess
 from tollgate.completions.stateful import minted_ids, referenced_ids
+from tollgate.sandbox import app as sandbox
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ from tollgate.completions.stateful import minted_ids, referenced_ids
         ("responses", {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
          [("tools.vector_store_id", "vs_1"), ("tools.vector_store_id", "vs_2")]),
         ("messages", {"container": "cont_1", "messages": []}, [("container", "cont_1")]),
+        ("messages", {"thread": {"type": "continue", "previous_message_id": "msg_1"}, "messages": []}, [("thread.previous_message_id", "msg_1")]),
+        ("messages", {"thread": {"type": "create"}, "diagnostics": {"previous_message_id": "msg_1"}, "messages": []}, []),
         ("messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]}]},
          [("messages.file_id", "file_1")]),
         ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]}, [("messages.file_id", "file_1")]),
@@ -54,7 +57,8 @@ def test_what_an_answer_hands_out():
     answer = {"object": "response", "id": "resp_1", "store": True, "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}]}
     assert minted_ids(answer) == ["resp_1", "msg_1", "ci_1", "cntr_1"]
     assert minted_ids({**answer, "store": False}) == []
-    assert minted_ids({"type": "message", "container": {"id": "cont_1"}}) == ["cont_1"]
+    assert minted_ids({"type": "message", "id": "msg_1", "container": {"id": "cont_1"}}) == ["cont_1"]
+    assert minted_ids({"type": "message", "id": "msg_1"}, thread=True) == ["msg_1"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -72,3 +76,58 @@ async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path,
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "previous_response_not_found")
         unknown = await here.post("/v1/responses", {**ask, "previous_response_id": "resp_nobody"})
         assert unknown.status_code == 404
+
+
+ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
+KEEPS = """
+provider: keeps
+speaks: {messages: /messages}
+url: app://keeps/v1
+can: {threads: true}
+models:
+  keeps/echo: {upstream: echo, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_thread_goes_on_for_its_account_and_for_no_other(tmp_path, stream):
+    seen = []
+
+    async def keeps(method, path, headers, body):
+        seen.append(json.loads(body))
+        return await sandbox(method, path, headers, body)
+
+    async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": keeps}) as here:
+        made = {**ASKED, "model": "keeps/echo", "thread": {"type": "create"}, "stream": stream}
+        first = await here.post("/v1/messages", made)
+        message = first.json() if not stream else json.loads(first.text.split("data: ", 1)[1].split("\n", 1)[0])["message"]
+        goes_on = {**made, "thread": {"type": "continue", "previous_message_id": message["id"]}}
+        assert (await here.post("/v1/messages", goes_on)).status_code == 200
+        assert [body["thread"]["type"] for body in seen] == ["create", "continue"]
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        refused = await here.post("/v1/messages", goes_on, key=key)
+        assert (refused.status_code, refused.json()["error"]["details"]) == (404, {"error_code": "thread_not_found"})
+        assert len(seen) == 2
+
+
+async def test_a_thread_that_nobody_keeps_is_refused_so_that_the_client_sends_everything_itself(tmp_path):
+    """What the tool runner of the official client begins with; told by this code it goes on without a thread."""
+    async with inprocess(tmp_path) as here:
+        refused = await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": {"type": "create"}})
+        assert refused.status_code == 400 and refused.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+        assert (await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": None})).status_code == 200
+
+
+async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
+    async def lost(method, path, headers, body):
+        async def said():
+            yield json.dumps({"type": "error", "error": {"type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}}}).encode()
+
+        return 404, {"content-type": "application/json"}, said()
+
+    async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": lost}) as here:
+        refused = await here.post("/v1/messages", {**ASKED, "model": "keeps/echo"})
+        assert (refused.status_code, refused.json()["error"]) == (404, {
+            "type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}})

@@ -19,7 +19,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.stateful import provider_for, referenced_ids
+from tollgate.completions.stateful import ThreadUnsupported, provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.errors import BadRequest, ModelNotFound
@@ -59,6 +59,8 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     last = services.sticky.get(conversation) if conversation else None
     offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
     if not offers:
+        if needs.threads:
+            raise ThreadUnsupported(body["model"])
         if references:
             field = references[0][0]
             raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)

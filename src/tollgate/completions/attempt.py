@@ -38,10 +38,10 @@ class AttemptFailed(Exception):
         return isinstance(self.error, UpstreamRejected)
 
 
-def failure_of(verdict: Verdict, offer: Offer) -> UpstreamError:
-    """The error for a verdict: the caller's fault as a rejection, everything else as a failure of the provider."""
+def failure_of(verdict: Verdict, offer: Offer, body: object = None) -> UpstreamError:
+    """The error for a verdict: the caller's fault as a rejection (of this `body`), everything else as a failure of the provider."""
     if verdict.kind == "stop":
-        return UpstreamRejected(verdict.message, status=verdict.status, kind=verdict.type, param=verdict.param, told_code=verdict.code,
+        return UpstreamRejected(verdict.message, status=verdict.status, body=body, kind=verdict.type, param=verdict.param, told_code=verdict.code,
                                 provider=offer.provider)
     error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
                            retry_after=verdict.retry_after)
@@ -154,7 +154,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
         body = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return AttemptFailed(failure_of(verdict, offer))
+    return AttemptFailed(failure_of(verdict, offer, body))
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate import tokens
+from tollgate.completions.stateful import keeps_thread
 from tollgate.routing import Needs
 
 _MEDIA: dict[str, tuple[bytes, bytes, bytes | None]] = {
@@ -34,7 +35,8 @@ def needs_of(dialect: str, body: dict[str, Any], told: bytes, size: int) -> Need
         prefer_native = prefer_native or word in told
     if images or files or audio:
         size = min(size, 400_000)  # inline media are not text; a cap keeps the estimate near what vendors charge
-    return Needs(tools, images, audio, files, b'"json_schema"' in told, tokens.estimate(size), prefer_native=prefer_native)
+    threads = keeps_thread(dialect, body)
+    return Needs(tools, images, audio, files, b'"json_schema"' in told, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
 
 
 def _hosted(dialect: str, declared: Any) -> bool:

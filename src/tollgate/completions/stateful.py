@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tollgate.errors import NotFound
+from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
 _HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
-          b'"approval_request_id"', b'"image_generation_call"', b"\\u00")
+          b'"approval_request_id"', b'"image_generation_call"', b'"previous_message_id"', b"\\u00")
 """A body without any of these words refers to no state; most requests stop here. The last is how JSON can spell the letters of the others."""
+
+
+_THREAD = "thread.previous_message_id"
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], told: bytes) -> list[tuple[str, str]]:
@@ -39,6 +42,20 @@ async def provider_for(services: Services, inbound: Inbound, references: list[tu
     return provider
 
 
+def keeps_thread(dialect: str, body: dict[str, Any]) -> bool:
+    """Whether a messages request has its provider keep the conversation (`thread`): later ones send only what is new."""
+    return dialect == "messages" and isinstance(body.get("thread"), dict)
+
+
+class ThreadUnsupported(BadRequest):
+    """A `thread` towards a model whose provider keeps none. The code makes the official clients send the whole conversation instead."""
+
+    code = "thread_unsupported_request"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"thread: no provider of {model[:200]} keeps conversations; send the full conversation without thread", "thread")
+
+
 class StateNotFound(NotFound):
     """A state id that this account was never handed; `param` names the field."""
 
@@ -48,11 +65,13 @@ class StateNotFound(NotFound):
         self.param = field
         if field == "previous_response_id":
             self.code = "previous_response_not_found"
+        elif field == _THREAD:
+            self.code = "thread_not_found"
 
 
-def minted_ids(body: dict[str, Any]) -> list[str]:
-    """The ids of provider-side state in a native answer: the response, its items, its container."""
-    found: list[Any] = []
+def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
+    """The ids of provider-side state in a native answer: the response, its items, its container; with `thread`, the message itself."""
+    found: list[Any] = [body.get("id")] if thread else []
     if body.get("object") == "response" and body.get("store") is not False:
         found.append(body.get("id"))
         found.extend(item.get(name) for item in _objects(body.get("output")) for name in ("id", "container_id"))
@@ -93,6 +112,8 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
         return
     if dialect == "messages":
         yield "container", _id_of(body.get("container"))
+        if keeps_thread(dialect, body):
+            yield _THREAD, body["thread"].get("previous_message_id")
     for message in _objects(body.get("messages")):
         for part in _parts(message.get("content")):
             source = part.get("source") if isinstance(part.get("source"), dict) else part.get("file")

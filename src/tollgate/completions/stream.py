@@ -16,7 +16,7 @@ from tollgate.completions.converted_stream import ConvertedStream, Reframed, con
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
-from tollgate.completions.stateful import minted_ids
+from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.whole import told_tier
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
@@ -229,7 +229,11 @@ class _Native:
         return told_tier(self._watch.response or self._watch.message or {})
 
     def minted(self) -> list[str]:
-        return minted_ids(self._watch.response or {}) if self._dialect == "responses" else self._watch.minted
+        if self._dialect == "responses":
+            return minted_ids(self._watch.response or {})
+        if keeps_thread(self._dialect, self._exchange.body) and self._watch.message is not None:
+            return [*self._watch.minted, *minted_ids(self._watch.message, thread=True)]
+        return self._watch.minted
 
     async def estimate(self) -> dict[str, Any]:
         inner = self._inner

@@ -9,7 +9,7 @@ import orjson
 from tollgate.completions.attempt import AttemptFailed, read_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.stateful import minted_ids
+from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response, tap_usage
 from tollgate.routing import Offer
@@ -42,7 +42,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
     else:
         out = _converted_bytes(exchange, {**hub, "usage": usage})
-    if exchange.native and (ids := minted_ids(edited)):
+    if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
