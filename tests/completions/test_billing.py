@@ -87,6 +87,21 @@ async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_
         assert cost == BASE
 
 
+async def test_a_tier_that_an_edit_takes_out_makes_nothing_cheaper(tmp_path):
+    config = provider(more=TIERS) + "request: [{drop: [service_tier]}]\n"
+    async with inprocess(tmp_path, providers={"acme": config}, apps={"acme": replying(body=chat())}) as here:
+        assert (await spent(here, {**ASK, "service_tier": "flex"}))[1] == BASE
+
+
+async def test_a_tier_that_reached_the_provider_counts_whatever_else_is_lost(tmp_path):
+    answer = json.dumps({"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": "up-1", "usage": {"input_tokens": 10, "output_tokens": 5},
+                         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}]}).encode()
+    async with inprocess(tmp_path, providers={"acme": provider("responses", "app://acme/responses", TIERS)}, apps={"acme": replying(body=answer)}) as here:
+        reply, cost = await spent(here, {**ASK, "service_tier": "flex", "service_tier_note": "soon"})
+        assert "service_tier_note" in reply.headers["x-tollgate-dropped"]
+        assert cost == BASE * Decimal("0.5")
+
+
 @pytest.mark.parametrize(("url", "app"), [
     ("http://127.0.0.1:9/chat", None), ("app://acme/chat", replying(500, b'{"error": {"message": "broke"}}')), ("app://acme/chat", replying(400, b'{"error": {"message": "no"}}')),
 ], ids=["never reached", "failed", "refused"])

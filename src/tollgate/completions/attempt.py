@@ -86,6 +86,7 @@ def passed_body(exchange: Exchange, offer: Offer) -> bytes:
             body = without_sealed(offer.protocol, body, context)
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
+        exchange.tier_sent = edited.get("service_tier") is not None
         if exchange.sealed or edited is not document:
             return orjson.dumps(edited)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
@@ -104,6 +105,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
     if offer.request_edits is not None:
         document = await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
+    read_tier = offer.mapping.sent_tier
+    exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
     try:
         return orjson.dumps(document)
     except TypeError as error:  # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes

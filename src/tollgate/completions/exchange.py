@@ -31,7 +31,7 @@ class Exchange:
     the request may carry a sealed token of another provider."""
 
     __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
-                 "sealed", "services", "settled", "stream", "told_tier", "upstream_ms")
+                 "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any, begun: Callable[[], bool] = lambda: False) -> None:
         self.services = services
@@ -56,6 +56,8 @@ class Exchange:
         self.hub_usage: dict[str, Any] | None = None
         self.charge: Charge | None = None
         self.told_tier: str | None = None
+        self.tier_sent = True
+        """Whether what was sent says a service tier, where the caller's request does."""
         """The service tier the upstream says it used."""
         self.settled = False
         self.sealed = False
@@ -71,6 +73,7 @@ class Exchange:
         self.native = offer.protocol == self.inbound.dialect
         self.context = None
         self.called = False
+        self.tier_sent = True
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one."""
@@ -85,11 +88,10 @@ class Exchange:
         return tier if isinstance(tier, str) and tier != "batch" else None
 
     def _tier(self) -> str | None:
-        """The service tier to bill: the one the upstream says it used, else the one it was asked for."""
+        """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached it."""
         if self.told_tier is not None:
             return self.told_tier
-        lost = self.context.lost if self.context is not None else ()
-        return None if any(words.startswith("service_tier") for words in lost) else self.asked_tier()
+        return self.asked_tier() if self.tier_sent else None
 
     def reply_headers(self) -> Headers:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""

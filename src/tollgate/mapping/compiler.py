@@ -33,6 +33,9 @@ DIRECTIONS = ("to_hub", "from_hub")
 _USAGE_IN = "response_to_hub_usage"
 HARMLESS = "harmless"
 """Key of `request:`: places of a request that may go unread without a word (item ids, a schema's name)."""
+SENT_TIER = "service_tier"
+"""Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
+_SENT_TIER = "request_service_tier"
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -60,6 +63,8 @@ class Mapping:
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
         """The `usage` of `response.to_hub` alone, as a function of (answer, context): what an answer that passes as it is is asked."""
+        self.sent_tier: Section | None = namespace.get(_SENT_TIER)  # type: ignore[assignment]
+        """The service tier a request of this format asks for, as a function of (request, context); None where there are none."""
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
@@ -116,6 +121,10 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
             node = _part(root, name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
+    tier = _part(root, "request", SENT_TIER)
+    if tier is not None:
+        code = unit.module.function(f"{_SENT_TIER}(D, C)", tier.mark.line)
+        templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), tier, ToReturn())
     stream = root.get("stream")
     if isinstance(stream, Map):
         if "to_hub" in stream.entries:
@@ -158,7 +167,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
         for key, mark in node.keys.items():
-            if key not in DIRECTIONS and (section != "request" or key != HARMLESS):
+            if key not in DIRECTIONS and (section != "request" or key not in (HARMLESS, SENT_TIER)):
                 unit.mistake(mark, f"unknown key `{key}`", suggest(key, DIRECTIONS) or "to_hub or from_hub")
     examples = root.get("examples")
     if isinstance(examples, List):

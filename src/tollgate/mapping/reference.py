@@ -94,6 +94,8 @@ def page() -> str:
         "What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that reads `type` or `kind` speaks for the object it is of),",
         "for what the condition they stand under looks at first, for the object a `$match` or `==` chose by, and for the item of an `$each`; under the `$else` of another condition, or as one field of what is made, for no more than the holes.",
         "What stands beside that is named by itself.",
+        "", "## What was asked for: `request.service_tier`", "",
+        "`request: {service_tier: $.service_tier}` is where a request of this format says its service tier. A tier that is not in what was sent to a provider makes nothing cheaper or dearer.",
         "", "## Headers of replies: `reply_headers`", "",
         "What a success tells beside its body, under the names this format's clients look for: `elapsed` (whole milliseconds until the answer began) and `limits`, a key's windows:",
         ", ".join(f"`{kind}: {{{', '.join(FACTS)}}}`" for kind in LIMIT_KINDS) + ", each a name or a list of names. `resets` are `durations` (`6m0s`) or `instants` (RFC 3339).",
@@ -137,7 +139,7 @@ def editor_schema() -> dict[str, Any]:
             "request": {**both, "properties": {**both["properties"], "harmless": {
                 "type": "object", "additionalProperties": False, "description": "places that may go unread without being named as lost",
                 "properties": dict.fromkeys(("to_hub", "from_hub"), {"type": "array", "items": {"type": "string"}}),
-            }}},
+            }, "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"}}},
             "response": both, "error": both,
             "stream": {
                 "type": "object", "additionalProperties": False,
