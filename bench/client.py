@@ -52,7 +52,7 @@ class _Upstream(asyncio.Protocol):
             self.transport.write(_STREAM if stream else _JSON)  # type: ignore[attr-defined]
 
 
-def _serve(pipe) -> None:  # noqa: ANN001
+def _serve(pipe) -> None:
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(_Upstream, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])

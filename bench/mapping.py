@@ -18,11 +18,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-import orjson  # noqa: E402
+import orjson
 
-from tollgate.collecting import collector_resting  # noqa: E402
-from tollgate.config.load import read_file, read_text  # noqa: E402
-from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, convert_request, convert_response  # noqa: E402
+from tollgate.collecting import collector_resting
+from tollgate.config.load import read_file, read_text
+from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, convert_request, convert_response
 
 CHAT = """
 mapping: chat

@@ -89,9 +89,8 @@ def wait_for(url: str, started: Started, log: Path, seconds: float = 60.0) -> fl
     while time.perf_counter() - began < seconds:
         if started.popen.poll() is not None:
             break
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with urllib.request.urlopen(url, timeout=2) as reply:
-                if reply.status == 200:
-                    return time.perf_counter() - began
+        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as reply:
+            if reply.status == 200:
+                return time.perf_counter() - began
         time.sleep(0.01)
     raise RuntimeError(f"{url} did not answer:\n{log.read_text()[-3000:]}")

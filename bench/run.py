@@ -69,7 +69,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, lis
             for scenario in chosen:
                 turn = number % len(running)
                 for target in running[turn:] + running[:turn]:
-                    known = table[scenario.name][target.name] if target.name in table[scenario.name] else None
+                    known = table[scenario.name].get(target.name)
                     if not (scenario.plain or target.converts) or (known and known.failures):
                         continue
                     cell = Cell() if warm else table[scenario.name][target.name]

@@ -57,7 +57,7 @@ def fake_secrets(folder: Path) -> dict[str, str]:
 def private_bytes(started: Started) -> int:
     """Bytes of the process that no other shares."""
     rollup = Path(f"/proc/{started.popen.pid}/smaps_rollup").read_text()
-    return sum(int(size) * 1024 for size in re.findall(r"^Private_\w+:\s+(\d+) kB", rollup, re.M))
+    return sum(int(size) * 1024 for size in re.findall(r"^Private_\w+:\s+(\d+) kB", rollup, re.MULTILINE))
 
 
 def one(folder: Path, secrets: dict[str, str], engine: str) -> Start:

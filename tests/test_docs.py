@@ -14,11 +14,11 @@ from urllib.parse import unquote
 import click
 import duckdb
 import pytest
-import test_layers
 import yaml
+
+import test_layers
 from support.inprocess import write_config
 from support.running import gateway
-
 from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway

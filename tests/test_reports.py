@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ async def test_what_is_kept_is_bounded(books, reports, monkeypatch):
 def test_buckets_end_with_the_one_that_holds_now(width, count):
     starts = list(bucket_starts(NOW, width, count))
     assert len(starts) == count and starts[-1] <= NOW < starts[-1] + width
-    assert all(later - earlier == width for earlier, later in zip(starts, starts[1:], strict=False))
+    assert all(later - earlier == width for earlier, later in pairwise(starts))
     if width >= timedelta(days=1):
         assert starts[0].hour == 0
 

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from offers import route
 
+from offers import route
 from tollgate.catalog import make_catalog
 from tollgate.config.model import Retry
 from tollgate.health import Health

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ _PIECES = st.sampled_from(
 @given(st.lists(_PIECES, max_size=24).map(b"".join), st.lists(st.integers(0, 120), max_size=12))
 def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list[int]) -> None:
     marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    chunks = [stream[a:b] for a, b in zip(marks, marks[1:], strict=False)]
+    chunks = [stream[a:b] for a, b in pairwise(marks)]
     whole = decode(stream)
     assert decode(*chunks) == whole
     assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == whole
@@ -81,7 +82,7 @@ def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list
 def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[int]) -> None:
     marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events, pairs = Decoder(), Decoder()
-    for begin, end in zip(marks, marks[1:], strict=False):
+    for begin, end in pairwise(marks):
         assert pairs.feed_pairs(stream[begin:end]) == [(event.name, event.data) for event in events.feed(stream[begin:end])]
     assert [(event.name, event.data) for event in pairs.finish()] == [(event.name, event.data) for event in events.finish()]
 

@@ -156,7 +156,7 @@ def test_a_service_tier_replaces_what_it_names():
 
 def test_a_service_tier_stays_in_proportion_on_a_long_prompt():
     long = (row({"prompt": "2", "completion": "3"}, min_prompt_tokens=100),)
-    assert cost(Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX) == Decimal("215")
+    assert cost(Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX) == Decimal(215)
 
 
 def test_a_charge_says_which_prices_it_used():

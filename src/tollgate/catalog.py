@@ -27,7 +27,8 @@ _MAX_CACHED = 256
 
 
 class _Key(Protocol):
-    allowed_models: tuple[str, ...] | None
+    @property
+    def allowed_models(self) -> tuple[str, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,9 @@ def _known_key(request: Request) -> KeyRecord | None:
 async def _models(request: Request) -> Reply:
     key = _known_key(request)
     catalog, access = request.services.runtime.current.catalog, access_of(key) if key else ANONYMOUS
-    listing = catalog.listed(access) or await asyncio.to_thread(catalog.listing, access)
+    listing = catalog.listed(access)
+    if listing is None:
+        listing = await asyncio.to_thread(catalog.listing, access)
     packed = _takes_gzip(request.headers.get("accept-encoding", ""))
     headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
     if request.headers.get("if-none-match", "").encode() in (listing.etag, listing.packed_etag):

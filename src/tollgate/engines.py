@@ -112,10 +112,9 @@ class Uvicorn:
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         import uvicorn
 
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,  # type: ignore[arg-type]
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
         running = uvicorn.Server(config)
-        running.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
         running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
 
         async def watch() -> None:

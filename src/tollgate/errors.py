@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tollgate.config.load import Problem
 
 Budget = Literal["connect", "first_byte", "idle", "total"]
+AlarmKind = Literal["balance", "key"]
 
 
 class TollgateError(Exception):
@@ -160,7 +161,7 @@ class UpstreamError(TollgateError):
         super().__init__(message)
         self.provider = provider
         self.retry_after = retry_after
-        self.alarm: str | None = None
+        self.alarm: AlarmKind | None = None
 
 
 class UpstreamRejected(UpstreamError):

@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tollgate.config.model import Retry
-
-AlarmKind = Literal["balance", "key"]
+from tollgate.errors import AlarmKind
 
 _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""

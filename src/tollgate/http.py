@@ -52,7 +52,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGone
-    body = message.get("body", b"")
+    body: bytes = message.get("body", b"")
     if message.get("more_body", False):
         blocks = [body]
         size = len(body)

@@ -6,18 +6,18 @@ Whole replies are the surface's (`replies.py`); a stream's last event is said by
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import orjson
 
 from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
-
 
 _MESSAGES_TYPES = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
                    409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error"}
 """The error types the messages format enumerates for a caller's faults, by status."""
 
 
-def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict | None = None) -> bytes:
+def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict[str, Any] | None = None) -> bytes:
     """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
 
     `sequence` is the next `sequence_number` and `response` the response object so far, for the responses dialect.
@@ -75,7 +75,7 @@ def public_status(dialect: str, error: TollgateError) -> int:
 
 def messages_error_type(error: UpstreamRejected) -> str:
     """The error type a messages client knows, for a request a provider of any format refused; other formats have one word for all of them."""
-    if error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
+    if error.kind is not None and error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
         return error.kind
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
@@ -110,5 +110,5 @@ def public_message(error: TollgateError) -> str:
     return error.message
 
 
-def _event(name: str, body: dict) -> bytes:
+def _event(name: str, body: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"

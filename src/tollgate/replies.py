@@ -6,6 +6,8 @@ responses and messages in their API's JSON, the others in the `{success, code, m
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from tollgate.errors import (
@@ -63,11 +65,11 @@ def _status(error: TollgateError) -> int:
     return error.status
 
 
-def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict:
+def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _account_error(error: TollgateError) -> tuple[int, dict] | None:
+def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     """401, 403 and 429 read the same on chat and responses."""
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
@@ -81,7 +83,7 @@ def _account_error(error: TollgateError) -> tuple[int, dict] | None:
     return None
 
 
-def _chat(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     known = _account_error(error)
     if known:
         return known
@@ -92,7 +94,7 @@ def _chat(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     return 500, public_message(error) if isinstance(error, UpstreamError) else "internal server error"
 
 
-def _responses(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     known = _account_error(error)
     if known:
         return known
@@ -113,8 +115,8 @@ _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
 """Codes of our own refusals that messages clients act on: they begin anew, or send the whole conversation."""
 
 
-def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
-    def say(status: int, kind: str, message: str, code: str | None = None) -> tuple[int, dict]:
+def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
+    def say(status: int, kind: str, message: str, code: str | None = None) -> tuple[int, dict[str, Any]]:
         details = {"details": {"error_code": code}} if code else {}
         return status, {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id}
 
@@ -140,11 +142,11 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     return say(500, "api_error", public_message(error) if isinstance(error, UpstreamError) else "internal server error")
 
 
-def _envelope(status: int, message: str) -> tuple[int, dict]:
+def _envelope(status: int, message: str) -> tuple[int, dict[str, Any]]:
     return status, {"success": False, "code": status, "message": message}
 
 
-def _envelope_common(error: TollgateError) -> tuple[int, dict] | None:
+def _envelope_common(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     if isinstance(error, Unauthorized):
         return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
     if isinstance(error, RateLimited):
@@ -154,7 +156,7 @@ def _envelope_common(error: TollgateError) -> tuple[int, dict] | None:
     return None
 
 
-def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     known = _envelope_common(error)
     if known:
         return known
@@ -165,7 +167,7 @@ def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict | str]
     return _envelope(500, "internal error, please try again later")
 
 
-def _images(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     known = _envelope_common(error)
     if known:
         return known
@@ -179,7 +181,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
     return _envelope(500, "internal server error")
 
 
-def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict | str]:
+def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     known = _account_error(error)
     if known:
         return known

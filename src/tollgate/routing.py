@@ -7,6 +7,7 @@ A route is one provider's offer of the model. Everything that decides an order i
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -148,7 +149,7 @@ def _draw(weight: int, rng: Callable[[], float]) -> float:
     """Smaller comes first; over many draws a route of weight 3 comes before one of weight 1 three times in four."""
     if weight <= 0:
         return 1.0
-    return -(max(rng(), 1e-300) ** (1.0 / weight))
+    return -math.pow(max(rng(), 1e-300), 1.0 / weight)
 
 
 class Sticky:

@@ -27,7 +27,10 @@ class Event(NamedTuple):
     data: bytes
     raw: bytes
 
-    error = False  # event streams flag no errors in their framing; other framings do (upstream/framing.py)
+    @property
+    def error(self) -> bool:
+        """Event streams flag no errors in their framing; other framings do (`upstream/framing.py`)."""
+        return False
 
 
 _new = tuple.__new__
@@ -165,7 +168,7 @@ class Decoder:
 
     def _feed_any_break(self) -> list[Event]:
         held = self._held
-        if _END.search(held, self._scanned) is None and held[:1] not in (b"\r", b"\n"):
+        if _END.search(held, self._scanned) is None and not held.startswith((b"\r", b"\n")):
             # Three bytes back: a break that is cut in two may begin there.
             self._scanned = max(0, len(held) - 3)
             self._check()

@@ -67,8 +67,23 @@ def no_charge(pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal]) ->
 class _Prices:
     """Prices that hold together, as integers over one common divisor."""
 
-    __slots__ = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-                 "audio", "audio_output", "request", "image", "web_search", "divisor", "rule", "dearest_in", "dearest_out")
+    __slots__ = (
+        "audio",
+        "audio_output",
+        "completion",
+        "dearest_in",
+        "dearest_out",
+        "divisor",
+        "image",
+        "input_cache_read",
+        "input_cache_write",
+        "input_cache_write_1h",
+        "internal_reasoning",
+        "prompt",
+        "request",
+        "rule",
+        "web_search",
+    )
     prompt: int
     completion: int
     input_cache_read: int
@@ -100,7 +115,7 @@ class _Prices:
 class Tariff:
     """A price block, compiled. Make it with `compile_tariff`; immutable but for its memo of price combinations."""
 
-    __slots__ = ("pricing", "currency", "unit", "base", "simple", "_windows", "_memo")
+    __slots__ = ("_memo", "_windows", "base", "currency", "pricing", "simple", "unit")
 
     def __init__(self, pricing: Pricing) -> None:
         if pricing.unit < 1:

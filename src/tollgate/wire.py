@@ -11,6 +11,9 @@ from typing import Literal
 Protocol = str
 """A protocol is named by its mapping file: chat, responses, messages, gemini, embeddings, ..."""
 
+GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "canceled"]
+"""The states of an image job (SPEC, states and transitions)."""
+
 ClientProtocol = Literal["chat", "responses", "messages", "embeddings", "images"]
 
 

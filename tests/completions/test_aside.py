@@ -6,10 +6,9 @@ import asyncio
 import json
 from decimal import Decimal
 
+from completions.test_pipeline import GOOD, SECRET, Leaving, provider, rows
 from support.inprocess import inprocess, replying
 from tollgate.completions.aside import is_long
-
-from completions.test_pipeline import GOOD, SECRET, Leaving, provider, rows
 
 TURNS = 40_000
 LONG = {"model": "acme/one", "max_tokens": 5, "messages": [{"role": ("user", "assistant")[n % 2], "content": f"turn {n}"} for n in range(TURNS - 1)]}

@@ -4,8 +4,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from config.golden import said
 
+from config.golden import said
 from tollgate.config.build import load_gateway
 from tollgate.config.model import Gateway, Retry, Server, Timeouts
 

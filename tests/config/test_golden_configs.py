@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from config.golden import FOLDER, parts, said
 
 CASES = sorted(FOLDER.glob("*.yaml"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config.golden import said
 
+from config.golden import said
 from tollgate.config.build import load_gateway
 
 ACME = """provider: acme

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from config.golden import said
 
+from config.golden import said
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.config.load import walk
 from tollgate.config.secrets import Secrets

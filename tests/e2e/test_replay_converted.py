@@ -21,12 +21,12 @@ if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 pytest.importorskip("google.genai", reason="the independent reader of gemini requests checks them with google-genai's types")
 
-from support import sdks
-from support.inprocess import inprocess
-from support.recorded import CALLED, HELLO, Player, provider_of, published_rows, request_of
 from replay import cells, clients, compare, vendors
 from replay.cells import CLIENTS, READERS, UPSTREAMS
 from replay.traffic import Exchange, exchange, ids
+from support import sdks
+from support.inprocess import inprocess
+from support.recorded import CALLED, HELLO, Player, provider_of, published_rows, request_of
 from tollgate.errors import BadRequest
 
 SAMPLE = 48

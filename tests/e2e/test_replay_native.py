@@ -17,10 +17,10 @@ from replay import traffic
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 
-from support.inprocess import inprocess
-from support.recorded import CALLED, Player, provider_of, published_rows, request_of
 from replay import read_chat, read_messages, read_responses
 from replay.traffic import Exchange, exchange, ids, read_sse
+from support.inprocess import inprocess
+from support.recorded import CALLED, Player, provider_of, published_rows, request_of
 
 READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages}
 OWN_KEY = {401, 402, 403}
@@ -128,9 +128,9 @@ def plain_stream(x: Exchange, got: bytes) -> list[str]:
         return [f"the error is told as {ours[same:][:2]}"]
     if x.protocol == "responses" and [e["sequence_number"] for e in told] != list(range(len([e for e in kept if e]), len([e for e in kept if e]) + len(told))):
         return [f"sequence numbers {[e['sequence_number'] for e in told]} after {len(kept)} events"]
-    if x.protocol == "responses" and any(isinstance(e, dict) and e.get("type") == "response.created" for e in kept):
-        if told[-1].get("type") != "response.failed" or not told[-1]["response"]["error"]["code"]:
-            return [f"ends with {told[-1]}"]
+    begun = x.protocol == "responses" and any(isinstance(e, dict) and e.get("type") == "response.created" for e in kept)
+    if begun and (told[-1].get("type") != "response.failed" or not told[-1]["response"]["error"]["code"]):
+        return [f"ends with {told[-1]}"]
     return []
 
 

@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 
 import pytest
+
 from image_fakes import Provider
 from support.inprocess import inprocess
 
@@ -176,7 +177,7 @@ async def test_wrong_requests(tmp_path, body, message):
 
 
 async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
-    fail = lambda body: (400, {"error": {"message": "-1 is less than the minimum of 1 - 'dimensions'"}})  # noqa: E731
+    fail = lambda body: (400, {"error": {"message": "-1 is less than the minimum of 1 - 'dimensions'"}})
     async with gateway(tmp_path, acme=answering(fail=fail), bemo=lambda *_: (200, {})) as here:
         reply = await here.post("/v1/embeddings", ONE)
         assert reply.json() == {"success": False, "code": 400, "message": "failed to bind request: -1 is less than the minimum of 1 - 'dimensions'"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
+
 from support.running import ROOT, gateway
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from support.inprocess import inprocess
 
 TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"

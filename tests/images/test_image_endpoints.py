@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+
 from support.inprocess import inprocess
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.load import read_file
+from tollgate.config.load import plain, read_file
 from tollgate.config.provider import read_provider
 from tollgate.config.shape import check_shape
 from tollgate.mapping.images import Surroundings, compile_images, is_image_example, run_examples
-from tollgate.config.load import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "\nimages:" in path.read_text())

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from image_fakes import PNG, Judge, Provider, at, close_services, image_model, make_offer, open_services, settled
 
+from image_fakes import PNG, Judge, Provider, at, close_services, image_model, make_offer, open_services, settled
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
@@ -176,7 +176,7 @@ async def test_a_provider_that_cannot_be_reached(gateway):
 
 async def test_the_next_route_is_tried_and_recorded(gateway):
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
-    services, key, first = await gateway(None, make_offer("acme"), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+    services, key, _ = await gateway(None, make_offer("acme"), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
                                          apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second})
     made = await create(services, key)
     assert made["status"] == "succeeded"

@@ -7,6 +7,7 @@ from collections import Counter
 from decimal import Decimal
 
 import httpx
+
 from support.running import start_gateway
 
 JOBS = 50

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from support.inprocess import inprocess
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -133,4 +133,4 @@ async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice
     async with open_books(settings(tmp_path), Credits()) as books:
         await asyncio.gather(*(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
                              *(books.grant("alice", Decimal("0.01")) for _ in range(20)))
-    assert alice.ledger.balance("alice") == Decimal("10")
+    assert alice.ledger.balance("alice") == Decimal(10)

@@ -2,13 +2,12 @@
 
 import pytest
 
+from mapping.test_properties import MAPPINGS
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.ledger.limits import Limits, Window
 from tollgate.limit_headers import limit_headers
 from tollgate.mapping import ReplyHeaders, compile_mapping
-
-from mapping.test_properties import MAPPINGS
 
 
 def headers_of(text: str) -> ReplyHeaders:

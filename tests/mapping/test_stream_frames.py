@@ -6,11 +6,10 @@ import orjson
 import pytest
 from hypothesis import given
 
+from mapping.test_properties import CLIENTS, MAPPINGS, QUICK, chat_answers
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.stream_frames import is_steady
-
-from mapping.test_properties import CLIENTS, MAPPINGS, QUICK, chat_answers
 
 AWKWARD = ['say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600", " "]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 ANY = object()
@@ -72,7 +73,7 @@ def check(dialect: str, body: Any) -> list[str]:
     found = list(faults(SHAPES[dialect], body, dialect))
     if dialect == "bedrock":
         roles = [m["role"] for m in body.get("messages") or []]
-        found += [f"two turns of {a} in a row" for a, b in zip(roles, roles[1:], strict=False) if a == b]
+        found += [f"two turns of {a} in a row" for a, b in pairwise(roles) if a == b]
     return found
 
 

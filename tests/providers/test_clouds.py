@@ -17,7 +17,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-
 from tests.providers import traffic
 from tests.providers.shipped import REPOSITORY
 from tests.support.inprocess import inprocess

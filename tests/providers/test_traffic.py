@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from tests.providers import facts, shipped, traffic
+
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_response, tap_response
 from tollgate.mapping.provider import Offer
 from tollgate.usage import from_hub, price_usage

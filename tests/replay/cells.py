@@ -150,7 +150,7 @@ def answer_cell(client: str, upstream: str) -> Cell:
                 misses = hub_misses("response", done.hub) + compare.answers(wanted, clients.whole(client, body), client)
                 if before != x.body:
                     misses.append(compare.Miss("input", "untouched", "changed"))
-            except Exception as error:  # noqa: BLE001 - whatever fails is a miss of this exchange
+            except Exception as error:  # whatever fails is a miss of this exchange
                 misses = [compare.Miss(type(error).__name__, "an answer", str(error)[:400])]
             cell.results.append(result("answer", client, upstream, x, misses))
     return cell
@@ -165,7 +165,7 @@ def stream_cell(client: str, upstream: str) -> Cell:
             try:
                 got = clients.streamed(client, converted_stream(client, upstream, x.events))
                 misses = stream_misses(wanted, got, client)
-            except Exception as error:  # noqa: BLE001 - whatever fails is a miss of this exchange
+            except Exception as error:  # whatever fails is a miss of this exchange
                 misses = [compare.Miss(type(error).__name__, "a stream", str(error)[:400])]
             cell.results.append(result("stream", client, upstream, x, misses))
     return cell
@@ -217,7 +217,7 @@ def request_result(client: str, upstream: str, x: Exchange) -> Result:
         misses = hub_misses("request", done.hub) + compare.requests(wanted, READERS[upstream].asked(done.body), upstream, done.lost)
     except Refused as no:
         return result("request", client, upstream, x, [] if right_to_refuse(no.message, x, upstream) else [compare.Miss("refused", "a request", no.message)], no.message)
-    except Exception as error:  # noqa: BLE001 - whatever fails is a miss of this exchange
+    except Exception as error:  # whatever fails is a miss of this exchange
         misses = [compare.Miss(type(error).__name__, "a request", str(error)[:400])]
     return result("request", client, upstream, x, misses)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+
 from tollgate import sse
 from tollgate.sandbox import Sandbox
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import struct
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 
@@ -20,7 +20,7 @@ class Raw:
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
-    async def __aenter__(self) -> Raw:
+    async def __aenter__(self) -> Self:
         self.reader, self.writer = await asyncio.open_connection(self._at.hostname, self._at.port, limit=1 << 24)
         return self
 

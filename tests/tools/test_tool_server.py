@@ -10,9 +10,10 @@ import httpx
 import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
-from image_fakes import Provider
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+
+from image_fakes import Provider
 from support.inprocess import inprocess
 from support.running import free_port
 

@@ -54,7 +54,7 @@ def _runtime(path: Path | None) -> Runtime:
     try:
         return build_runtime(load_gateway(path, environ=os.environ))
     except ConfigErrors as errors:
-        return fail(str(errors))  # type: ignore[no-any-return]
+        return fail(str(errors))
 
 
 def _named(model: CatalogModel, pattern: str) -> bool:

@@ -87,7 +87,7 @@ async def _hypercorn(app: Any, listening: socket.socket, stopped: Stopped) -> No
     config.errorlog = None  # a connection dropped on request is no error to log
     config.graceful_timeout = 0.5
     config.keep_alive_timeout = 75
-    await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+    await serve(app, config, shutdown_trigger=stopped)
 
 
 async def _uvicorn(app: Any, listening: socket.socket, stopped: Stopped) -> None:

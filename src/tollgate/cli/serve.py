@@ -6,11 +6,15 @@ import gc
 import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tollgate.cli.address import addresses
 from tollgate.errors import ConfigErrors, TollgateError
+
+if TYPE_CHECKING:
+    from tollgate.config.model import EngineName
 
 
 @click.command(help="Run the gateway.")
@@ -18,7 +22,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 @click.option("--bind", multiple=True, callback=addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
-def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_level: str) -> None:
+def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, log_level: str) -> None:
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("hypercorn").setLevel(logging.WARNING)
     gc.disable()  # until the server starts: everything made before then stays
@@ -30,7 +34,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: str | None, log_le
 
     def adjusted(gateway: Gateway) -> Gateway:
         """What the command line says holds after a reload too."""
-        return replace(gateway, server=served_at(gateway.server, bind, engine or ""))
+        return replace(gateway, server=served_at(gateway.server, bind, engine))
 
     try:
         cache = server.cache_of(path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import orjson
 
 from tollgate import tokens
@@ -17,7 +20,7 @@ from tollgate.upstream import Call
 _MAX_ANSWER = 64 * 1024
 
 
-async def count_tokens(services: Services, inbound: Inbound, model_of) -> Reply:  # type: ignore[no-untyped-def]
+async def count_tokens(services: Services, inbound: Inbound, model_of: Callable[[Services, Inbound, dict[str, Any]], CatalogModel]) -> Reply:
     """The prompt tokens of a messages body. `model_of(services, inbound, body)` resolves and checks the model.
 
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
@@ -34,7 +37,7 @@ async def count_tokens(services: Services, inbound: Inbound, model_of) -> Reply:
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
 
 
-async def _asked(services: Services, inbound: Inbound, body: dict, offer: Offer, url: str) -> bytes | None:
+async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], offer: Offer, url: str) -> bytes | None:
     if offer.request_edits is None:
         raw = native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
     else:

@@ -87,7 +87,7 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
     if dialect == "responses":
         yield "previous_response_id", body.get("previous_response_id")
         yield "conversation", _id_of(body.get("conversation"))
-        prompt = body.get("prompt") if isinstance(body.get("prompt"), dict) else {}
+        prompt = body["prompt"] if isinstance(body.get("prompt"), dict) else {}
         yield "prompt.id", prompt.get("id")
         for variable in prompt["variables"].values() if isinstance(prompt.get("variables"), dict) else ():
             yield "prompt.variables.file_id", variable.get("file_id") if isinstance(variable, dict) else None

@@ -34,7 +34,9 @@ class Stage(Protocol):
     """What the pump drives: a native or a converted stream."""
 
     error: UpstreamError | None
-    ended: bool
+
+    @property
+    def ended(self) -> bool: ...
 
     def feed(self, block: bytes) -> bytes: ...
 
@@ -194,7 +196,7 @@ class _Native:
         return self._inner.error
 
     @error.setter
-    def error(self, value: UpstreamError) -> None:
+    def error(self, value: UpstreamError | None) -> None:
         self._inner.error = value
 
     @property
@@ -220,7 +222,8 @@ class _Native:
         elif isinstance(self._inner, ChatStream) and self._inner.elsewhere is not None:
             self._tap.feed({**self._inner.elsewhere, "choices": []})
         if self._offer.usage_read is not None and self._inner.usage is not None:
-            return self._offer.usage_read({"usage": self._inner.usage})
+            read: dict[str, Any] | None = self._offer.usage_read({"usage": self._inner.usage})
+            return read
         return self._tap.usage or None
 
     def tier(self) -> str | None:

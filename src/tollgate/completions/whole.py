@@ -23,6 +23,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     edited = offer.response_edits(body, _quiet(offer)) if offer.response_edits is not None else body
     hub: dict[str, Any] | None = None
     if not exchange.native:
+        assert exchange.context is not None
         hub = response_to_hub(offer.mapping, edited, exchange.context)
         told = hub.get("error")
         if hub.get("stop") == "error" and isinstance(told, dict):
@@ -58,6 +59,7 @@ def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, est
 
 
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
+    assert exchange.context is not None
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     return orjson.dumps(response_from_hub(target, hub, exchange.context))
 

@@ -9,7 +9,7 @@ import dataclasses
 from decimal import Decimal
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, plain
 
@@ -41,6 +41,10 @@ class Fields:
     def text(self, key: str, default: T = "") -> str | T:  # type: ignore[assignment]
         value = self._value(key)
         return value if isinstance(value, str) else default
+
+    def word(self, key: str, default: T) -> T:
+        """One of the few words that the schema lets stand here, which are those of the type of `default`."""
+        return cast("T", self.text(key, default))
 
     def integer(self, key: str, default: T = 0) -> int | T:  # type: ignore[assignment]
         value = self._value(key)

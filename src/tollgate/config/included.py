@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
 
 Read = Callable[[Path], Document]
 Shaped = Callable[[Document, str], Map | None]
@@ -44,7 +44,7 @@ def include_models(document: Document, tree: Map, folder: Path, read: Read, shap
 def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
     """The tree with the models of the trees of other files."""
     entries: dict[str, Node] = {}
-    keys = {}
+    keys: dict[str, Mark] = {}
     for models in (*(Fields(other).map("models") for other in others), own := Fields(tree).map("models")):
         if models is not None:
             entries |= models.entries

@@ -74,4 +74,4 @@ def _read_only(entries: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(entries)
 
 
-copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # type: ignore[arg-type,misc]
+copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))

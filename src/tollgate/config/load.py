@@ -38,7 +38,7 @@ class _Typeless(BaseResolver):
 try:
     from yaml._yaml import CParser as _Parser
 
-    class _Reader(_Parser, BaseConstructor, _Typeless):  # type: ignore[misc]
+    class _Reader(_Parser, BaseConstructor, _Typeless):
         """libyaml's parser without implicit types: every plain scalar arrives as text."""
 
         def __init__(self, text: str) -> None:
@@ -51,7 +51,7 @@ except ImportError:  # PyYAML built without libyaml: same rules, slower
     from yaml.reader import Reader as _Stream
     from yaml.scanner import Scanner as _Scanner
 
-    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, _Typeless):  # type: ignore[no-redef,misc]
+    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, _Typeless):  # type: ignore[no-redef]
         def __init__(self, text: str) -> None:
             _Stream.__init__(self, text)
             _Scanner.__init__(self)

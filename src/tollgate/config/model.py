@@ -13,12 +13,12 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from tollgate.config.load import Document, List, Map, Mark, Node
 
 
-def _empty() -> Mapping[str, object]:
+def _empty() -> Mapping[str, Any]:
     """A read-only empty mapping; a factory, since a mappingproxy is no allowed default before Python 3.12."""
     return MappingProxyType({})
 
@@ -29,6 +29,10 @@ def names_match(globs: tuple[str, ...], *names: str) -> bool:
     return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
         and not any(fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names)
 
+
+EngineName = Literal["hypercorn", "uvicorn"]
+Framing = Literal["sse", "ndjson", "json-array", "aws-eventstream"]
+ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
@@ -41,7 +45,7 @@ class Server:
     base_url: str = "http://127.0.0.1:8787"
     legacy_base_urls: tuple[str, ...] = ()
     """Whole addresses ending in /v1, on any host and prefix; they reach the same endpoints (SPEC, service 8)."""
-    engine: Literal["hypercorn", "uvicorn"] = "hypercorn"
+    engine: EngineName = "hypercorn"
     max_body_bytes: int = 32 * 1024 * 1024
     """LLM routes; 32 MiB is what the messages API documents."""
     max_small_body_bytes: int = 4 * 1024 * 1024
@@ -82,7 +86,7 @@ class Credits:
     """Money rules. Credits are USD."""
 
     minimum: Decimal = Decimal("0.01")
-    hold_cap: Decimal = Decimal("5")
+    hold_cap: Decimal = Decimal(5)
     """The most one request holds, however large its `max_tokens`."""
     rates: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({"USD": Decimal(1), "CNY": Decimal("0.14")}))
     """USD for one unit of a currency."""
@@ -207,7 +211,7 @@ class Endpoint:
     url: Node
     """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
     stream_url: Node | None = None
-    framing: Literal["sse", "ndjson", "json-array", "aws-eventstream"] = "sse"
+    framing: Framing = "sse"
     unwrap: Node | None = None
     """An expression giving the event inside a frame (base64 payloads of an event stream)."""
     headers: Mapping[str, Node] = field(default_factory=_empty)
@@ -255,7 +259,7 @@ class Model:
     aliases: tuple[str, ...] = ()
     name: str = ""
     description: str = ""
-    type: Literal["chat", "embedding", "image"] = "chat"
+    type: ModelType = "chat"
     created: int = 0
     canonical_slug: str = ""
     hugging_face_id: str | None = None

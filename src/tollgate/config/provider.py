@@ -116,7 +116,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         mapping=at.text("mapping", protocol),
         url=url,
         stream_url=_place(reading, base, at, "stream_url", path),
-        framing=at.text("framing", default_of(Endpoint, "framing")),
+        framing=at.word("framing", default_of(Endpoint, "framing")),
         unwrap=at.get("unwrap"),
         headers=_clean(at, "headers"),
         query=_clean(at, "query"),
@@ -126,7 +126,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         errors=at.map("errors"),
         batch=at.integer("batch", None),
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
-        encoding=at.text("encoding", default_of(Endpoint, "encoding")),
+        encoding=at.word("encoding", default_of(Endpoint, "encoding")),
         models=at.texts("models"),
     )
 
@@ -186,7 +186,7 @@ def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
 def _auth(top: Fields) -> Auth:
     at = Fields(top.get("auth"))
     options = {key: plain_references(node) for key, node in at.node.entries.items() if key != "kind"} if at.node else {}
-    return Auth(kind=at.text("kind", default_of(Auth, "kind")), options=MappingProxyType(options))
+    return Auth(kind=at.word("kind", default_of(Auth, "kind")), options=MappingProxyType(options))
 
 
 def _ca_file(reading: Reading, top: Fields) -> str | None:

@@ -8,7 +8,7 @@ from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
-from tollgate.config.model import Model, Pricing, Provider, names_match
+from tollgate.config.model import Model, ModelType, Pricing, Provider, names_match
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.schema import PRICES
@@ -30,7 +30,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
     """The model of a checked node; problems go to `reading`."""
     at = Fields(node)
     path = f"models.{name}"
-    kind = at.text("type") or _type_of(at, provider)
+    kind = at.word("type", _type_of(at, provider))
     modalities = Fields(at.get("modalities"))
     dimensions = at.integers("dimensions")
     image = kind == "image"
@@ -81,7 +81,7 @@ def _priority(provider: Provider, name: str, upstream: str) -> int:
                 provider.priority)
 
 
-def _type_of(at: Fields, provider: Provider) -> str:
+def _type_of(at: Fields, provider: Provider) -> ModelType:
     if at.get("input_schema") is not None or (provider.images and not provider.endpoints):
         return "image"
     only = {serves(protocol) for protocol in (at.texts("protocols") or provider.endpoints)}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.config.model import Credits, Dashboard, Fetch, Gateway, Retry, Server, Store, Timeouts
+from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Retry, Server, Store, Timeouts
 from tollgate.config.prices import read_decimal
 from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
@@ -106,7 +106,7 @@ def _server(reading: Reading, at: Fields) -> Server:
     return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls))
 
 
-def served_at(server: Server, bind: tuple[str, ...] = (), engine: str = "") -> Server:
+def served_at(server: Server, bind: tuple[str, ...] = (), engine: EngineName | None = None) -> Server:
     """These settings with other addresses or another engine; a base URL that was made from the old addresses is made anew."""
     if bind:
         made = server.base_url in (_address_of(server.bind), Server().base_url)

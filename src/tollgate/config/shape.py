@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tollgate.config.accept import Test, compile_accept
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
@@ -113,7 +113,7 @@ def _leaves(error: ValidationError) -> Iterator[ValidationError]:
 def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
     path: Path = tuple(error.absolute_path)
     node = find(root, path)
-    schema: dict[str, Any] = error.schema  # type: ignore[assignment]
+    schema = cast("dict[str, Any]", error.schema)
     where = path_text(path)
 
     def problem(at: Node | Mark, message: str, hint: str = "", said_path: str = where) -> Problem:
@@ -122,7 +122,7 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
     match error.validator:
         case "additionalProperties":
             known = list(schema.get("properties", {}))
-            for key, mark in node.keys.items():  # type: ignore[union-attr]
+            for key, mark in node.keys.items() if isinstance(node, Map) else ():
                 if key not in known:
                     yield problem(mark, f"found unknown key `{key}`, wanted {_choice(known)}", nearest(key, known)), (*path, key)
         case "required":
@@ -146,7 +146,7 @@ def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator == "enum":
         return _choice([f'"{word}"' for word in schema["enum"]])
     if "wanted" in schema and error.validator not in ("minimum", "maximum"):
-        return schema["wanted"]
+        return str(schema["wanted"])
     low, high = schema.get("minimum"), schema.get("maximum")
     kinds = schema.get("type")
     if error.validator == "anyOf":

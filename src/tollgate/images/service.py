@@ -32,9 +32,10 @@ _AT_ONCE = 16
 
 def jobs_of(services: Services) -> Jobs:
     """The jobs of this gateway; made at first use."""
-    if services.images is None:
-        services.images = Jobs(services)
-    return services.images
+    jobs: Jobs | None = services.images
+    if jobs is None:
+        jobs = services.images = Jobs(services)
+    return jobs
 
 
 async def list_image_models(services: Services, key: KeyRecord | None = None) -> Reply:

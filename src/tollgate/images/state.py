@@ -81,9 +81,9 @@ def with_state(generation: Generation, said: Said) -> Generation:
 
 def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
     """The fields a step changes, for the ledger's compare-and-set."""
-    names = ("provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at")
+    names = ["provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at"]
     if ended:
-        names += ("images", "cost", "error")
+        names += ["images", "cost", "error"]
     return {name: getattr(after, name) for name in names}
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
@@ -101,7 +101,7 @@ class Ledger(Administration):
                 await self._admin.close()
             await self._backend.close()
 
-    async def __aenter__(self) -> Ledger:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 

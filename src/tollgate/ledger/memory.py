@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from types import TracebackType
+from typing import Self
 
 from tollgate.config.model import Credits
 from tollgate.errors import QuotaExhausted, Unauthorized
@@ -28,7 +29,7 @@ _FORGOTTEN_AT_ONCE = 1024
 class Hold:
     """Credits reserved for a running request. Release it on every way out; a second release does nothing."""
 
-    __slots__ = ("account_id", "amount", "key_id", "_memory")
+    __slots__ = ("_memory", "account_id", "amount", "key_id")
 
     def __init__(self, memory: Memory, account_id: str, key_id: str | None, amount: Decimal) -> None:
         self.account_id = account_id
@@ -44,7 +45,7 @@ class Hold:
             if self.key_id is not None:
                 memory.held_by_key[self.key_id] -= self.amount
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -161,8 +162,8 @@ class Memory:
         if days is None:
             days = self._days[key_id] = {}
         if day not in days:
-            for old in [each for each in days if each < day - _KEPT_DAYS]:
-                del days[old]
+            for past in [each for each in days if each < day - _KEPT_DAYS]:
+                del days[past]
         days[day] = days.get(day, _ZERO) + cost
 
     def spent_in_window(self, key_id: str, window: CapWindow, today: date | None = None) -> Decimal:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -156,7 +156,7 @@ class _Attached:
         self._connection = store.connection
         self._path = path
 
-    def __enter__(self) -> _Attached:
+    def __enter__(self) -> Self:
         name = str(self._path).replace("'", "''")
         self.run("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
         self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})")

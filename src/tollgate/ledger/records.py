@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeVar
 import orjson
 
 from tollgate.ledger.usage_row import UsageRow
+from tollgate.wire import GenerationStatus
 
 CapWindow = Literal["day", "week", "month", "total"]
 CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
 
-GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "canceled"]
 PENDING = ("starting", "processing")
 """Statuses a generation can still leave (SPEC, states and transitions)."""
 

@@ -19,13 +19,13 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE progress (name VARCHAR NOT NULL, seq BIGINT NOT NULL)",
         "INSERT INTO progress VALUES ('applied', 0), ('published', 0)",
         "CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at TIMESTAMP)",
-        "CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name VARCHAR, "
-        "last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap DECIMAL(38,12), "
-        "cap_window VARCHAR, rpm BIGINT, tpm BIGINT, strict BOOLEAN, created_at TIMESTAMP)",
-        "CREATE TABLE grants (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, amount DECIMAL(38,12) NOT NULL, note VARCHAR, "
-        "created_at TIMESTAMP)",
-        "CREATE TABLE generations (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, status VARCHAR NOT NULL, model VARCHAR, "
-        "created_at TIMESTAMP, cost DECIMAL(38,12), document VARCHAR NOT NULL, answer VARCHAR)",
+        ("CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name VARCHAR, "
+         "last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap DECIMAL(38,12), "
+         "cap_window VARCHAR, rpm BIGINT, tpm BIGINT, strict BOOLEAN, created_at TIMESTAMP)"),
+        ("CREATE TABLE grants (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, amount DECIMAL(38,12) NOT NULL, note VARCHAR, "
+         "created_at TIMESTAMP)"),
+        ("CREATE TABLE generations (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, status VARCHAR NOT NULL, model VARCHAR, "
+         "created_at TIMESTAMP, cost DECIMAL(38,12), document VARCHAR NOT NULL, answer VARCHAR)"),
         create_table("usage"),
         *comments("usage"),
     ),

@@ -7,7 +7,8 @@ as `ConfigErrors`; warnings stay on the mapping.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping as Table
+from collections.abc import Callable
+from collections.abc import Mapping as Table
 from types import FunctionType
 from typing import Any
 
@@ -229,7 +230,7 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
         del names["request"]
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
-        entries = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
+        entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
         templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
 

@@ -80,9 +80,9 @@ def compile_functions(unit: Unit, made: list[Function], engine: Mapping[str, Var
 def _circles(calls: dict[str, set[str]]) -> list[set[str]]:
     """Groups of functions that (directly or not) call each other."""
     reach: dict[str, set[str]] = {}
-    for name in calls:
+    for name, called in calls.items():
         seen: set[str] = set()
-        waiting = list(calls[name])
+        waiting = list(called)
         while waiting:
             here = waiting.pop()
             if here not in seen and here in calls:

@@ -8,7 +8,8 @@ is checked against the hub's schema.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping as Table
+from collections.abc import Callable
+from collections.abc import Mapping as Table
 from typing import Any
 
 import orjson
@@ -20,10 +21,10 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
-from tollgate.mapping.streaming import StreamConverter
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
 from tollgate.mapping.stream_words import AnyKind, Speaker
+from tollgate.mapping.streaming import StreamConverter
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "inlined", "estimate", "strict")

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from tollgate.mapping.functions import PLAIN, TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
-from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.narrowing import Narrowing, Plain, Tested, field_of
+from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reading import read, reads_of
 from tollgate.mapping.reads import Places, hand_over, take
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
-
 
 _TOO_LONG = "the expression is too long to compile"
 

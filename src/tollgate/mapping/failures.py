@@ -56,7 +56,7 @@ class UnfitRequest(BadRequest, MappingFailure):
     __str__ = MappingFailure.__str__
 
 
-class clean:  # noqa: N801 - reads as the function it could be; as a class it costs a fifth of a generator's context manager
+class clean:  # reads as the function it could be; as a class it costs a fifth of a generator's context manager
     """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a 400 with `request`) naming the YAML line."""
 
     __slots__ = ("_files", "_request")

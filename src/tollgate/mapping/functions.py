@@ -119,7 +119,8 @@ def _number(value: Any) -> int | float | None:
 def _round(value: Any, places: Any = 0) -> int | float | None:
     if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
         return None
-    return round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
+    rounded: int | float = round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
+    return rounded
 
 
 def _total(value: Any) -> int | float | None:

@@ -119,7 +119,7 @@ def extent(text: str, start: int) -> int:
 def closing(text: str, start: int, brackets: str) -> int:
     """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]". What stands
     in quotes does not count."""
-    opens, closes = brackets
+    opens, closes = brackets[0], brackets[1]
     depth = 0
     quote = ""
     position = start
@@ -165,7 +165,7 @@ def parse_path(text: str) -> Path:
 
 def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
     from jsonpath_ng.exceptions import JSONPathError
-    from jsonpath_ng.ext import parse
+    from jsonpath_ng.ext.parser import parse
 
     try:
         with warnings.catch_warnings():

@@ -117,7 +117,7 @@ def editor_schema() -> dict[str, Any]:
     template = {"$ref": "#/definitions/template"}
     rules = {"$ref": "#/definitions/rules"}
     events = {"type": "array", "items": {"$ref": "#/definitions/node"}}
-    both = {"type": "object", "additionalProperties": False, "properties": {"to_hub": template, "from_hub": template}}
+    both: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": {"to_hub": template, "from_hub": template}}
     handlers = {
         "type": "object", "additionalProperties": False,
         "properties": {step: {"type": "string", "description": "becomes $part.item"} if step == "name" else events for step in STEPS},

@@ -19,8 +19,28 @@ GROWING = frozenset({"text", "reasoning", "refusal"})
 class Part:
     """One part of the answer while it grows."""
 
-    __slots__ = ("closed", "ended", "frame", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth", "origin", "pieces", "said", "say", "told", "token",
-                 "waiting")
+    __slots__ = (
+        "closed",
+        "ended",
+        "frame",
+        "fresh",
+        "id",
+        "index",
+        "item",
+        "key",
+        "kind",
+        "more",
+        "mute",
+        "name",
+        "nth",
+        "origin",
+        "pieces",
+        "said",
+        "say",
+        "token",
+        "told",
+        "waiting",
+    )
 
     def __init__(self, kind: str, key: object) -> None:
         self.kind = kind

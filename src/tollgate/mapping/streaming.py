@@ -76,7 +76,7 @@ class StreamConverter:
             self._failed(fault)
         return out
 
-    def fail(self, message: str, type: str | None = None) -> list[Out]:  # noqa: A002 - the contract's name
+    def fail(self, message: str, type: str | None = None) -> list[Out]:
         """The connection or the gateway failed: tell the client, unless the stream is already over."""
         run = self._run
         out = run.out = []

@@ -86,7 +86,7 @@ class ChatWriter:
 
     def _choice_chunks(self, index: int, found: Answer) -> Iterator[dict[str, object]]:
         """The choices of one index, chunk by chunk: role, reasoning, text, calls, finish."""
-        first = {"role": "assistant", "content": None if found.calls and not found.text else "", "refusal": None}
+        first: dict[str, object] = {"role": "assistant", "content": None if found.calls and not found.text else "", "refusal": None}
         yield self._delta(index, first)
         for piece in counting.pieces(found.reasoning):
             yield self._delta(index, {"reasoning": piece})

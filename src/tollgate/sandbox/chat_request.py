@@ -99,7 +99,7 @@ def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
             raise Fault(400, f"Missing required parameter: 'tools[{index}].function.name'.",
                         param=f"tools[{index}].function.name", code="missing_required_parameter")
         gather.add("tool", tool, f"{inner['name']} {inner.get('description') or ''} {inner.get('parameters') or ''}")
-        tools.append(Tool(str(inner["name"]), inner.get("parameters") or {}, kind))  # type: ignore[arg-type]
+        tools.append(Tool(str(inner["name"]), inner.get("parameters") or {}, kind))
     return tuple(tools)
 
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 MARKERS: dict[str, str] = {
     "tokens=N": "the answer has exactly N tokens",
@@ -210,19 +211,21 @@ def _valid(word: _Word) -> bool:
     return True
 
 
+def _changed(controls: Controls, values: dict[str, Any]) -> Controls:
+    return replace(controls, **values)
+
+
 def _apply(controls: Controls, word: _Word) -> Controls:
     name, value = word.name, word.value
     attribute = name.replace("-", "_")
     if name in _FLAGS:
-        return replace(controls, **{attribute: True})
+        return _changed(controls, {attribute: True})
     if name in _TIME_FIELDS:
-        return replace(controls, **{attribute: min(seconds(value or ""), 3600.0)})
+        return _changed(controls, {attribute: min(seconds(value or ""), 3600.0)})
     if name in _INT_FIELDS:
         default = "0" if name in ("cut", "cut-mid", "stall", "stream-error") else ""
         number = min(max(int(value or default), 0), _LARGEST if name in ("tokens", "tools") else 10**12)
-        extra = {"clean": True} if "clean" in word.options else {}
-        extra |= {"nested": True} if "nested" in word.options else {}
-        return replace(controls, **{attribute: number}, **extra)
+        return _changed(controls, {attribute: number} | {option: True for option in ("clean", "nested") if option in word.options})
     if name == "tool":
         return replace(controls, calls=(*controls.calls, Call(value or None, word.arguments)))
     if name == "html":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from secrets import token_hex
+from typing import Any
 
 from tollgate.sandbox import counting, signing
 from tollgate.sandbox.answer import Answer, ToolCall, logprobs, tier_given
@@ -128,7 +129,8 @@ class ResponsesWriter:
         if "encrypted_content" in item:
             begun["encrypted_content"] = signing.seal("")
         yield self._event("response.output_item.added", output_index=index, item=begun)
-        for number, part in enumerate(item["summary"]):  # type: ignore[arg-type]
+        summary: list[dict[str, Any]] = item["summary"]  # type: ignore[assignment]
+        for number, part in enumerate(summary):
             where = {"item_id": item["id"], "output_index": index, "summary_index": number}
             yield self._event("response.reasoning_summary_part.added", **where, part={"type": "summary_text", "text": ""})
             for piece in counting.pieces(part["text"]):

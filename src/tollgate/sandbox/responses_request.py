@@ -133,7 +133,7 @@ def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
             if not isinstance(tool.get("name"), str):
                 raise Fault(400, f"Missing required parameter: 'tools[{index}].name'.", param=f"tools[{index}].name",
                             code="missing_required_parameter")
-            tools.append(Tool(str(tool["name"]), tool.get("parameters") or {}, kind))  # type: ignore[arg-type]
+            tools.append(Tool(str(tool["name"]), tool.get("parameters") or {}, kind))
     return tuple(tools)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tollgate.config.model import Server
 
 _OWN = frozenset({"localhost", "127.0.0.1", "::1"})
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 - compared, not bound
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
 
 
 def allowed_hosts(server: Server) -> frozenset[str]:

@@ -222,7 +222,8 @@ class Answer:
             self._ticked = False  # the silence goes on: the idle budget is not begun anew
         elif self._first_at is None:
             self._last = self._wait_from
-        self._waiter = waiter = self._loop.create_future()
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiter = waiter
         try:
             return await waiter
         finally:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tollgate import sse
+from tollgate.config.model import Framing
 from tollgate.errors import UpstreamFailed
 from tollgate.upstream.eventstream import EventStreamDecoder
-
-Framing = Literal["sse", "ndjson", "json-array", "aws-eventstream"]
 
 MAX_FRAME_BYTES = sse.MAX_EVENT_BYTES
 

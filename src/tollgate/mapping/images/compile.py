@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, plain
 from tollgate.config.model import Timeouts
@@ -18,6 +18,7 @@ from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model, Provider
+    from tollgate.wire import GenerationStatus
 
 _EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
 _GIVE_UP = 600.0
@@ -31,7 +32,7 @@ class Surroundings:
     errors: Any
     headers: Callable[[], dict[str, str]] = dict
     variables: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, str | None] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     auth: Any = None
 
@@ -56,7 +57,7 @@ class Steps:
         self.steps: dict[str, Step | None] = {name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
                                               for name in _STEPS}
         words = node.get("statuses")
-        self.words = {key: str(value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
+        self.words = {key: cast("GenerationStatus", value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
         poll = node.get("poll")
         self.every = _seconds(poll.get("every")) if isinstance(poll, Map) else None
         self.give_up = _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or _GIVE_UP

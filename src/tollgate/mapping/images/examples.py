@@ -30,7 +30,7 @@ def run_examples(provider: Provider, offers: Iterable[ImageOffer]) -> list[Probl
     by_model = {offer.model.id: offer for offer in offers}
     problems = []
     for node in provider.examples.items if provider.examples else ():
-        if isinstance(node, Map) and is_image_example(of := plain(node.get("of")) if node.get("of") else None):
+        if isinstance(node, Map) and (named := node.get("of")) is not None and is_image_example(of := plain(named)):
             problem = _run(provider, node, str(of), by_model)
             if problem is not None:
                 problems.append(problem)

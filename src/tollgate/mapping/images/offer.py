@@ -14,6 +14,7 @@ from tollgate.mapping.images.schema import InputSchema
 if TYPE_CHECKING:
     from tollgate.config.model import Model
     from tollgate.mapping.provider import ErrorRules
+    from tollgate.wire import GenerationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class ImageOffer:
     timeouts: Timeouts
     poll: Step | None = None
     fetch: Step | None = None
-    words: Mapping[str, str] | None = None
+    words: Mapping[str, GenerationStatus] | None = None
     names_jobs: bool = False
     """The poll step reads `$job.uuid` (our own id) and needs none of the provider's."""
     every: tuple[float, ...] = (1.0, 1.0, 2.0, 3.0, 5.0)

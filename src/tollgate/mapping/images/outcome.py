@@ -11,9 +11,11 @@ import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-STATUSES = ("starting", "processing", "succeeded", "failed", "canceled")
+from tollgate.wire import GenerationStatus
+
+STATUSES: tuple[GenerationStatus, ...] = get_args(GenerationStatus)
 PENDING = frozenset({"starting", "processing"})
 NO_IMAGE = "the provider returned no image"
 _IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
@@ -31,7 +33,7 @@ _MAGIC = (
 class Outcome:
     """One answer about a job. `facts` is everything the file's `result` gave, read later as `$job.<name>`."""
 
-    status: str
+    status: GenerationStatus
     images: tuple[dict[str, Any], ...] = ()
     error: str = ""
     unknown_word: str | None = None
@@ -39,7 +41,7 @@ class Outcome:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_outcome(result: object, words: Mapping[str, str] | None, *, final: bool = True) -> Outcome:
+def read_outcome(result: object, words: Mapping[str, GenerationStatus] | None, *, final: bool = True) -> Outcome:
     """A step's `result` as an outcome.
 
     `words` is the file's `statuses:` table, matched exactly; a word it lacks may still be one of ours, such as the

@@ -82,7 +82,7 @@ class ImagePrice:
     def expected(self, values: Values) -> Decimal:
         """The most a job should cost by what it asks, in the price's currency. Raises `PriceMissing`."""
         count = _number(self.asked(values)) if self.asked else None
-        pictures = [{}] * int(min(max(count or 1, Decimal(1)), Decimal(1000)))
+        pictures: list[Mapping[str, Any]] = [{}] * int(min(max(count or 1, Decimal(1)), Decimal(1000)))
         return self._by_count(values, pictures, None)
 
     def charge(self, values: Values, images: tuple[Mapping[str, Any], ...]) -> Decimal:

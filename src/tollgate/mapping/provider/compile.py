@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -234,7 +234,7 @@ class _Compiling:
                 fixed[name] = str(value)
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
-            mapping=spoken.mapping, address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
+            mapping=cast("ProtocolMapping", spoken.mapping), address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
             can=can, model_facts=facts, variables=self.pieces.variables, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,

@@ -74,7 +74,7 @@ class Discovery:
         provider_node = Scalar(self.provider.name, self.provider.name, True, self._mark)
         written = self._node(dict(made))
         assert isinstance(written, Map)
-        entries = {"provider": provider_node, "models": written}
+        entries: dict[str, Node] = {"provider": provider_node, "models": written}
         document.root = Map(entries, dict.fromkeys(entries, self._mark), self._mark)
         problems, root = check_shape(document, "provider")
         listed = root.get("models") if root is not None else None

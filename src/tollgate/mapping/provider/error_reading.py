@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.mapping.provider.errors import Alarm, ErrorRules, Kind, Rule, marks_of
+from tollgate.errors import AlarmKind
+from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
 from tollgate.mapping.provider.pieces import Pieces, Read
 
 FIELDS = ("message", "type", "code", "param", "retry_after")
-LISTS: dict[str, tuple[Kind, Alarm | None]] = {
+LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "retry": ("later", None), "next": ("next", None), "stop": ("stop", None), "credit": ("next", "balance"), "key": ("next", "key"),
 }
 """The status lists of a file and what each means."""
@@ -18,7 +19,7 @@ LISTS: dict[str, tuple[Kind, Alarm | None]] = {
 def compile_errors(pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str]) -> ErrorRules:
     """The rules of several `errors:` blocks, the first being the nearest. Mistakes go to `pieces`."""
     rules: list[Rule] = []
-    by_status: dict[int, tuple[Kind, Alarm | None]] = {}
+    by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
     for block in blocks:
         if block is None:

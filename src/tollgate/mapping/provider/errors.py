@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
+from tollgate.errors import AlarmKind
 from tollgate.mapping.provider.said import Said, clipped, read_error, retry_after, seconds_of, status_words
 
 Kind = Literal["later", "next", "stop"]
-Alarm = Literal["balance", "key"]
 Read = Callable[[Any], Any]
 """A compiled template or condition over an error body."""
 
@@ -38,7 +38,7 @@ class Verdict:
     """An error, judged. `status` is what it counts as; `message` is fit to be shown (no secrets, clipped)."""
 
     kind: Kind
-    alarm: Alarm | None
+    alarm: AlarmKind | None
     message: str
     type: str | None
     code: str | None
@@ -53,7 +53,7 @@ class Rule:
     """One rule of the file, compiled; `reads` holds its own message, type, code, param and retry_after."""
 
     verdict: Kind
-    alarm: Alarm | None = None
+    alarm: AlarmKind | None = None
     statuses: frozenset[int] | None = None
     when: Read | None = None
     counts_as: int | None = None
@@ -67,7 +67,7 @@ class ErrorRules:
 
     __slots__ = ("_by_status", "_on_success", "_reads", "_redact", "_rules", "event_marks")
 
-    def __init__(self, rules: tuple[Rule, ...] = (), by_status: Mapping[int, tuple[Kind, Alarm | None]] | None = None,
+    def __init__(self, rules: tuple[Rule, ...] = (), by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
                  reads: Mapping[str, Read] | None = None, redact: Callable[[str], str] = str) -> None:
         self._rules = rules
         self._by_status = dict(by_status or {})
@@ -136,7 +136,7 @@ class ErrorRules:
 
     def _classified(self, status: int, said: Said, headers: Mapping[str, str], body: Any) -> Verdict:
         kind: Kind
-        alarm: Alarm | None = None
+        alarm: AlarmKind | None = None
         listed = self._by_status.get(status)
         if listed is not None:
             kind, alarm = listed
@@ -155,7 +155,7 @@ class ErrorRules:
             kind, alarm = "next", "balance"
         return self._verdict(kind, alarm, said, status, headers, body, {})
 
-    def _verdict(self, kind: Kind, alarm: Alarm | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
+    def _verdict(self, kind: Kind, alarm: AlarmKind | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
                  reads: Mapping[str, Read]) -> Verdict:
         told = headers.get("x-should-retry")
         if told == "false" and kind == "later":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.model import Authorisation, Model, Timeouts
+from tollgate.config.model import Authorisation, Framing, Model, Timeouts
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -46,8 +46,7 @@ class Offer:
     protocol: str
     endpoint: str
     """The key under `speaks:`."""
-    mapping: ProtocolMapping | None
-    """None for a format that is read without one (embeddings of the usual kind)."""
+    mapping: ProtocolMapping
     address: Address
     errors: ErrorRules
     timeouts: Timeouts
@@ -64,7 +63,7 @@ class Offer:
     usage_excludes: frozenset[str] = frozenset()
     usage_read: Template | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
-    framing: str = "sse"
+    framing: Framing = "sse"
     unwrap: Template | None = None
     encoding: str = "json"
     batch: int | None = None
