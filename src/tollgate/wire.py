@@ -1,10 +1,11 @@
-"""The wire formats by name, and where each says its model, stream switch, token limit and end user.
+"""The wire formats by name, and where each says its model, stream switch, token limit and end user; what a header's name is.
 
 The engine knows wire formats, never vendors: everything here is a property of a published format.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,10 @@ LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incompl
 def is_last(event_type: object) -> bool:
     """Whether an event of this type ends its stream; an upstream may say anything there."""
     return type(event_type) is str and event_type in LAST_EVENTS
+
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name: a token of RFC 9110, 5.6.2. No HTTP client sends another."""
 
 
 CLIENT_FORMATS: dict[str, WireFormat] = {f.name: f for f in (CHAT, RESPONSES, MESSAGES, EMBEDDINGS)}

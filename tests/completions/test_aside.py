@@ -34,10 +34,11 @@ async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_pa
         assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [turn["content"] for turn in LONG["messages"]]
 
 
-async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path):
+async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tollgate.http._WATCH_AFTER", 0)
     seen: list = []
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET) as here:
-        client = Leaving(LONG, here.key, seconds=0.02)
+        client = Leaving({**LONG, "messages": LONG["messages"][: TURNS // 4]}, here.key, seconds=0)
         client.scope["path"] = "/v1/messages"
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 20)
         (row,) = await rows(here, tmp_path)

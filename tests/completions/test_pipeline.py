@@ -267,6 +267,10 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
         counted = await here.post("/v1/messages/count_tokens", {**body, "model": "acme/one"})
         assert counted.headers["x-tollgate-estimated"] == "true" and counted.json()["input_tokens"] >= 3
         assert here.balance() == Decimal(100)
+        kept = [(row["endpoint"], row["request_id"], row["model"], row["provider"], row["attempts"], row["outcome"], row["estimated"], row["input_tokens"], row["cost"])
+                for row in await rows(here, tmp_path)]
+        assert kept == [("count_tokens", told.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
+                        ("count_tokens", counted.headers["x-request-id"], "acme/one", "", 0, "ok", True, 0, 0)]
 
 
 async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):

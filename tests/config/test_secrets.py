@@ -117,6 +117,16 @@ def test_a_variable_of_two_lines_is_refused_by_name_and_every_such_one_is_told(f
     assert str(caught.value).splitlines() == [f"environment variable {name}:2:1: found a line break inside the secret, wanted one line" for name in ("ACME_KEY", "ACME_ORG")]
 
 
+def test_an_unusable_secret_is_told_with_the_mistakes_of_all_files(folder: Path) -> None:
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "ACME_KEY").write_text("")
+    (folder / "models.yaml").write_text("models: {acme/b: {context: many}}\n")
+    told = said({"gateway.yaml": "retry: {attempts: 7}\n", "providers/acme.yaml": FILE + "models_from: ../models.yaml\nwieght: 2\n"}, folder)
+    places = [line.partition(": found")[0] for line in told.splitlines() if ": found" in line or "unknown" in line]
+    assert places[0].startswith("gateway.yaml:1") and any(place.startswith("models.yaml:1") for place in places), told
+    assert "secrets/ACME_KEY:1:1: found an empty file" in told and "wieght" in told and "not set" not in told
+
+
 def test_a_broken_file_is_not_looked_at_where_the_environment_has_the_secret(folder: Path) -> None:
     (folder / "secrets" / "ACME_KEY").mkdir(parents=True)
     assert load(folder, {"ACME_KEY": CANARY}).secrets.get("ACME_KEY") == CANARY

@@ -25,13 +25,13 @@ def run(report: Report, options: Options) -> None:
 
 def _store(gateway: Gateway) -> Iterator[Problem]:
     """The ledger refuses to open any other store; here it is said with its place."""
-    if not gateway.store.url:
+    refusal = gateway.store.refusal()
+    if not refusal:
         return
     document = read_file(gateway.files[0], shown(gateway.files[0]))
     inside = isinstance(document.root, Map) and isinstance(document.root.get("store"), Map)
     path = "store.url" if inside else "store"
-    scheme = gateway.store.url.partition("://")[0]
-    yield document.problem(find(document.root, path.split(".")), f'found "{scheme}://...", wanted none: only the embedded store exists yet', path=path)
+    yield document.problem(find(document.root, path.split(".")), refusal, path=path)
 
 
 def _certificates(gateway: Gateway) -> Iterator[Problem]:

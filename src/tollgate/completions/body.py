@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import MOST_WRITTEN, too_deep
+from tollgate.nesting import too_deep
 
 Check = Callable[[Any], bool]
 
@@ -31,14 +31,13 @@ def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
         raise BadRequest(f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
-    most = min(max_nesting, MOST_WRITTEN)
     try:
         told = outline(raw, body)
-        deep = told.count(b"{") + told.count(b"[") > most and too_deep(body, most)
+        deep = told.count(b"{") + told.count(b"[") > max_nesting and too_deep(body, max_nesting)
     except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
         deep = True
     if deep:
-        raise BadRequest(f"the request body is nested more than {most} levels deep")
+        raise BadRequest(f"the request body is nested more than {max_nesting} levels deep")
     return body, told
 
 

@@ -1,4 +1,4 @@
-"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. Free of charge, so no row."""
+"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. It costs nothing, and leaves a row that says so."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tollgate.catalog import CatalogModel
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.native import native_body, native_document
 from tollgate.errors import TollgateError
+from tollgate.ledger import UsageRow
 from tollgate.mapping import Context
 from tollgate.routing import Offer
 from tollgate.services import Inbound, Reply, Services
@@ -29,12 +30,29 @@ async def count_tokens(services: Services, inbound: Inbound, model_of: Callable[
     body, _ = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
     check_fields("count_tokens", body)
     model: CatalogModel = model_of(services, inbound, body)
+    row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
+                   asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
     for route in model.routes:
         offer = route.offer("messages")
-        if offer is not None and (url := offer.count_tokens_url()) and (counted := await _asked(services, inbound, body, offer, url)) is not None:
+        if offer is None or not (url := offer.count_tokens_url()):
+            continue
+        row.attempts += 1
+        counted = await _asked(services, inbound, body, offer, url)
+        if counted is not None:
+            row.provider, row.upstream_model, row.upstream_protocol = offer.provider, offer.model.upstream, "messages"
+            await _record(services, inbound, row)
             return Reply(200, [(b"x-tollgate-provider", offer.provider.encode())], counted)
     estimated = await tokens.count_request("messages", body, model.facts.encoding)
+    row.estimated = True
+    await _record(services, inbound, row)
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
+
+
+async def _record(services: Services, inbound: Inbound, row: UsageRow) -> None:
+    """Keep the row: no tokens and no cost, nothing was generated or read by a model."""
+    row.total_ms = inbound.elapsed_ms()
+    services.metrics.outcomes[row.outcome] += 1
+    await services.ledger.record(row)
 
 
 async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], offer: Offer, url: str) -> bytes | None:

@@ -236,7 +236,9 @@ class _Loading:
         store = store_reference(root)
         if store:
             names.add(store[0])
-        return read_secrets(sorted(names), self.environ, folder)
+        secrets, problems = read_secrets(sorted(names), self.environ, folder)
+        self.problems += problems
+        return secrets
 
     def _store_url(self, document: Document, root: Map, secrets: Secrets) -> str | None:
         """The store's address when it is a reference; every other secret of the gateway file is misplaced."""

@@ -104,6 +104,10 @@ class Store:
     instance: str = "main"
     """This process's name in published usage file names when several share a store."""
 
+    def refusal(self) -> str:
+        """Why no ledger opens this store, its address without what may be secret; empty where one does."""
+        return f'found "{self.url.partition("://")[0]}://...", wanted none: only the embedded store exists yet' if self.url else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch:

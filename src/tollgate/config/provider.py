@@ -19,14 +19,13 @@ from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found
+from tollgate.wire import HEADER_NAME
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
 
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
 _IMAGE_STEPS = ("submit", "poll", "fetch")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A header's name (RFC 9110, 5.6.2); no HTTP client sends another."""
 _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
 
@@ -226,7 +225,7 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
 def _check_header_names(reading: Reading, root: Map) -> None:
     for path, headers in (*_common_headers(root), *_special_headers(root)):
         for name in headers.entries:
-            if not _TOKEN.fullmatch(name):
+            if not HEADER_NAME.fullmatch(name):
                 reading.say(headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path)
 
 

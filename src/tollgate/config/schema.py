@@ -18,6 +18,7 @@ from typing import Any
 
 from tollgate.config import model
 from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
+from tollgate.nesting import MOST_WRITTEN
 
 Schema = dict[str, Any]
 
@@ -146,7 +147,7 @@ def gateway_schema() -> Schema:
                 "engine": text("The HTTP server; uvicorn needs the extra of that name.", enum=["hypercorn", "uvicorn"]),
                 "max_body_bytes": integer("Largest request body of chat, responses, messages and embeddings.", **bytes_),
                 "max_small_body_bytes": integer("Largest request body of image and tool calls.", **bytes_),
-                "max_nesting": integer("Deepest JSON nesting taken from a client.", minimum=5, maximum=900),
+                "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.", minimum=5, maximum=MOST_WRITTEN),
                 "drain_seconds": seconds("How long a stop waits for running requests."),
                 "keepalive_comment_seconds": seconds("A stream silent for this long gets a comment line, so that proxies keep it open."),
             }), model.Server()),

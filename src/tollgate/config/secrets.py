@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tollgate.config.files import shown
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
-from tollgate.errors import ConfigErrors
 
 REFERENCE = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]*)(\?)?")
 _LOOSE = re.compile(r"\$secret\b")
@@ -65,10 +64,11 @@ class Secrets:
         return f"Secrets({', '.join(sorted(self._values))})"
 
 
-def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> Secrets:
+def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> tuple[Secrets, list[Problem]]:
     """Look each name up: the environment first, then a file. An empty variable counts as not set, like a file that is not there.
 
-    Raises `ConfigErrors` for what is there and cannot be a secret: a file that cannot be read or is empty, a value of several lines.
+    The problems are what is there and cannot be a secret: a file that cannot be read or is empty, a value of several lines.
+    Such a secret counts as set, to nothing: then whatever names it is read as if it were right, and its mistakes are said too.
     """
     values: dict[str, str] = {}
     problems: list[Problem] = []
@@ -77,12 +77,11 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path)
             value = _one_line(environ.get(name, ""), f"environment variable {name}") or _from_file(folder / name)
         except _Unusable as fault:
             problems.append(fault.problem)
+            values[name] = ""
             continue
         if value:
             values[name] = value
-    if problems:
-        raise ConfigErrors(list(dict.fromkeys(problems)))
-    return Secrets(values)
+    return Secrets(values), problems
 
 
 def references(node: Node) -> Iterator[Reference]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import MOST_WRITTEN, too_deep
+from tollgate.nesting import too_deep
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
@@ -41,7 +41,7 @@ class Watch:
 
 def check_storable(given: object, max_nesting: int) -> None:
     """Refuse an input that could not be kept with its job: nested too deep, or holding what JSON as we write it has no form for."""
-    most = min(max_nesting, MOST_WRITTEN) - 1  # a body is a level around its input
+    most = max_nesting - 1  # a body is a level around its input
     if too_deep([given], most + 1):
         raise BadRequest(f"input is nested more than {most} levels deep", "input")
     try:

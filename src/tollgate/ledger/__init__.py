@@ -60,7 +60,7 @@ class Ledger(Administration):
     def __init__(self, store: Store, credits: Credits, *, backend: Backend | None = None) -> None:
         if backend is None:
             if store.url:
-                raise TollgateError(f"store.url is \"{store.url.split('://')[0]}://...\", wanted none: only the embedded store exists yet")
+                raise TollgateError(f"store.url: {store.refusal()}")
             from tollgate.ledger.embedded import EmbeddedBackend
 
             backend = EmbeddedBackend(store)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.scope import Unit, suggest
+from tollgate.wire import HEADER_NAME
 
 KINDS = ("requests", "tokens")
 FACTS = ("limit", "remaining", "reset")
 RESETS = ("durations", "instants")
 KEYS = ("elapsed", "limits", "resets")
-_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2, in lower case
 
 Kind = Literal["requests", "tokens"]
 Fact = Literal["limit", "remaining", "reset"]
@@ -73,7 +72,7 @@ def _names(unit: Unit, node: Node) -> list[bytes]:
     """A header's name, or a list of names that say the same."""
     found = []
     for item in node.items if isinstance(node, List) else (node,):
-        if isinstance(item, Scalar) and isinstance(item.value, str) and _NAME.match(item.value):
+        if isinstance(item, Scalar) and isinstance(item.value, str) and HEADER_NAME.fullmatch(item.value) and item.value == item.value.lower():
             found.append(item.value.encode())
         else:
             said = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"

@@ -31,7 +31,7 @@ RANGES: dict[str, tuple[str, timedelta, int]] = {
 """Name -> words, width of a column, columns."""
 DEFAULT_RANGE = "7d"
 OUTCOMES = ("ok", "failed", "client_gone", "upstream_error", "timeout", "error", "rejected")
-ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp")
+ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
 GROUPS = {"model": "Model", "key_id": "Key", "provider": "Provider", "endpoint": "Endpoint", "account_id": "Account"}
 _SHOWN_SERIES = 6
 _SHOWN_VALUES = 12
