@@ -86,6 +86,20 @@ async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
                                 "model": "embed-1", "usage": {"prompt_tokens": 2, "total_tokens": 2}}
 
 
+@pytest.mark.parametrize("upstream", [True, False], ids=["from base64", "from floats"])
+@pytest.mark.parametrize("inputs", [["Hello"], ["a", "bb", "ccc", "dddd", "eeeee"]], ids=["one call", "several calls"])
+async def test_the_javascript_client_gets_the_base64_it_decodes_without_a_look(tmp_path, upstream, inputs):
+    """openai 6.49 for JavaScript asks for base64 unasked and makes zeros of float arrays, without an error."""
+    async with gateway(tmp_path, acme=answering(base64_wanted=upstream)) as here:
+        asked = {**ONE, "input": inputs, "encoding_format": "base64"}
+        reply = await here.post("/v1/embeddings", asked, x_stainless_lang="js")
+        found = [array.array("f", base64.b64decode(item["embedding"])).tolist() for item in reply.json()["data"]]
+        assert found == [vector(text) for text in inputs]
+        assert reply.json()["usage"] == {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
+        floats = await here.post("/v1/embeddings", {**asked, "encoding_format": "float"}, x_stainless_lang="js")
+        assert [item["embedding"] for item in floats.json()["data"]] == found
+
+
 @pytest.mark.parametrize("given", [[1, 2, 3], [[1, 2], [3]]], ids=["one", "many"])
 async def test_token_arrays_go_to_providers_that_take_them(tmp_path, given):
     async with gateway(tmp_path, bemo=lambda *_: (200, {})) as here:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollgate.embeddings.vectors import cut, keep, vector_text, write_answer
+from tollgate.embeddings.vectors import cut, keep, packed_vector, vector_text, write_answer
 
 FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'
 
@@ -103,6 +103,19 @@ def test_base64_floats_are_the_very_float32_values():
 def test_broken_vectors(vector):
     with pytest.raises(ValueError):
         vector_text(vector)
+    with pytest.raises(ValueError):
+        packed_vector(vector)
+
+
+@pytest.mark.parametrize("vector", [[0.5, -2, 1e-3], packed(0.5, -2, 1e-3), {"base64": packed(0.5, -2, 1e-3)}], ids=["numbers", "base64", "typed"])
+def test_vectors_packed_for_clients_that_read_only_base64(vector):
+    assert json.loads(packed_vector(vector)) == packed(0.5, -2, 1e-3)
+
+
+@pytest.mark.parametrize("vector", [["a"], [None], [[1.0]]])
+def test_what_cannot_be_packed(vector):
+    with pytest.raises(ValueError):
+        packed_vector(vector)
 
 
 def test_an_answer_is_written_in_pieces():

@@ -18,7 +18,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.embeddings.attempt import Embedded, attempt
 from tollgate.embeddings.reply import reply_of
-from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
+from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request, reads_base64_only
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
@@ -31,7 +31,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
     body, _ = read_json(inbound.body, gateway.server.max_nesting)
-    request = read_request(body)
+    request = read_request(body, base64_only=reads_base64_only(inbound.headers))
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200])

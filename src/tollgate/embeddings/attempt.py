@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from tollgate.completions.attempt import AttemptFailed, failure_of
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
-from tollgate.embeddings.vectors import Native, cut, keep, vector_text
+from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import Refused, clean
@@ -108,7 +108,8 @@ async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, ite
             exchange.upstream_ms += (time.perf_counter() - read) * 1000
     except UpstreamError as error:
         raise AttemptFailed(error) from None
-    kept = keep(blocks) if native and answer.status == 200 and offer.response_edits is None and offer.usage_read is None else None
+    as_it_came = native and not request.packed and answer.status == 200 and offer.response_edits is None and offer.usage_read is None
+    kept = keep(blocks) if as_it_came else None
     if kept is not None:
         hub = _read(offer, {"usage": kept.usage}) if kept.usage else {}
         part = _Part(items, tokens=_input_tokens(hub.get("usage")))
@@ -121,7 +122,7 @@ async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, ite
     async with parsing:
         raw = b"".join(blocks)
         blocks.clear()
-        return await _parsed(offer, _Part(items), raw, answer.status, answer.headers)
+        return await _parsed(offer, _Part(items), raw, answer.status, answer.headers, packed_vector if request.packed else vector_text)
 
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
@@ -171,11 +172,11 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
 
 
 _REPLACED = frozenset({"model", "encoding_format"})
-"""Not lost: the model is named in the provider's way, and the client gets floats whatever it asked for."""
+"""Not lost: the model is named in the provider's way, and the client gets its vectors as it can read them."""
 
 
-async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str]) -> _Part:
-    """An answer that has to be looked into: judged, edited, converted; its vectors as text, the numbers let go."""
+async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str], written: Callable[[object], bytes]) -> _Part:
+    """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text, the numbers let go."""
     body: Any
     try:
         body = orjson.loads(raw)
@@ -200,7 +201,7 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
     vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
     while vectors:
         try:
-            part.vectors.append(vector_text(vectors.pop()))
+            part.vectors.append(written(vectors.pop()))
         except ValueError as error:
             raise _broken(offer, str(error)) from None
         if len(part.vectors) % _YIELD_EVERY == 0:
