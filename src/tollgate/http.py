@@ -82,7 +82,7 @@ async def leaves_unread(scope: Scope, receive: Receive, engine: str) -> bool:
     Hypercorn does so on HTTP/1 without telling, and a client's next request on that connection would be lost; uvicorn
     reads on. A small rest is taken off the wire first, so that the connection stays of use.
     """
-    if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1"):
+    if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1") or not _has_body(scope):
         return False
     size = 0
     try:
@@ -95,6 +95,11 @@ async def leaves_unread(scope: Scope, receive: Receive, engine: str) -> bool:
     except TimeoutError:
         pass
     return True
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether a request has a body at all (RFC 9112, 6.3)."""
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
 _REST_BYTES = 128 * 1024
