@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tollgate.config.model import Credits, Store
@@ -121,6 +123,22 @@ async def test_no_files_at_all_is_an_empty_report(tmp_path):
     assert len(path.read_text().splitlines()) == 1
     path.unlink()
     reports.close()
+
+
+async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, reports):
+    said = ["=cmd()", "+1", "-1", "@sum", "\t=1", "plain", None]
+    for place, end_user in enumerate(said):
+        await write(books, 1, ago=place * HOUR, end_user=end_user)
+    path = await reports.export(Filters(), "csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    path.unlink()
+    assert sorted(row["end_user"] for row in rows) == sorted(["'=cmd()", "'+1", "'-1", "'@sum", "'\t=1", "plain", ""])
+    assert rows[0]["cost"][0].isdigit()
+    path = await reports.export(Filters(), "parquet")
+    kept = duckdb.connect().execute(f"SELECT end_user FROM '{path}'").fetchall()
+    path.unlink()
+    assert {row[0] for row in kept} == set(said)
 
 
 async def test_a_download_has_a_bound(books, reports, monkeypatch):

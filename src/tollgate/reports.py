@@ -23,7 +23,7 @@ import duckdb
 
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger.reports import Filters, select_usage, usage_files
-from tollgate.ledger.usage_row import COLUMNS
+from tollgate.ledger.usage_row import COLUMNS, Column, base_type
 from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ class Reports:
         count = self._query(filters, "SELECT count(*) FROM usage")[0][0]
         if count > MOST_ROWS_OUT:
             raise BadRequest(f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: tollgate usage --format {form}")
-        chosen = ", ".join(column.name for column in COLUMNS if all_columns or column.name not in _OPERATORS_ONLY)
+        chosen = ", ".join(_cell(column) if form == "csv" else column.name for column in COLUMNS if all_columns or column.name not in _OPERATORS_ONLY)
         with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
             path = Path(file.name)
         name = str(path).replace("'", "''")
@@ -262,6 +262,14 @@ class Reports:
             path.unlink(missing_ok=True)
             raise
         return path
+
+
+def _cell(column: Column) -> str:
+    """A column for a file that spreadsheets open: a text they would take for a formula gets an apostrophe in front (OWASP, CSV
+    injection), as callers choose some of these texts (`end_user`)."""
+    if base_type(column) != "VARCHAR":
+        return column.name
+    return f"CASE WHEN regexp_matches({column.name}, '^[-=+@\\t\\r]') THEN chr(39) || {column.name} ELSE {column.name} END AS {column.name}"
 
 
 def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
