@@ -64,15 +64,17 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
     said = text.strip().lower()
     if said in ("", "never"):
         return None
-    if (span := read_span(said)) is not None:
-        return (now + span).replace(microsecond=0)
     try:
+        if (span := read_span(said)) is not None:
+            return (now + span).replace(microsecond=0)
         moment = datetime.fromisoformat(text.strip())
+        if len(said) == len("2027-01-31"):
+            moment += timedelta(days=1)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise BadRequest(f"expiry is \"{text}\", which is after the year 9999; wanted an earlier one, or never", "expires") from None
     except ValueError:
         raise BadRequest(f"expiry is \"{text}\", wanted a span such as 30d, a date such as 2027-01-31, or never", "expires") from None
-    if len(said) == len("2027-01-31"):
-        moment += timedelta(days=1)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     if moment <= now:
         raise BadRequest(f"expiry is \"{text}\", which is over already", "expires")
     return moment
@@ -119,7 +121,7 @@ def read_rate(text: str, what: str) -> int | None:
     if not said:
         return None
     if not said.isascii() or not said.isdigit() or not 0 < int(said) <= _MOST_PER_MINUTE:
-        raise BadRequest(f"{what} is \"{text}\", wanted a whole number from 1", what)
+        raise BadRequest(f"{what} is \"{text}\", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}", what)
     return int(said)
 
 

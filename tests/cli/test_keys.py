@@ -52,6 +52,9 @@ def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
 @pytest.mark.parametrize(("words", "code", "reason"), [
     (("create", "--account", "bob"), 1, 'no account "bob"'),
     (("create", "--account", "alice", "--expires", "soon"), 1, "wanted a span"),
+    (("create", "--account", "alice", "--expires", "99999y"), 1, "after the year 9999"),
+    (("create", "--account", "alice", "--expires", "9999-12-31"), 1, "after the year 9999"),
+    (("create", "--account", "alice", "--rpm", "9999999999"), 1, "from 1 to 1,000,000,000"),
     (("create", "--account", "alice", "--cap", "much"), 1, "cap: "),
     (("create", "--account", "alice", "--window", "year"), 2, "year"),
     (("create", "--account", "alice", "--models", ""), 2, '"" names no model; leave it out (or say all) to allow every model'),

@@ -97,7 +97,8 @@ def test_sql_may_come_from_stdin(used: Tollgate) -> None:
 
 @pytest.mark.parametrize(("words", "code", "reason"), [
     (("--sql", "SELECT nothing_like_this FROM usage"), 1, "nothing_like_this"), (("--sql", "DELETE FROM usage"), 1, "base table"),
-    (("--since", "yesterday"), 2, "yesterday"), (("nonsense",), 2, "nonsense"), (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere")])
+    (("--since", "yesterday"), 2, "yesterday"), (("nonsense",), 2, "nonsense"), (("--since", "99999y"), 2, "before the year 1"),
+    (("--endpoint", "chats"), 2, "chats"), (("--outcome", "okay"), 2, "okay"), (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere")])
 def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
     done = used("usage", *words)
     assert (done.code, done.out) == (code, "")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _REPORTS = ("summary", "by-model", "by-key", "by-account", "by-provider", "by-endpoint", "by-day", "by-hour", "errors", "slow", "requests")
+_ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
+_OUTCOMES = ("ok", "failed", "client_gone", "upstream_error", "timeout", "error", "rejected")
 
 
 def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -28,6 +30,7 @@ def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> 
 
 
 @click.command(help=f"""Report on usage. REPORT is one of: {', '.join(_REPORTS)}.
+slow shows the slowest 20 rows, requests the newest 50; --sql "FROM usage" gives every row with every column.
 
 With --sql any query over the view `usage` instead; --columns explains its columns. The filters bound the view, so they
 hold for free SQL too. Other programs read the same files with
@@ -40,8 +43,8 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--key", default=None, help="Only this key id.")
 @click.option("--model", default=None, help="Only models that match this glob.")
 @click.option("--provider", default=None, help="Only providers that match this glob.")
-@click.option("--endpoint", default=None, help="Only this endpoint: chat, responses, messages, embeddings, images, mcp.")
-@click.option("--outcome", default=None, help="Only rows that ended so: ok, client_gone, upstream_error, timeout, error, rejected; failed is all but ok.")
+@click.option("--endpoint", type=click.Choice(_ENDPOINTS), default=None, help="Only this endpoint.")
+@click.option("--outcome", type=click.Choice(_OUTCOMES), default=None, help="Only rows that ended so; failed is all but ok.")
 @click.option("--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
@@ -80,7 +83,10 @@ def _moment(text: str | None, option: str) -> datetime | None:
         return None
     span: timedelta | None = read_span(text)
     if span is not None:
-        return datetime.now(UTC) - span
+        try:
+            return datetime.now(UTC) - span
+        except OverflowError:
+            raise click.BadParameter(f"\"{text}\" reaches back before the year 1", param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
