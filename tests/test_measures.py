@@ -25,6 +25,10 @@ def test_a_percentile_is_within_a_few_percent(spread, share):
     assert percentile(packed(values), share) == pytest.approx(exact, rel=0.06)
 
 
+def test_times_under_a_millisecond_are_not_shown_as_longer():
+    assert percentile(packed([0.4] * 10), 0.5) < 1
+
+
 def test_a_percentile_of_nothing_is_none():
     assert percentile(0, 0.5) is None and Measures().first_byte_ms(0.95) is None
 

@@ -38,7 +38,7 @@ class Measures:
     total: int = 0
 
     STEPS: ClassVar[int] = 96
-    """1 ms to over four hours."""
+    """Under 1.2 ms, then on to over four hours."""
 
     def add(self, other: Measures) -> None:
         """Take another's numbers in."""
@@ -81,7 +81,8 @@ def percentile(histogram: int, share: float) -> float | None:
     below = 0
     for step, count in enumerate(counts):
         if count and below + count >= share * whole:
-            return float(2 ** ((step + (share * whole - below) / count) / 4))
+            inside = (share * whole - below) / count
+            return float(2 ** ((step + inside) / 4)) if step else inside * 2 ** 0.25  # the first step begins at 0
         below += count
     return None
 

@@ -68,7 +68,7 @@ class Metrics:
                [(_labels(provider=provider), format(cost, "f")) for provider, cost in sorted(self.cost.items())])
         family("tollgate_outcomes_total", "counter", "How answers ended.",
                [(_labels(outcome=outcome), count) for outcome, count in sorted(self.outcomes.items())])
-        family("tollgate_refused_total", "counter", "Requests refused before any work, by reason.",
+        family("tollgate_refused_total", "counter", "Requests that got an error instead of an answer, by reason: refused here, or failed at the provider before an answer began.",
                [(_labels(reason=reason), count) for reason, count in sorted(self.refused.items())])
         family("tollgate_unmatched_stream_events_total", "counter", "Stream events no mapping rule reads, by protocol and type.",
                [(_labels(event=event), count) for event, count in sorted(self.unmatched_events.items())])

@@ -42,7 +42,7 @@ def test_no_value_is_above_the_axis(most):
 def test_lines_have_gaps_where_nothing_was_measured():
     chart = charts.lines("l", "Latency", STARTS, HOUR, [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)], show, axis)
     (_, path), (_, nothing) = chart.lines
-    assert path == "M0.5 0h0.001M2.5 0h0.001" and nothing == ""
+    assert path == "M0.16 0h0.68M2.16 0h0.68" and nothing == ""
 
 
 def test_a_chart_without_values_says_so():

@@ -91,7 +91,7 @@ def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, seri
 
 
 def lines(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis) -> Chart:
-    """One line for each series; a gap where there is no value, a dot where a value stands alone."""
+    """One line for each series; a gap where there is no value, a dash as wide as a bar where a value stands alone."""
     top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
     columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
@@ -119,10 +119,8 @@ def _path(values: Sequence[float | None], top: float) -> str:
             drawing = False
             continue
         y = round(HEIGHT - value / top * HEIGHT, 3)
-        steps.append(f"{'L' if drawing else 'M'}{place + 0.5:g} {y:g}")
         alone = not drawing and (place + 1 >= len(values) or values[place + 1] is None)
-        if alone:
-            steps.append("h0.001")
+        steps.append(f"M{place + _GAP:g} {y:g}h{1 - 2 * _GAP:g}" if alone else f"{'L' if drawing else 'M'}{place + 0.5:g} {y:g}")
         drawing = True
     return "".join(steps)
 
