@@ -173,9 +173,14 @@ def test_pages_look_right_at_every_width(chromium, running, look):
         client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}])
     page, said = signed_in(chromium, running, **LOOKS[look])
     until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))
+    wrong = running.folder / "providers" / "wrong.yaml"  # so that the mark of a mistake is on every page
+    wrong.write_text("provider: wrong\n")
+    until(page, f"{running.base}/dashboard/operator/config", page.get_by_text("the files are wrong"))
     ARTEFACTS.mkdir(exist_ok=True)
     for name, path in PAGES.items():
         page.goto(f"{running.base}/dashboard{path}")
         page.screenshot(path=ARTEFACTS / f"dashboard-{look}-{name}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+    wrong.unlink()
+    until(page, f"{running.base}/dashboard/operator/config", page.get_by_text("in force"))
     assert said == []

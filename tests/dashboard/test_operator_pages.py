@@ -81,7 +81,19 @@ async def test_failing_routes_and_alarms_are_shown(here, operator, ask):
     health.failed("sandbox/echo", "sandbox", "upstream_failed", "account suspended", alarm="balance")
     page = text_of(await operator.get("/operator/providers"))
     assert "our balance there is used up" in page and "account suspended" in page
-    assert "something needs you" in (await operator.get()).text
+    start = (await operator.get()).text
+    assert "a provider refuses us" in start and "the files are wrong" not in start
+
+
+async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
+    from support.inprocess import inprocess
+
+    from .browser import Browser
+
+    waiting = 'provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nheaders: {{Authorization: "Bearer {{{{ $secret.KEY_{0} }}}}"}}\nmodels: {{{0}/a: {{}}}}\n'
+    async with inprocess(tmp_path, providers={name: waiting.format(name) for name in ("acme", "globex")}) as here:
+        page = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
+    assert page.index("Routes since the start") < page.index("2 providers are off, waiting for a secret") < page.index("acme secret KEY_acme is not set")
 
 
 async def test_running_requests_are_seen_and_go_away(here, operator):
@@ -113,7 +125,7 @@ async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_config
     page = await operator.get("/operator/config")
     said = text_of(page)
     assert "The files were changed, and are wrong" in said and "contxt: 100" in said and "did you mean" in said and ":6:5" in said
-    assert "<b>^</b>" in page.text
+    assert "<b>^</b>" in page.text and "the files are wrong" in page.text
     (tmp_path / "providers" / "broken.yaml").unlink()
     await operator.post("/operator/config/reload")
     assert "in force" in text_of(await operator.get("/operator/config"))

@@ -45,6 +45,7 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
 async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
     reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: said})
     assert reply.status_code == 400 and told in text_of(reply) and said in reply.text
+    assert field == "window" or re.search(rf'<input id="{field}"[^>]* aria-invalid="true" autofocus', reply.text)  # where the browser goes
     assert not await here.services.ledger.list_keys("alice")
 
 
@@ -127,6 +128,30 @@ async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask
     said = text_of(await alice.get("/requests/req_lossy"))
     assert "converted to messages" in said and "logit_bias" in said and "seed" in said and "$0.0123" in said and "completion 15" in said
     assert "provider_cost" not in said
+
+
+async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out(here, alice):
+    from tollgate.ledger import UsageRow
+    await here.services.ledger.record(UsageRow("req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed", status=400, outcome="rejected",
+                                               error_code="cannot_convert", currency="CNY", rate=Decimal("0.14"), native_cost=Decimal(0), prices='{"prompt":"7","currency":"CNY"}'))
+    await here.services.ledger.settle()
+    said = text_of(await alice.get("/requests/req_strict"))
+    assert "so the request was refused" in said and "were left out" not in said
+    assert "0 CNY, at 0.14 USD for 1 CNY." in said and "0E-12" not in said
+
+
+async def test_a_stream_that_failed_is_not_shown_as_a_200(here, alice):
+    from tollgate.ledger import UsageRow
+    await here.services.ledger.record(UsageRow("req_cut", "alice", "key_1", "chat", status=200, outcome="upstream_error", error_code="upstream_failed"))
+    await here.services.ledger.settle()
+    assert '<span class="tag bad" title="upstream_failed">failed</span>' in (await alice.get("/requests")).text
+
+
+async def test_a_typed_prompt_is_not_lost_while_pictures_are_made(here, alice):
+    key = await alice.make_key(name="k")
+    assert (await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "slow [[duration=20s]]"}}, key=key)).status_code == 200
+    page = await alice.get("/images")
+    assert "Being made" in text_of(page) and "Look again" in text_of(page) and "http-equiv" not in page.text
 
 
 async def test_an_unknown_request_is_not_found(alice):

@@ -38,10 +38,15 @@ def test_a_small_share_is_not_shown_as_none(value, said):
 
 @pytest.mark.parametrize(("gap", "said"), [
     (timedelta(seconds=-3), "just now"), (timedelta(minutes=-1), "1 minute ago"), (timedelta(hours=-5), "5 hours ago"), (timedelta(days=-1), "yesterday"),
-    (timedelta(days=1), "tomorrow"), (timedelta(days=30), "in 30 days"), (timedelta(days=-200), "5 May 2026"),
+    (timedelta(days=1), "tomorrow"), (timedelta(days=30), "in 30 days"), (timedelta(days=30, seconds=-1), "in 30 days"), (timedelta(days=-200), "5 May 2026"),
 ])
 def test_times_are_relative(gap, said):
     assert words.relative(NOW + gap, NOW) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(Decimal("0E-12"), "0"), (Decimal("0.140000000000"), "0.14"), ("text", "text"), (None, words.DASH)])
+def test_a_value_of_a_row_is_shown_in_plain_notation(value, said):
+    assert words.exact(value) == said
 
 
 def test_a_relative_time_has_the_exact_one_as_its_title():

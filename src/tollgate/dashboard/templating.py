@@ -19,7 +19,7 @@ def environment() -> Environment:
     """The Jinja environment with every template compiled, once for the process."""
     made = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, auto_reload=False, cache_size=-1)
-    for name in ("money", "plain_money", "number", "compact", "share", "milliseconds", "when", "exact_time", "clock", "span", "price", "limits"):
+    for name in ("money", "plain_money", "number", "compact", "share", "milliseconds", "when", "exact", "exact_time", "clock", "span", "price", "limits"):
         made.filters[name] = getattr(words, name)
     for name in made.list_templates(extensions=["html"]):
         made.get_template(name)

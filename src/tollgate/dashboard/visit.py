@@ -148,5 +148,5 @@ class Visit:
             "balance": self.ledger.balance(self.account.id) if self.account else None,
             "api": state.address.removesuffix("/dashboard") + "/v1", "done": self.query["done"],
             "notices": _NOTICES,
-            "trouble": bool(self.is_operator and (not state.reloader.state.ok or state.services.health.alarms())),
+            "wrong_files": self.is_operator and not state.reloader.state.ok, "alarmed": bool(self.is_operator and state.services.health.alarms()),
         }

@@ -28,6 +28,13 @@ def money(amount: Decimal | None) -> Markup:
     return Markup('<span class="money">{}${}.{}{}</span>').format(sign, f"{int(whole):,}", decimals[:2], fine)
 
 
+def exact(value: object) -> object:
+    """A value of a row as it is, a decimal in plain notation: 0E-12 -> 0, 0.140000000000 -> 0.14; nothing at all -> a dash."""
+    if value is None:
+        return DASH
+    return show(value) if isinstance(value, Decimal) else value
+
+
 def plain_money(amount: Decimal | float) -> str:
     """Money for titles and axes, where digits beyond what it takes to tell values apart would only be noise."""
     value = Decimal(amount) if not isinstance(amount, Decimal) else amount
@@ -114,6 +121,8 @@ def relative(moment: datetime, now: datetime) -> str:
         return f"{moment.day} {moment:%b %Y}"
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         count = int(gap.total_seconds() / size)
+        if count and ahead:
+            count = round(gap.total_seconds() / size)  # a key made for 30 days must not say 29 a moment later
         if count:
             said = f"{count} {unit}{'s' if count > 1 else ''}"
             break
