@@ -56,6 +56,8 @@ class Server:
     """How long SIGTERM waits for running requests."""
     keepalive_comment_seconds: float = 15.0
     """A stream silent for this long gets an SSE comment, so that load balancers keep it open."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses, networks (10.0.0.0/8) or `unix`: whose `X-Forwarded-For` is believed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 WINDOW = 15 * 60
 BY_ADDRESS = 30
-"""Behind a proxy many people share an address."""
+"""Behind a proxy that `server.trusted_proxies` does not name, or a company's, many people share an address."""
 BY_ACCOUNT = 10
 _MOST = 10_000
 
@@ -25,7 +25,7 @@ class Throttle:
         return max(self._left(("address", address), BY_ADDRESS), self._left(("account", account), BY_ACCOUNT))
 
     def failed(self, address: str, account: str) -> None:
-        """Count a wrong password, or a link that is not valid (with an empty account)."""
+        """Count a wrong password."""
         now = self._clock()
         for name in (("address", address), ("account", account)):
             if name[1]:

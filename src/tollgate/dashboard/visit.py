@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgate.dashboard.sessions import Session
+from tollgate.dashboard.visitor import visitor_address
 from tollgate.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ class Visit:
     def query(self) -> Form:
         """The query string's fields."""
         return Form(self.request.query_params)
+
+    @property
+    def address(self) -> str:
+        """Where the visitor comes from, for the throttle; behind proxies that the settings trust, as those say."""
+        client, proxies = self.request.client, self.services.runtime.current.gateway.server.trusted_proxies
+        return visitor_address(client.host if client else "", self.request.headers.getlist("x-forwarded-for"), proxies)
 
     def argument(self, name: str) -> str:
         """A variable part of the path."""
