@@ -235,7 +235,7 @@ def test_every_recorded_embeddings_error_is_judged_by_its_file() -> None:
     for row in rows:
         answer = json.loads((traffic.FOLDER / row["file"]).read_text())["response"]
         provider = shipped.runtime().providers[traffic.FILES[row["provider"]]]
-        [spoken] = [found for name, found in provider.spoken.items() if name.endswith("embeddings")]
+        spoken = provider.spoken.get(row["protocol"]) or next(found for name, found in provider.spoken.items() if name.endswith("embeddings"))
         verdict = spoken.errors.judge(answer["status"], {name.lower(): value for name, value in answer.get("headers", {}).items()}, answer.get("body"))
         assert verdict is not None and verdict.message, row["id"]
         if answer["status"] in (401, 403):
