@@ -1,7 +1,7 @@
 """Whole documents from one protocol to another, over the hub: requests, answers, errors.
 
-Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every answer
-needs whatever the mapping says (stop reasons that fit the content, ids of tool calls).
+Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every request
+and answer needs whatever the mapping says (results behind their calls; stop reasons that fit the content, ids of tool calls).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.loss import in_client_words
+from tollgate.mapping.results import results_behind_calls
+from tollgate.mapping.stream_part import unfit
 from tollgate.mapping.stream_run import settled_stop
 from tollgate.mapping.values import text_of
 
@@ -46,6 +48,9 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     with clean((source.file,), request=True):
         hub = _run(source, "request.to_hub", body, context)
         _lose(context, source.walkers["request.to_hub"].lost(body))
+    turns = hub.get("turns")
+    if type(turns) is list and len(turns) > 2:
+        hub["turns"] = results_behind_calls(turns)
     context.request = hub
     return hub
 
@@ -114,6 +119,8 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         arguments = part.get("args")
         if part.get("custom") is not True and (type(arguments) is not str or not arguments.strip()):
             part = {**part, "args": "{}" if arguments is None or type(arguments) is str else text_of(arguments)}
+        elif part.get("custom") is not True and (words := unfit(arguments)):
+            context.lose(words)
         if not part.get("id"):
             part = {**part, "id": f"call_{name}_{number}"}
         parts[number] = part

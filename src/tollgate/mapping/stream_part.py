@@ -136,6 +136,16 @@ def hashable(key: object) -> object:
     return text_of(key) if type(key) in (list, dict) else key
 
 
+def unfit(arguments: str) -> str | None:
+    """What is wrong with the arguments of a call, in the words of the loss list; None for a JSON object, or for nothing at all."""
+    if not arguments or arguments.isspace():
+        return None
+    try:
+        return None if type(orjson.loads(arguments)) is dict else "arguments that are not an object"
+    except ValueError:
+        return "arguments that are not JSON"
+
+
 def complete(part: Part) -> bool:
     """Whether a tool call's arguments are a whole JSON value: then nothing can follow."""
     text = part.text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate.mapping.context import Context
-from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable
+from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable, unfit
 from tollgate.mapping.stream_words import Speaker
 
 
@@ -158,6 +158,8 @@ class Parts:
             if not part.more.get("custom") and (not (text := part.text) or text.isspace()):  # a call without arguments still has an empty object
                 part.grow("{}")
                 part.waiting.append("{}")
+            elif not part.more.get("custom") and (words := unfit(part.text or "")):
+                self.context.lose(words)
         elif not part.said and part.text is None and part.token is None and (not part.more or part.kind in GROWING):
             return  # an empty part says nothing
         if not part.said:

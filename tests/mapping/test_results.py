@@ -1,0 +1,43 @@
+"""Results stand directly behind the calls they answer, whatever came between."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollgate.mapping.results import results_behind_calls
+
+
+def turns(*said: str) -> list[dict]:
+    """`a:call 1 call 2`, `u:hm result 1`, `s:so` -> hub turns."""
+    made = []
+    for turn in said:
+        words, parts = turn[2:].split(), []
+        while words:
+            word = words.pop(0)
+            kind = {"call": "tool_call", "result": "tool_result"}.get(word)
+            parts.append({"kind": kind, "id": words.pop(0)} if kind else {"kind": "text", "text": word})
+        made.append({"role": {"a": "assistant", "u": "user", "s": "system"}[turn[0]], "parts": parts})
+    return made
+
+
+CASES = {
+    "in order": (["u:hi", "a:call 1", "u:result 1 hm", "a:so"], None),
+    "instructions between": (["a:call 1", "s:so", "u:result 1"], ["a:call 1", "u:result 1", "s:so"]),
+    "words and instructions between": (["a:call 1", "u:hm", "s:so", "u:result 1 yes"], ["a:call 1", "u:result 1 hm", "s:so", "u:yes"]),
+    "one of two is late": (["a:call 1 call 2", "u:result 1", "s:so", "u:result 2"], ["a:call 1 call 2", "u:result 2 result 1", "s:so"]),
+    "another answer between": (["a:call 1", "u:hm", "a:wait", "u:result 1", "a:so"], ["a:call 1", "u:result 1 hm", "a:wait so"]),
+    "an id that is used again": (["a:call 1", "u:result 1", "s:so", "a:call 1", "s:no", "u:result 1"], ["a:call 1", "u:result 1", "s:so", "a:call 1", "u:result 1", "s:no"]),
+    "a result nobody asked for": (["u:result 9", "s:so", "u:hm"], None),
+    "a call without a result": (["a:call 1", "s:so", "u:hm"], None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_stand_behind_their_calls(name: str) -> None:
+    given, wanted = CASES[name]
+    assert results_behind_calls(turns(*given)) == turns(*(wanted or given))
+
+
+def test_a_long_conversation_of_late_results_takes_its_time_once() -> None:
+    given = turns(*(turn for n in range(20_000) for turn in (f"a:call {n}", "s:so", f"u:result {n}")))
+    assert [turn["role"] for turn in results_behind_calls(given)][:3] == ["assistant", "user", "system"]
