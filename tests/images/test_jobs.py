@@ -21,9 +21,10 @@ from tollgate.errors import (
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
 from tollgate.images.runner import Unsaved
 from tollgate.ledger import UsageRow
+from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import read_host
-from tollgate.mapping.images.offer import Step
-from tollgate.mapping.images.price import ImagePrice
+from tollgate.mapping.images.offer import ImageOffers, Step
+from tollgate.mapping.images.price import ImagePrice, Line
 from tollgate.services import Inbound
 
 URL = [{"url": "https://pictures.example/a.png", "width": 1024, "height": 1024}]
@@ -375,6 +376,33 @@ async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):
     with pytest.raises(BadRequest, match="no price is set for large"):
         await create(services, key, {"prompt": "a", "size": "large"})
     assert provider.calls == []
+
+
+def unfit(values):
+    raise MappingFailure("cannot subtract a text and a number")
+
+
+async def test_figures_that_make_no_price_cost_the_declared_one(gateway):
+    price = ImagePrice(Decimal("0.04"), lines=(Line(unfit, Decimal(1), 1),))
+    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price))
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["cost"] == 0.04
+
+
+async def test_an_input_the_file_cannot_work_with_ends_the_job(gateway):
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", dict, {}, unfit)
+    services, key, provider = await gateway(Script((200, {})), make_offer(poll=False, submit=submit))
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["status"] == "failed"
+    assert (provider.calls, services.ledger.available(key.account_id)) == ([], Decimal(10))
+
+
+async def test_a_running_job_outlives_a_schema_that_asks_for_more(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p", "status": "starting"}), (200, {"id": "p", "status": "succeeded", "images": URL})))
+    made = await create(services, key)
+    services.runtime.current.images = ImageOffers([make_offer(schema={"type": "object", "required": ["size"], "properties": {"size": {"type": "string"}}})])
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
 
 
 async def test_prices_in_another_currency_become_credits(gateway):

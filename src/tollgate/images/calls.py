@@ -50,16 +50,11 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
     is: another route or another time may do better.
     """
-    request = {"input": given, "model": offer.model.upstream}
-    values = offer.values(answer=request, input=given, job=job)
-    url = _address(offer, step, values)
-    headers = offer.headers()
-    headers.update((name, str(value)) for name, read in step.headers.items() if (value := read(values)) is not None)
-    body = b""
-    if step.body is not None:
-        body, headers["content-type"] = _encode(step, step.body(values))
-    headers.setdefault("accept", "application/json")
-    call = Call(step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
+    try:
+        call = _call(offer, step, job, given)
+    except MappingFailure as failure:
+        log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
+        raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
     answer = await services.client.open(call)
     async with answer:
         raw = await answer.read(_MOST_BYTES)
@@ -88,6 +83,18 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))
     return Said(content, outcome, http)
+
+
+def _call(offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]) -> Call:
+    values = offer.values(answer={"input": given, "model": offer.model.upstream}, input=given, job=job)
+    url = _address(offer, step, values)
+    headers = offer.headers()
+    headers.update((name, str(value)) for name, read in step.headers.items() if (value := read(values)) is not None)
+    body = b""
+    if step.body is not None:
+        body, headers["content-type"] = _encode(step, step.body(values))
+    headers.setdefault("accept", "application/json")
+    return Call(step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
 
 
 def _failure(offer: ImageOffer, verdict: Verdict, body: Any) -> UpstreamError:

@@ -12,6 +12,7 @@ import orjson
 
 from tollgate.errors import BadRequest
 from tollgate.ledger import UsageRow
+from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import CONTEXT, round_cost, show
 
@@ -62,7 +63,7 @@ def _charge(offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, 
     values = offer.values(answer=said.body if said else {}, input=given or {}, job=job, http=said.http if said else {})
     try:
         return offer.price.charge(values, outcome.images)
-    except PriceMissing as missing:
+    except (PriceMissing, MappingFailure) as missing:
         # Checked at submission already, so only an answer can lead here; delivered pictures are never free by accident.
         log.warning("provider %s: no price for %s; the declared price is charged", offer.provider, missing)
         return CONTEXT.multiply(offer.price.price, Decimal(len(outcome.images)))

@@ -241,7 +241,7 @@ class Jobs:
         try:
             if offer is None or offer.poll is None:
                 return await self._expire(generation) if late else generation
-            given = offer.schema.admit(generation.input)
+            given = offer.schema.filled(generation.input)
             said = await run_step(self.services, offer, offer.poll, job_facts(generation), given)
             if said.outcome.status in PENDING:
                 if late:
@@ -328,9 +328,7 @@ class Jobs:
 
     def _again(self, generation: Generation) -> list[tuple[ImageOffer, dict[str, Any]]]:
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
-        if offer is None or not offer.schema.admits(generation.input):
-            return []
-        return [(offer, offer.schema.admit(generation.input))]
+        return [(offer, offer.schema.filled(generation.input))] if offer is not None else []
 
     async def tick(self, most: int) -> None:
         """Refresh the jobs that are due, at most so many at a time."""

@@ -53,6 +53,10 @@ class InputSchema:
             raise BadRequest(f"{where}: {_reason(error)}", where)
         return filled
 
+    def filled(self, given: dict[str, Any]) -> dict[str, Any]:
+        """An input that was admitted once, with defaults; not checked again, because the file may ask for more by now."""
+        return _with_defaults(given, self.document, 0)
+
     def admits(self, given: object) -> bool:
         """Whether an input would be taken: which other routes of the same model may serve it."""
         return isinstance(given, dict) and self._validator.is_valid(_with_defaults(given, self.document, 0))
@@ -115,6 +119,8 @@ def _reason(error: ValidationError) -> str:
             return f"{value} is greater than the maximum of {rule}"
         case "multipleOf":
             return f"{value} is not a multiple of {rule}"
+        case "pattern":
+            return f"{value} does not match {rule}"
         case "maxLength":
             return f"is {len(error.instance)} characters long, the most is {rule}"
         case "minLength":
