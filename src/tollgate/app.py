@@ -65,9 +65,11 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
 
     def _canonical(self, path: str) -> str:
-        """The path every route is written with: configured prefixes off, `/v1/v1/` collapsed, no trailing slash."""
+        """The path every route is written with: configured prefixes off, `//` and `/v1/v1/` collapsed, no trailing slash."""
         if not path.startswith("/") and "://" in path:
             path = "/" + path.partition("://")[2].partition("/")[2]  # absolute-form (RFC 9112, 3.2.2), which a server must accept
+        while "//" in path:  # of a base address that ends in a slash
+            path = path.replace("//", "/")
         server = self.services.runtime.current.gateway.server
         if server is not self._server:  # a reload may bring other addresses
             self._server, self._prefixes = server, _prefixes(server)

@@ -72,10 +72,10 @@ async def account(here: Any, credits: str = "0") -> str:
 @pytest.mark.parametrize("name", CALLS)
 async def test_every_authenticated_endpoint_takes_a_key_in_either_header_and_nothing_less(here, name):
     for headers in (bearer(here.key), {"x-api-key": here.key}, {"authorization": f"BEARER   {here.key} "}, {"authorization": "Basic eDp5", "x-api-key": here.key},
-                    {"authorization": "Bearer ", "x-api-key": here.key}):
+                    {"authorization": "Bearer ", "x-api-key": here.key}, {**bearer("placeholder"), "x-api-key": here.key}, {**bearer(here.key), "x-api-key": "placeholder"}):
         assert (await ask(here, name, headers)).status_code == FINE[name], headers
     for headers in ({}, {"authorization": here.key}, {"x-api-key": " "}, {"authorization": "Bearer"}, bearer("nonsense"), bearer(here.key[:-1]), bearer(here.key + "x"),
-                    {"x-api-key": mint()}, {"api-key": here.key}, {"cookie": f"key={here.key}"}):
+                    {"x-api-key": mint()}, {**bearer(mint()), "x-api-key": mint()}, {"api-key": here.key}, {"cookie": f"key={here.key}"}):
         reply = await ask(here, name, headers)
         assert reply.status_code == 401, headers
         assert "www-authenticate" not in reply.headers

@@ -112,7 +112,7 @@ async def test_what_a_file_leaves_out_has_the_defaults_of_the_specification(here
     assert model["name"] and model["architecture"]["modality"] == "text->text"
 
 
-@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models", "/v1/models?limit=1"])
+@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models", "//v1/models", "/v1//models", "/v1/models?limit=1"])
 async def test_other_spellings_give_the_same_catalog(here, path):
     first, second = await here.get("/v1/models", key=None), await here.get(path, key=None)
     assert (second.status_code, second.content) == (200, first.content)
