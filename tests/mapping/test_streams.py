@@ -262,3 +262,39 @@ def test_a_tap_watches_and_never_raises() -> None:
         tap.feed(event)
     assert (tap.usage, tap.stop, tap.received_chars, tap.failures) == ({"input": 1}, "tool", 6, 0)
     assert tap.parts()[0] == {"kind": "text", "text": "four"}
+
+
+SO_FAR = """
+mapping: so-far
+stream:
+  to_hub:
+    always:
+      - {delta: {kind: text, so_far: $.all}}
+      - {$each: $c in $.calls, delta: {kind: tool_call, key: $c.nr, name: $c.name, so_far: $c.args}}
+      - {stop: {reason: $.why}}
+"""
+
+
+def told_so_far(*events: dict[str, Any]) -> StreamConverter:
+    converter = StreamConverter(compile_mapping(document(SO_FAR)), compile_mapping(document(TARGET)), Context())
+    for event in events:
+        converter.feed(event)
+    converter.finish()
+    return converter
+
+
+def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> None:
+    converter = told_so_far(
+        {"all": "Hel"}, {"all": "Hel"}, {}, {"all": "Hello"},
+        {"all": "Hello", "calls": [{"nr": 0, "name": "f", "args": '{"a"'}, {"nr": 1, "name": "g", "args": "{"}]},
+        {"all": "Hello", "calls": [{"nr": 0, "name": "f", "args": '{"a":1}'}, {"nr": 1, "name": "g", "args": "{}"}], "why": "tool"},
+    )
+    assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
+        ("text", "Hello"), ("tool_call", '{"a":1}'), ("tool_call", "{}")]
+    assert converter.received_text_chars == len('Hello{"a":1}{}') and converter.lost == []
+
+
+def test_text_that_was_changed_after_it_was_told_is_named() -> None:
+    converter = told_so_far({"all": "Hello"}, {"all": "Hi"}, {"all": "Hello!"}, {"why": "end"})
+    assert converter.parts()[0]["text"] == "Hello!"
+    assert converter.lost == ["text that the provider changed after it was told"]

@@ -92,7 +92,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     """One route's reply, once it has begun to answer."""
     answer = await send(exchange, offer)
     try:
-        if exchange.stream:
+        if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
         reply = await whole_reply(exchange, offer, answer)
     except BaseException:

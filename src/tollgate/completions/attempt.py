@@ -23,6 +23,7 @@ from tollgate.upstream import Answer, Call
 
 _MAX_ERROR_BYTES = 256 * 1024
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_JSON_FRAMINGS = ("ndjson", "json-array")
 
 
 class AttemptFailed(Exception):
@@ -54,14 +55,15 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     `BadRequest` when the request cannot be carried to this protocol."""
     exchange.attempt(offer)
     inbound = exchange.inbound
-    headers = offer.headers(inbound.headers)
+    stream = exchange.stream and offer.streams
+    headers = offer.headers(inbound.headers, stream=stream)
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
         body = await aside(passed_body, exchange, offer) if edited and is_long(inbound.body) else passed_body(exchange, offer)
-        headers, url = native_headers(inbound.headers, headers), offer.url(exchange.stream, inbound.query)
+        headers, url = native_headers(inbound.headers, headers), offer.url(stream, inbound.query)
     else:
-        body, url = await converted_body(exchange, offer), offer.url(exchange.stream)
-    call = Call("POST", url, headers, body, offer.timeouts, offer.provider, exchange.stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+        body, url = await converted_body(exchange, offer), offer.url(stream)
+    call = Call("POST", url, headers, body, offer.timeouts, offer.provider, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
     exchange.called = True
     try:
@@ -71,7 +73,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     exchange.first_byte(began)
     if answer.status >= 400 or answer.status < 200:
         raise await _refused(answer, offer)
-    if exchange.stream and not _is_stream(answer):
+    if stream and not _is_stream(answer, offer):
         raise await _not_a_stream(answer, offer)
     return answer
 
@@ -101,6 +103,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     source = runtime.mappings[exchange.inbound.dialect]
     long = is_long(exchange.inbound.body)
     hub = await aside(request_to_hub, source, exchange.body, context) if long else request_to_hub(source, exchange.body, context)
+    if not offer.streams and "stream" in hub:
+        hub = {name: value for name, value in hub.items() if name != "stream"}
     context.request = hub
     document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
     if offer.request_edits is not None:
@@ -134,7 +138,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(failure_of(verdict, offer))
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
         raise AttemptFailed(UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider))
     return raw, body
 
@@ -174,6 +178,8 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
     return AttemptFailed(UpstreamFailed("a stream was asked for and none came", upstream_status=answer.status, provider=offer.provider))
 
 
-def _is_stream(answer: Answer) -> bool:
+def _is_stream(answer: Answer, offer: Offer) -> bool:
+    """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON documents:
+    what comes instead is an event there, and judged as one."""
     kind = answer.headers.get("content-type", "")
-    return not kind or not (kind.startswith(("text/html", "application/json")))
+    return not kind.startswith("text/html" if offer.framing in _JSON_FRAMINGS else ("text/html", "application/json"))

@@ -39,6 +39,7 @@ class _Events:
         self._decoder = decoder(offer.framing)
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
+        self._text = offer.framing == "sse-text"
         self._as_sent = offer.unwrap is None and offer.stream_edits is None
         self.done = False
         """True once the upstream has said [DONE]."""
@@ -46,6 +47,8 @@ class _Events:
     def feed(self, block: bytes) -> list[Received]:
         """The events that this block completes."""
         lines = self._decoder
+        if self._text:
+            return self._read_texts(lines.feed_pairs(block))  # type: ignore[attr-defined]
         if isinstance(lines, sse.Decoder):
             calm = self._as_sent and not lines.pending and not self._offer.errors.may_match(block)
             return self._read(lines.feed_pairs(block), calm=calm)
@@ -58,7 +61,9 @@ class _Events:
     def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
         found: list[Received] = []
         for frame in frames:
-            if not frame.error:
+            if self._text:
+                found += self._read_texts([(frame.name, frame.data)])
+            elif not frame.error:
                 found += self._read([(frame.name, frame.data)], calm=False)
             elif (told := parsed_event(frame.data)) is not None:
                 message = told.get("message") if isinstance(told, dict) else None
@@ -87,6 +92,15 @@ class _Events:
                 found.append((name, event, may_match(data)))
             else:
                 found.append((name, self._edited(event), True))
+        return found
+
+    def _read_texts(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
+        found: list[Received] = []
+        for name, data in pairs:
+            if data == b"[DONE]":
+                self.done = True
+            elif data:
+                found.append((name, self._edited(data.decode("utf-8", "replace")), True))
         return found
 
     def _edited(self, event: Any) -> Any:
@@ -173,20 +187,21 @@ class ConvertedStream:
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         """The finishing events, carrying `hub_usage`."""
         self._converter.usage = hub_usage
-        return _encode(self._converter.finish())
+        return encode_events(self._converter.finish())
 
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell an error and end the stream."""
         if self._exchange.hub_usage:
             self._converter.usage = self._exchange.hub_usage
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
-        return _encode(self._converter.fail(public_message(error), kind))
+        return encode_events(self._converter.fail(public_message(error), kind))
 
     def _take(self, events: list[Received]) -> bytes:
         out: list[tuple[str | None, Any]] = []
         if self.error is not None:
             return b""
         converter, usage_read = self._converter, self._offer.usage_read
+        began = converter.started
         convert = converter.feed_into
         for name, event, suspect in events:
             if type(event) is dict:
@@ -201,13 +216,16 @@ class ConvertedStream:
             if not convert(out, event, name):
                 assert converter.error is not None
                 self.error = UpstreamFailed(str(converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)
+                if not began and not converter.parts():
+                    out.clear()  # nothing of an answer was told: another route may give it, so the client hears of no error yet
                 break
-        encoded = _encode(out)
+        encoded = encode_events(out)
         out.clear()  # the converter has it still, until the row is durable
         return encoded
 
 
-def _encode(events: list[tuple[str | None, Any]]) -> bytes:
+def encode_events(events: list[tuple[str | None, Any]]) -> bytes:
+    """A client's events as they are sent."""
     out: list[bytes] = []
     for name, event in events:
         data = event if type(event) is bytes else orjson.dumps(event) if type(event) is dict else event.encode()

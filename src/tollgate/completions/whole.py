@@ -1,19 +1,25 @@
-"""A whole answer on its way to the client: native bytes as they came, or converted; recorded before it leaves."""
+"""A whole answer on its way to the client: native bytes as they came, or converted; recorded before it leaves.
+
+An upstream that does not stream (its mapping has no `stream.to_hub`) answers streaming clients here too: their events are
+made of the whole answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 
 from tollgate.completions.attempt import AttemptFailed, read_answer
+from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.errors import UpstreamFailed
-from tollgate.mapping import Context, response_from_hub, response_to_hub, tap_response, tap_usage
+from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
-from tollgate.services import Reply
+from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
 
 
@@ -28,7 +34,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         told = hub.get("error")
         if hub.get("stop") == "error" and isinstance(told, dict):
             raise AttemptFailed(UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=offer.provider))
-        if not hub.get("parts") and not hub.get("stop"):
+        if not hub.get("parts") and (not hub.get("stop") or isinstance(body, list)):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     if offer.usage_read is not None:
         usage = offer.usage_read(body)
@@ -41,11 +47,15 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
+    elif exchange.stream:
+        out = _events(exchange, {**hub, "usage": usage})
     else:
         out = _converted_bytes(exchange, {**hub, "usage": usage})
     if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle_answer(estimated=estimated)
+    if exchange.stream:
+        return Reply(200, exchange.reply_headers(), stream=_at_once(out))
     return Reply(200, exchange.reply_headers(), out)
 
 
@@ -62,6 +72,16 @@ def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     assert exchange.context is not None
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     return orjson.dumps(response_from_hub(target, hub, exchange.context))
+
+
+def _events(exchange: Exchange, hub: dict[str, Any]) -> bytes:
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    assert exchange.context is not None
+    return encode_events(stream_from_hub(target, hub, exchange.context))
+
+
+async def _at_once(events: bytes) -> AsyncIterator[bytes]:
+    yield LastBlock(events)
 
 
 def told_tier(answer: dict[str, Any]) -> str | None:

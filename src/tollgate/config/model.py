@@ -31,7 +31,8 @@ def names_match(globs: tuple[str, ...], *names: str) -> bool:
 
 
 EngineName = Literal["hypercorn", "uvicorn"]
-Framing = Literal["sse", "ndjson", "json-array", "aws-eventstream"]
+Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
+"""`sse-text` is cut as `sse`; its events are plain text instead of JSON."""
 ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})

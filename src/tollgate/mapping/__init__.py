@@ -21,7 +21,7 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.reply_headers import ReplyHeaders
-from tollgate.mapping.streaming import Out, StreamConverter, Tap, tap_response, tap_usage
+from tollgate.mapping.streaming import Out, StreamConverter, Tap, stream_from_hub, tap_response, tap_usage
 
 __all__ = [
     "Context",
@@ -50,6 +50,7 @@ __all__ = [
     "response_from_hub",
     "response_to_hub",
     "run_examples",
+    "stream_from_hub",
     "tap_response",
     "tap_usage",
 ]

@@ -20,6 +20,7 @@ from tollgate.mapping.stream_run import settled_stop
 from tollgate.mapping.values import text_of
 
 _LONGEST_MESSAGE = 2000
+_ONLY_KIND = {"kind"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,18 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
 def convert_response(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
     """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
     hub = response_to_hub(source, body, context)
+    if type(body) is list and not hub["parts"]:
+        raise MappingFailure("the answer is not an object, and the mapping finds nothing in the list it is", source.file)
     made = response_from_hub(target, hub, context)
     return Converted(made, hub, list(context.lost))
 
 
 def response_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
-    """An upstream's answer as a tidy hub response."""
+    """An upstream's answer as a tidy hub response; without a `stop` where the mapping found nothing in it."""
     context.lenient = True
     context.calls = 0
     with clean((source.file,), request=False):
-        if type(body) is not dict:
+        if type(body) is not dict and type(body) is not list:
             raise Fault("the answer is not an object")
         return tidy(_run(source, "response.to_hub", body, context), context)
 
@@ -105,9 +108,10 @@ def _lose(context: Context, found: list[str]) -> None:
 
 
 def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """What holds for every hub response: it has parts, an id, a model and a stop; every call has an id and arguments."""
+    """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every call has
+    an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no answer."""
     parts = hub.get("parts")
-    parts = [part for part in parts if type(part) is dict] if type(parts) is list else []
+    parts = [part for part in parts if type(part) is dict and part.keys() != _ONLY_KIND] if type(parts) is list else []
     name = hub.get("id")
     if type(name) is not str or not name:
         name = context.answer_id()
@@ -132,7 +136,8 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     made["created"] = created if type(created) is int and created > 0 else context.now
     made["parts"] = parts
     stop = hub.get("stop")
-    made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
+    if parts or stop is not None or hub.get("usage"):
+        made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
     for key, value in hub.items():
         made.setdefault(key, value)
     return made

@@ -29,7 +29,8 @@ OPERATIONS: dict[str, Operation] = {
     for entry in (
         Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
         Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
-        Operation("delta", _PART_FIELDS, ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it"),
+        Operation("delta", (*_PART_FIELDS, "so_far"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
+                  "`so_far` instead of `text` where every event holds all of the text up to here"),
         Operation("close", _PART_FIELDS, (), "a part is over; its fields, told again, count only where nothing was told before"),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
@@ -192,6 +193,10 @@ _DELTA = ("kind", "key", "text", "token", "id", "name", "origin")
 
 def _delta(site: Site, given: dict[str, str], line: int) -> None:
     """A delta is called only when there is something in it."""
+    if "so_far" in given:
+        held = site.temp()
+        site.code.add(f"{held} = R.news({given['kind']}, {given.get('key', 'None')}, {given.pop('so_far')})", line)
+        given["text"] = held
     tests = []
     for key, value in given.items():
         if key in ("kind", "key", "origin"):
@@ -226,6 +231,9 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
             elif key.startswith("$") and name != "error":
                 site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
                 good = False
+        if "so_far" in node.entries and ("text" in node.entries or "args" in node.entries):
+            site.unit.mistake(node.keys["so_far"], "`so_far` stands instead of `text`")
+            good = False
         for key in operation.needs:
             if key not in node.entries:
                 site.unit.mistake(node, f"`{name}` needs `{key}`")

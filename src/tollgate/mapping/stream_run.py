@@ -23,7 +23,7 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_said_error", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "received_chars", "seq", "state", "stop",
+        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "received_chars", "seq", "state", "stop",
         "stop_text", "unmatched", "usage",
     )
 
@@ -47,6 +47,7 @@ class Run(Parts):
         self.unmatched: dict[str, int] = {}
         self.state = "open"
         self._said_error = False
+        self._so_far: dict[tuple[str, object], str] = {}
 
     # -- what rules call
 
@@ -132,6 +133,19 @@ class Run(Parts):
             if self._held and not self._closes and complete(part):
                 self._close(part)
                 self._advance()
+
+    def news(self, kind: str, key: object, so_far: object) -> str | None:
+        """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
+        if so_far is None:
+            return None
+        text = so_far if type(so_far) is str else text_of(so_far)
+        place = (kind, hashable(key))
+        before = self._so_far.get(place, "")
+        if not text.startswith(before):
+            self.context.lose(f"{kind} that the provider changed after it was told")
+            return None
+        self._so_far[place] = text
+        return text[len(before):]
 
     def close(
         self, key: object = None, kind: str | None = None, text: object = None, token: object = None, id: object = None, name: object = None,

@@ -8,6 +8,7 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
+from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import AnyKind, Speaker
 
@@ -52,7 +53,7 @@ class StreamConverter:
             if type(event) is str and event.strip() == DONE:
                 self._marked = True  # the end mark: what is said for it waits for `finish`, because usage may still come
                 return run.error is None
-            if event is None or type(event) is str and not event.strip():
+            if event is None:
                 return run.error is None
         run.event = name
         self._context.calls = 0
@@ -149,6 +150,22 @@ class StreamConverter:
     def parts(self) -> list[dict[str, Any]]:
         """Everything received so far, as hub parts; also what is held back, and kinds the client has no words for."""
         return self._run.received()
+
+
+def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
+    """A whole answer, told as a stream: a hub response -> the client's events, each part in one piece."""
+    if target.speaker is None:
+        raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
+    context.lenient = True
+    run = Run(target.speaker, context, closes=True)
+    with clean((target.file,), request=False):
+        run.start(hub.get("id"), hub.get("model"), hub.get("created"), {key: value for key, value in hub.items() if key not in OWN_RESPONSE})
+        run.count_usage(hub.get("usage"))
+        for part in hub.get("parts", []):
+            run.part(**part)
+        run.finished(hub.get("stop"), hub.get("stop_text"))
+        run.finish(marked=True)
+    return run.out
 
 
 class Tap:

@@ -40,7 +40,7 @@ class FrameDecoder(Protocol):
 
 def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES) -> FrameDecoder:
     """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}', b'{}\\n')]`."""
-    if framing == "sse":
+    if framing in ("sse", "sse-text"):
         return sse.Decoder(max_frame_bytes)
     if framing == "ndjson":
         return LineDecoder(max_frame_bytes)

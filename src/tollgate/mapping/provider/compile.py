@@ -144,7 +144,7 @@ class _Compiling:
         return pieces.tried(lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables))  # type: ignore[no-any-return]
 
     def _headers(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Node, Template]]:
-        names = self.pieces.names("model", "vars", "secret", "headers")
+        names = self.pieces.names("model", "vars", "secret", "headers", "stream")
         return {name.lower(): (node, template) for name, node in nodes.items() if (template := self.pieces.template(node, names)) is not None}
 
     def _query(self, nodes: Mapping[str, Node]) -> dict[str, Template]:
@@ -189,7 +189,7 @@ class _Compiling:
 
     def _images(self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None) -> list[ImageOffer]:
         fixed = {name: str(value) for name, (_, template) in headers.items()
-                 if (value := template(vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, model={})) is not None}
+                 if (value := template(vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, stream=False, model={})) is not None}
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
         around = Surroundings(errors, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth)
         return compile_images(self.provider, around)
@@ -228,9 +228,9 @@ class _Compiling:
         fixed = {"content-type": "application/json"} if endpoint.encoding == "json" else {}
         made = []
         for name, (node, template) in spoken.headers.items():
-            if mentions(node, "headers"):
+            if mentions(node, "headers") or mentions(node, "stream"):
                 made.append((name, _Bound(template, values)))
-            elif (value := template(headers={}, **values)) is not None:
+            elif (value := template(headers={}, stream=False, **values)) is not None:
                 fixed[name] = str(value)
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
@@ -279,7 +279,7 @@ class _Compiling:
 
 
 class _Bound:
-    """A header template with what is known at start filled in; only the caller's headers are missing."""
+    """A header template with what is known at start filled in; only what the request says is missing."""
 
     __slots__ = ("_template", "_values")
 
@@ -287,8 +287,8 @@ class _Bound:
         self._template = template
         self._values = values
 
-    def __call__(self, *, headers: Mapping[str, str]) -> Any:
-        return self._template(headers=headers if type(headers) is dict else dict(headers), **self._values)
+    def __call__(self, *, headers: Mapping[str, str], stream: bool) -> Any:
+        return self._template(headers=headers if type(headers) is dict else dict(headers), stream=stream, **self._values)
 
 
 def _matches(globs: tuple[str, ...], model: Model) -> bool:

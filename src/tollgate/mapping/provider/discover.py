@@ -131,7 +131,7 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
     own = node.get("headers")
     named = {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()} if isinstance(own, Map) else {}
-    fixed = {name: value for name, (_, template) in headers.items() if (value := template(headers={}, model={}, **values)) is not None}
+    fixed = {name: value for name, (_, template) in headers.items() if (value := template(headers={}, stream=False, model={}, **values)) is not None}
     fixed |= {name: value for name, template in named.items() if template is not None and (value := template(**values)) is not None}
     url = pieces.url(node.get("url"))
     listed = node.get("list")

@@ -52,7 +52,7 @@ class Offer:
     timeouts: Timeouts
     fixed_headers: Mapping[str, str]
     made_headers: tuple[tuple[str, Callable[..., Any]], ...] = ()
-    """Headers that read the caller's own (`$headers`); left out where that is absent."""
+    """Headers that read the caller's own (`$headers`) or whether the answer streams (`$stream`); left out where that is absent."""
     request_edits: EditList | None = None
     response_edits: EditList | None = None
     stream_edits: EditList | None = None
@@ -85,17 +85,23 @@ class Offer:
             return address
         return f"{address}{'&' if '?' in address else '?'}{query}"
 
+    @property
+    def streams(self) -> bool:
+        """Whether this upstream streams: its mapping says what the events mean. Of one that does not, the whole answer is asked for."""
+        return self.mapping is None or self.mapping.stream_in is not None
+
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""
         return self.address.count_tokens
 
-    def headers(self, inbound: Values = {}) -> Mapping[str, str]:  # noqa: B006 - never written to
-        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's headers (lower-case names)."""
+    def headers(self, inbound: Values = {}, *, stream: bool = False) -> Mapping[str, str]:  # noqa: B006 - never written to
+        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's headers
+        (lower-case names) or from whether a stream is asked for."""
         if not self.made_headers:
             return self.fixed_headers
         made = dict(self.fixed_headers)
         for name, template in self.made_headers:
-            value = template(headers=inbound)
+            value = template(headers=inbound, stream=stream)
             if value is not None:
                 made[name] = str(value)
         return made

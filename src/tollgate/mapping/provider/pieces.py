@@ -38,7 +38,7 @@ class Pieces:
             template = self.template(node, ("secret",))
             self.variables[name] = template(secret=self.secrets) if template is not None else None
         self._names: Mapping[str, frozenset[str] | None] = {
-            "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None,
+            "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None, "stream": None,
         }
 
     def tried(self, make: Callable[[], Any]) -> Any:

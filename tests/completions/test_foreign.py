@@ -1,0 +1,215 @@
+"""Upstreams of invented formats with habits of their own: no streaming, texts for events, errors that only the mapping knows."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from support.inprocess import inprocess, replying
+
+ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
+JSON = {"content-type": "application/json"}
+SSE = {"content-type": "text/event-stream"}
+
+OWN = """
+mapping: NAME
+request:
+  from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}", live: $.stream}
+response:
+  to_hub:
+    parts:
+      - {kind: text, text: $.said}
+      - {$each: $c in $.calls, kind: tool_call, name: $c.name, args: "{{ $c.with | json }}"}
+    stop: $.why
+    usage: {input: $.heard, output: $.spoken}
+error:
+  to_hub: {message: $.trouble}
+"""
+STREAM = """
+stream:
+  to_hub:
+    always:
+      - {$when: $.trouble, error: {message: $.trouble}}
+      - {delta: {kind: text, text: $.bit}}
+      - {$when: $.heard, usage: {input: $.heard, output: $.spoken}}
+      - {stop: {reason: $.why}}
+"""
+ANSWER = {"said": "hi there", "why": "end", "heard": 10, "spoken": 5}
+BITS = [{"bit": "hi"}, {"bit": " there"}, {"why": "end", "heard": 10, "spoken": 5}]
+
+
+def provider(name, mapping, *, priority=0, more="", framing="sse"):
+    return f"""
+provider: {name}
+url: app://{name}
+priority: {priority}
+{more}
+speaks: {{{mapping}: {{path: /answer, framing: {framing}}}}}
+models:
+  acme/one: {{upstream: up-1, price: {{prompt: "0.001", completion: "0.002"}}}}
+"""
+
+
+def write_mapping(folder, name, text=OWN):
+    (folder / "mappings").mkdir(exist_ok=True)
+    (folder / "mappings" / f"{name}.yaml").write_text(text.replace("NAME", name))
+
+
+def events_of(reply):
+    return [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+
+
+def text_of(reply):
+    return "".join(choice["delta"].get("content") or "" for event in events_of(reply) for choice in event["choices"])
+
+
+async def rows(here, folder):
+    await here.services.settlements.drain(5)
+    await here.services.ledger.settle()
+    import duckdb
+
+    with duckdb.connect() as reader:
+        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+async def test_an_upstream_that_does_not_stream_is_asked_for_the_whole_answer_and_told_as_a_stream(tmp_path):
+    write_mapping(tmp_path, "whole-only")
+    seen = []
+    answer = {**ANSWER, "calls": [{"name": "f", "with": {"k": 1}}]}
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more="headers: {x-live: {$when: $stream, $value: '1'}}")},
+                         apps={"acme": replying(body=json.dumps(answer).encode(), seen=seen)}) as here:
+        chat = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert chat.headers["content-type"].startswith("text/event-stream") and chat.text.endswith("data: [DONE]\n\n")
+        assert json.loads(seen[0][3]) == {"prompt": "hello"} and "x-live" not in seen[0][2]
+        assert text_of(chat) == "hi there"
+        calls = [call for event in events_of(chat) for choice in event["choices"] for call in choice["delta"].get("tool_calls") or []]
+        assert "".join(call["function"].get("arguments") or "" for call in calls) == '{"k":1}'
+        assert events_of(chat)[-1]["usage"]["total_tokens"] == 15 and chat.headers["x-tollgate-dropped"] == "turns[].role"
+        messages = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        assert [event["type"] for event in events_of(messages)][-1] == "message_stop"
+        responses = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "stream": True})
+        assert events_of(responses)[-1]["type"] == "response.completed"
+        found = await rows(here, tmp_path)
+    assert [(row["stream"], row["outcome"], row["cost"], row["estimated"]) for row in found] == [(True, "ok", Decimal("0.02"), False)] * 3
+
+
+async def test_an_upstream_that_does_not_stream_may_fail_and_gives_way(tmp_path):
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(tmp_path, providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
+                         apps={"first": replying(500, b'{"trouble": "x"}'), "second": replying(body=json.dumps(ANSWER).encode())}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.headers["x-tollgate-attempts"] == "2" and text_of(reply) == "hi there"
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "json-array"])
+async def test_a_stream_of_json_documents_may_call_itself_json(tmp_path, framing):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    documents = [json.dumps(bit).encode() for bit in BITS]
+    blocks = [document + b"\n" for document in documents] if framing == "ndjson" else [b"[", b",".join(documents), b"]"]
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", framing=framing)},
+                         apps={"acme": replying(blocks=blocks, headers=JSON)}) as here:
+        assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "hi there"
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "json-array"])
+async def test_an_error_object_in_place_of_such_a_stream_gives_way(tmp_path, framing):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    async with inprocess(tmp_path, providers={"first": provider("first", "bits", framing=framing), "second": provider("second", "bits", priority=1)},
+                         apps={"first": replying(body=b'{"trouble": "busy"}'),
+                               "second": replying(blocks=[b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in BITS], headers=SSE)}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.headers["x-tollgate-attempts"] == "2" and text_of(reply) == "hi there"
+
+
+async def test_an_error_only_the_mapping_knows_is_retried_and_not_billed_while_nothing_was_told(tmp_path):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits")},
+                         apps={"acme": replying(blocks=[b'data: {"trouble": "busy"}\n\n'], headers=SSE)}) as here:
+        reply = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        assert reply.status_code == 500 and here.balance() == Decimal(100)
+
+
+async def test_an_error_after_some_text_ends_the_stream(tmp_path):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    blocks = [b'data: {"bit": "hi"}\n\ndata: {"trouble": "busy"}\n\n']
+    async with inprocess(tmp_path, providers={"first": provider("first", "bits"), "second": provider("second", "bits", priority=1)},
+                         apps={"first": replying(blocks=blocks, headers=SSE), "second": replying(500, b"{}")}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.headers["x-tollgate-attempts"] == "1"
+        assert reply.text.count('"error"') == 1 and '"hi"' in reply.text
+
+
+TEXTS = """
+stream:
+  to_hub:
+    $match: $event
+    output: [{delta: {kind: text, text: $}}]
+    done: [{stop: {reason: end}}]
+"""
+
+
+async def test_events_that_are_plain_text_are_kept_to_the_letter(tmp_path):
+    write_mapping(tmp_path, "texts", OWN + TEXTS)
+    told = ["Hel", "lo 42", "007", "1.50", "null", '"', "{}", " ", "a\nb", "né"]
+    blocks = ["event: output\n" + "".join(f"data: {line}\n" for line in text.split("\n")) + "\n" for text in told]
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "texts", framing="sse-text")},
+                         apps={"acme": replying(blocks=[block.encode() for block in (*blocks, "event: done\ndata: {}\n\n")], headers=SSE)}) as here:
+        assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "".join(told)
+
+
+async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
+    write_mapping(tmp_path, "just-texts", OWN + "stream: {to_hub: {always: [{delta: {kind: text, text: $}}]}}\n")
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "just-texts", framing="sse-text")},
+                         apps={"acme": replying(blocks=[b"data: hi\n\ndata:\n\n", b"data: [DONE]\n\n"], headers=SSE)}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "hi" and reply.text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    seen = []
+    more = "headers: {x-sse: {$when: $stream, $value: enable}, x-agent: \"$headers['x-client']\"}"
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
+                         apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        await here.post("/v1/chat/completions", {**ASK, "stream": True})
+    assert [sent[2].get("x-sse") for sent in seen] == [None, "enable"]
+
+
+LISTED = """
+mapping: NAME
+request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}
+response:
+  to_hub:
+    $let: {first: "$[0]"}
+    parts: [{kind: text, text: $first.said}]
+    stop: $first.why
+    usage: {input: $first.heard, output: $first.spoken}
+"""
+
+
+async def test_an_answer_may_be_a_list(tmp_path):
+    write_mapping(tmp_path, "listed", LISTED)
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "listed")},
+                         apps={"acme": replying(body=json.dumps([ANSWER]).encode())}) as here:
+        reply = (await here.post("/v1/chat/completions", ASK)).json()
+        assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
+
+
+@pytest.mark.parametrize("body", [b'{"detail": "under maintenance"}', b"[]", b'[{"said": "hi"}]', b'"hi"'])
+async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, body):
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(tmp_path, providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
+                         apps={"first": replying(body=body), "second": replying(body=json.dumps(ANSWER).encode())}) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert reply.headers["x-tollgate-attempts"] == "2" and here.balance() == Decimal("99.98")
+
+
+async def test_a_part_without_anything_in_it_is_none(tmp_path):
+    write_mapping(tmp_path, "whole-only")
+    answer = {"calls": [{"name": "f", "with": {}}], "heard": 1, "spoken": 1}
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only")}, apps={"acme": replying(body=json.dumps(answer).encode())}) as here:
+        reply = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+        assert [block["type"] for block in reply["content"]] == ["tool_use"]
