@@ -135,6 +135,11 @@ def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_pa
         server.load(path, {})
     assert [record.message for record in caplog.records if "off" in record.message] == [
         f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set (`tollgate check` names it): one, two"]
+    caplog.clear()
+    with caplog.at_level("INFO", "tollgate"):
+        server.load(ROOT / "gateway.yaml", {})
+    [said] = [record.message for record in caplog.records if "off" in record.message]
+    assert said.endswith("providers are off, because a secret is not set (`tollgate check` names it)")
 
 
 def test_the_snippets_of_the_readme_run(tmp_path):

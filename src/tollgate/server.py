@@ -36,6 +36,8 @@ from tollgate.upstream import Client
 
 log = logging.getLogger("tollgate.server")
 
+_MOST_NAMED = 10
+"""Providers that are off; more are only counted: what is printed at a start must not be buried under them."""
 _LAST_WORDS_SECONDS = 0.5
 """Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
 _TIDY_SECONDS = 3.0
@@ -71,7 +73,8 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: Sta
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:
-        log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it): %s", len(off), len(loaded.gateway.providers), ", ".join(off))
+        named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
+        log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it)%s", len(off), len(loaded.gateway.providers), named)
     for note in loaded.notes:
         log.debug("%s", note)
     loaded = replace(loaded, gateway=adjust(loaded.gateway))

@@ -33,7 +33,8 @@ def test_the_table_has_prices_per_million_tokens_of_the_first_route(offered):
     line = next(line for line in done.out.splitlines() if "acme/large" in line)
     assert line.split() == ["acme/large", "chat", "1000", "250", "2500", "USD", "two", "2", "best,", "large"]
     assert "off/m" not in done.out
-    assert "off, because a secret is not set: off" in done.err
+    assert "prompt, per M" in done.out and "completion, per M" in done.out
+    assert "providers are off, because a secret is not set (`tollgate check` names it): off" in done.err
 
 
 def test_routes_are_listed_in_the_order_they_are_tried(offered):

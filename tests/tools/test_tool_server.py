@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from image_fakes import Provider
 from support.inprocess import inprocess
-from support.running import free_port
+from support.running import free_port, gateway
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = (ROOT / "providers" / "sandbox-images.yaml").read_text()
@@ -280,3 +280,11 @@ async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a
                 assert (reply.status_code, reply.json()) == (500, {"success": False, "code": 500, "message": "internal server error"})
                 assert reply.headers["x-request-id"].startswith("req_")
             assert (await http.post(here.mcp, **sent)).status_code == 200
+
+
+def test_a_tool_call_leaves_no_line_in_the_log(tmp_path):
+    with gateway(tmp_path) as started:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
+        answer = httpx.post(started.url + "/images/mcp", json=call, headers={"Authorization": f"Bearer {started.key}", "accept": "application/json, text/event-stream"}, timeout=30)
+        assert answer.status_code == 200 and not answer.json()["result"]["isError"]
+        assert "mcp." not in started.log.read_text()

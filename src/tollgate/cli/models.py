@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tollgate.config.model import Model
     from tollgate.runtime import Runtime
 
+_MOST_NAMED = 10
+"""Providers that are off; more are only counted, or nothing else would be seen."""
+
 
 @click.command(help="""List the models on offer, their routes and prices.
 
@@ -41,10 +44,11 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
     else:
         table = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
                   len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
-        print_table(("model", "type", "context", "prompt", "completion", "currency", "provider", "routes", "aliases"), table)
+        print_table(("model", "type", "context", "prompt, per M", "completion, per M", "currency", "provider", "routes", "aliases"), table)
     off = [provider.name for provider in runtime.gateway.providers.values() if provider.off]
     if off and not as_json:
-        click.echo(f"off, because a secret is not set: {', '.join(off)} (`tollgate check` says which)", err=True)
+        named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
+        click.echo(f"{len(off)} of {len(runtime.gateway.providers)} providers are off, because a secret is not set (`tollgate check` names it){named}", err=True)
 
 
 def _runtime(path: Path | None) -> Runtime:
@@ -83,7 +87,7 @@ def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]
 
     if model.type == "image":
         offer = runtime.images.offer(model.id, model.facts.provider)
-        return ("", show(offer.price.price), offer.price.currency) if offer is not None else ("", "", "")
+        return ("", f"{show(offer.price.price)} a picture", offer.price.currency) if offer is not None else ("", "", "")
     price = model.facts.price
     if price is None:
         return "?", "?", ""

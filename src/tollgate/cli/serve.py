@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
 def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, log_level: str) -> None:
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("hypercorn").setLevel(logging.WARNING)
+    for noisy in ("hypercorn", "mcp"):  # mcp has a line for every tool call
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
 
