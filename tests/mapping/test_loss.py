@@ -200,3 +200,11 @@ READ = {
 def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> None:
     template, left = READ[name]
     assert unread(template, {"items": [{"x": "v", "odd": 1}]} if name != "the same path, where it is a text" else {"one": {"x": "v", "odd": 1}}) == left
+
+
+def test_items_that_get_a_name_are_read_through_it() -> None:
+    template = """
+$let: {rest: [{$each: $p in $.parts, $when: $p.kind != 'x'}, {$each: $q in $.more, $value: $q}]}
+said: [{$each: $r in $rest, $value: $r.text}]
+"""
+    assert unread(template, {"parts": [{"kind": "y", "text": "t", "odd": 1}], "more": [{"text": "t", "strange": 1}]}) == ["parts[].odd", "more[].strange"]

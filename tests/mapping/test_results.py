@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.mapping.results import results_behind_calls
+from tollgate.mapping.results import distinct_calls, results_behind_calls
 
 
 def turns(*said: str) -> list[dict]:
@@ -41,3 +41,24 @@ def test_results_stand_behind_their_calls(name: str) -> None:
 def test_a_long_conversation_of_late_results_takes_its_time_once() -> None:
     given = turns(*(turn for n in range(20_000) for turn in (f"a:call {n}", "s:so", f"u:result {n}")))
     assert [turn["role"] for turn in results_behind_calls(given)][:3] == ["assistant", "user", "system"]
+
+
+REPEATED = {
+    "nothing twice": (["a:call 1 call 2", "u:result 2 result 1"], None),
+    "twice in one turn": (["a:call 1 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2", "u:result 1 result 1_2"]),
+    "in every turn": (["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"], ["a:call 1", "u:result 1", "a:call 1_2", "u:result 1_2", "a:call 1_3", "u:result 1_3"]),
+    "a name that is taken": (["a:call 1 call 1_2 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2 call 1_3", "u:result 1 result 1_3"]),
+    "a result too many": (["a:call 1", "u:result 1 result 1", "a:call 1"], ["a:call 1", "u:result 1 result 1", "a:call 1_2"]),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_every_call_has_an_id_of_its_own(name: str) -> None:
+    given, wanted = REPEATED[name]
+    assert distinct_calls(turns(*given)) == turns(*(wanted or given))
+
+
+def test_a_signature_stays_tied_to_its_call() -> None:
+    call = [{"kind": "reasoning", "id": "1", "token": "S", "origin": "gemini"}, {"kind": "tool_call", "id": "1"}]
+    made = distinct_calls([{"role": "assistant", "parts": [*call, *call]}])
+    assert [part["id"] for part in made[0]["parts"]] == ["1", "1", "1_2", "1_2"]

@@ -114,3 +114,22 @@ def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(client
     made = convert_response(mapping("chat"), mapping(client), answer, context())
     assert made.lost == named
     assert ("spoken" in str(made.body)) == bool(audio["transcript"])
+
+
+def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
+    body = request()
+    body["messages"][0]["content"][1]["context"] = "from a book"
+    assert lost("chat", body) == ["messages[].content[].context"]
+
+
+def test_thoughts_that_only_their_maker_can_read_are_named() -> None:
+    items = [{"role": "user", "content": "Hi"}, {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"}, {"role": "user", "content": "go"}]
+    made = convert_request(mapping("responses"), mapping("chat"), {"model": "m", "input": items}, context())
+    assert made.lost == ["reasoning of earlier turns"]
+
+
+def test_the_title_of_what_a_tool_found_is_told() -> None:
+    body = request()
+    body["messages"][2]["content"][0]["content"] = [{"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}]
+    sent = convert_request(mapping("messages"), mapping("gemini"), body, context()).body
+    assert sent["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "T\n\nfound"}

@@ -1,7 +1,7 @@
 """Whole documents from one protocol to another, over the hub: requests, answers, errors.
 
 Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every request
-and answer needs whatever the mapping says (results behind their calls; stop reasons that fit the content, ids of tool calls).
+and answer needs whatever the mapping says (calls with ids of their own, results behind them; stop reasons that fit the content, ids of tool calls).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.loss import in_client_words
-from tollgate.mapping.results import results_behind_calls
+from tollgate.mapping.results import tidy_calls
 from tollgate.mapping.stream_part import unfit
 from tollgate.mapping.stream_run import settled_stop
 from tollgate.mapping.values import text_of
@@ -50,8 +50,8 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
         hub = _run(source, "request.to_hub", body, context)
         _lose(context, source.walkers["request.to_hub"].lost(body))
     turns = hub.get("turns")
-    if type(turns) is list and len(turns) > 2:
-        hub["turns"] = results_behind_calls(turns)
+    if type(turns) is list and len(turns) > 1:
+        hub["turns"] = tidy_calls(turns)
     context.request = hub
     return hub
 

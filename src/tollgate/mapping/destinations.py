@@ -5,8 +5,9 @@ A template is compiled *into* a destination, so that "absent" is simply not stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Ex, Site
 
 
@@ -44,6 +45,13 @@ class ToList(Destination):
     def put(self, value: str) -> str:
         """See `Destination`."""
         return f"{self.target}.append({value})"
+
+
+@dataclass(frozen=True, slots=True)
+class ToNamedList(ToList):
+    """A list that a name will stand for: parts of the data in it are read by whoever reads them through the name."""
+
+    places: list[Reads] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

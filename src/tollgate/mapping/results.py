@@ -1,15 +1,68 @@
-"""Tool results directly behind the calls they answer: what holds for every hub request, whatever order a client sent.
+"""Tool calls with ids of their own, their results directly behind them: what holds for every hub request, whatever a client sent.
 
-Every vendor answers 400 to a call whose result comes later. A client may send something between the two (an instruction,
+Some upstreams give every call the same id, or begin anew in every turn; clients send that on, and messages upstreams answer 400
+to an id that comes twice. Every vendor answers 400 to a call whose result comes later. A client may send something between the two (an instruction,
 words of the user), and where instructions move up, what stood around them becomes neighbours.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 Turn = dict[str, Any]
 Part = dict[str, Any]
+
+
+def tidy_calls(turns: list[Turn]) -> list[Turn]:
+    """The turns of a request, each call with an id of its own and its result behind it."""
+    return results_behind_calls(distinct_calls(turns))
+
+
+def distinct_calls(turns: list[Turn]) -> list[Turn]:
+    """The same turns, where a call whose id was used before has another one, and so has its result.
+
+    [call a, call a] [result a, result a] -> [call a, call a_2] [result a, result a_2]
+    """
+    seen: set[str] = set()
+    for turn in turns:
+        for part in _parts(turn):
+            if part.get("kind") == "tool_call" and type(name := part.get("id")) is str:
+                if name in seen:
+                    return _renamed(turns)
+                seen.add(name)
+    return turns
+
+
+def _renamed(turns: list[Turn]) -> list[Turn]:
+    taken = {name for turn in turns for part in _parts(turn) if type(name := part.get("id")) is str}
+    begun: set[str] = set()
+    waiting: dict[str, deque[str]] = {}
+    """For every id as it was: the calls that have no result yet, by their new ids."""
+    counts: dict[str, int] = {}
+    made = []
+    for turn in turns:
+        parts: list[Part] = []
+        for part in _parts(turn):
+            kind, name = part.get("kind"), part.get("id")
+            if type(name) is not str:
+                pass
+            elif kind == "tool_call":
+                new = name
+                while new in begun or new != name and new in taken:
+                    counts[name] = counts.get(name, 1) + 1
+                    new = f"{name}_{counts[name]}"
+                begun.add(new)
+                waiting.setdefault(name, deque()).append(new)
+                if new != name:
+                    if parts and parts[-1].get("kind") == "reasoning" and parts[-1].get("id") == name:  # a signature that is tied to its call
+                        parts[-1] = {**parts[-1], "id": new}
+                    part = {**part, "id": new}
+            elif kind == "tool_result" and waiting.get(name):
+                part = {**part, "id": waiting[name].popleft()}
+            parts.append(part)
+        made.append({**turn, "parts": parts})
+    return made
 
 
 def results_behind_calls(turns: list[Turn]) -> list[Turn]:
@@ -23,15 +76,17 @@ def results_behind_calls(turns: list[Turn]) -> list[Turn]:
 
 def _late(turns: list[Turn]) -> dict[int, list[Part]]:
     """Results that stand further back than the turn behind their call: the call's turn -> the results. A later call takes an id over."""
-    called: dict[object, int] = {}
+    called: dict[str, int] = {}
     late: dict[int, list[Part]] = {}
     for number, turn in enumerate(turns):
         for part in _parts(turn):
-            kind = part.get("kind")
+            kind, name = part.get("kind"), part.get("id")
+            if type(name) is not str:
+                continue
             if kind == "tool_call":
-                called[part.get("id")] = number
+                called[name] = number
             elif kind == "tool_result":
-                caller = called.pop(part.get("id"), number)
+                caller = called.pop(name, number)
                 if number > caller + 1:
                     late.setdefault(caller, []).append(part)
     return late

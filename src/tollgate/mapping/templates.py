@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar
 from tollgate.mapping import directives
-from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, store, store_built
+from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, ToNamedList, store, store_built
 from tollgate.mapping.scope import Ex, Site, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, lower_scalar, path_of
 
@@ -25,7 +25,12 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
     if isinstance(node, Scalar):
         if node.value == NOTHING_WORD:
             return
-        store(site, leaf(site, node), dest, node.mark.line)
+        if isinstance(dest, ToNamedList) and not site.unit.trace:
+            value = lower_scalar(site, node)
+            dest.places.extend(value.places)
+        else:
+            value = leaf(site, node)
+        store(site, value, dest, node.mark.line)
     elif isinstance(node, List):
         _emit_list(site, node, dest)
     else:
@@ -109,10 +114,15 @@ def _emit_list(site: Site, node: List, dest: Destination) -> None:
 def build_list(site: Site, node: List) -> str:
     """A local holding the items of a written list."""
     name = site.temp("list")
-    site.code.add(f"{name} = []", node.mark.line)
-    for item in node.items:
-        emit_item(site, item, ToList(name))
+    fill_list(site, node, ToList(name))
     return name
+
+
+def fill_list(site: Site, node: List, dest: ToList) -> None:
+    """Make the local of `dest`, and put the items of a written list there."""
+    site.code.add(f"{dest.target} = []", node.mark.line)
+    for item in node.items:
+        emit_item(site, item, dest)
 
 
 def emit_item(site: Site, node: Node, dest: Destination) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import ToLocal
+from tollgate.mapping.destinations import ToLocal, ToNamedList, store_built
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import RESERVED
+from tollgate.mapping.reads import gathered
 from tollgate.mapping.scope import Ex, Site, Var
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar
 
@@ -47,6 +48,11 @@ def _named(site: Site, name: str, value: Node) -> Var:
         site.code.add(f"{local} = {lowered.py}", line)
         return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind)
     site.code.add(f"{local} = None", line)
+    if isinstance(value, List) and not templates.sure(site, value):
+        named = ToNamedList(site.temp("list"))
+        templates.fill_list(site, value, named)
+        store_built(site, named.target, ToLocal(local), line, sure=False)
+        return Var(name, local, gathered(tuple(named.places)))
     templates.emit(site, value, ToLocal(local))
     return Var(name, local)
 
