@@ -65,7 +65,7 @@ _NO_USAGE = {"input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "ca
 def public_status(dialect: str, error: TollgateError) -> int:
     """The HTTP status a caller of this dialect gets for an error of a provider; for the row of a request that got no answer."""
     if isinstance(error, UpstreamRejected):
-        return 400 if dialect == "chat" else error.status
+        return error.status if dialect in ("responses", "messages") else 400
     if isinstance(error, UpstreamTimeout):
         return 504 if dialect in ("responses", "messages") else 500
     if isinstance(error, UpstreamFailed):
