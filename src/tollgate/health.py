@@ -50,6 +50,12 @@ class RouteHealth:
     errors: dict[str, int] = field(default_factory=dict)
 
 
+def alarm_text(provider: str, alarm: AlarmKind | None, message: str) -> str:
+    """A new alarm as one line of the log: what is wrong, and the provider's own words."""
+    what = "our balance there is empty" if alarm == "balance" else "our key there is refused"
+    return f"provider {provider}: {what} ({' '.join(message[:200].split())})"
+
+
 class Health:
     """The state of every route that has been tried. `settings` may be replaced at a reload."""
 

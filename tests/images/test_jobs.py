@@ -14,12 +14,13 @@ from tollgate.errors import (
     NotFound,
     QuotaExhausted,
     RateLimited,
+    UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
     UpstreamUnreachable,
 )
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
-from tollgate.images.runner import Unsaved
+from tollgate.images.runner import Order, Unsaved
 from tollgate.ledger import UsageRow
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import read_host
@@ -167,6 +168,36 @@ async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, er
         await create(services, key)
     assert services.ledger.available(key.account_id) == Decimal(10)
     assert services.ledger.pending() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "endpoint", "told"),
+    [
+        ((422, {"error": "size is not supported"}), "images", (400, "rejected", "upstream_rejected")),
+        ((500, {"error": "boom"}), "images", (500, "upstream_error", "upstream_failed")),
+        ((500, {"error": "boom"}), "mcp", (200, "upstream_error", "upstream_failed")),
+    ],
+    ids=["rejected", "failed", "failed in a tool"],
+)
+async def test_a_request_no_provider_takes_leaves_a_row(gateway, answer, endpoint, told):
+    services, key, _ = await gateway(Script(answer))
+    rows = []
+    record = services.ledger.record
+    services.ledger.record = lambda row, hold: rows.append(row) or record(row, hold)
+    with pytest.raises(UpstreamError):
+        await jobs_of(services).create(Order(key, "req_9", "acme/draw", {"prompt": "a"}, None, endpoint))
+    [row] = rows
+    assert (row.request_id, row.endpoint, row.model, row.provider, row.attempts, row.cost) == ("req_9", endpoint, "acme/draw", "acme", 1, 0)
+    assert (row.status, row.outcome, row.error_code) == told
+    assert services.metrics.outcomes[row.outcome] == 1
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_key_the_provider_refuses_is_told_to_the_operator(gateway, caplog):
+    services, key, _ = await gateway(Script((401, {"error": "bad key"})))
+    with pytest.raises(UpstreamFailed):
+        await create(services, key)
+    assert "provider acme: our key there is refused (bad key)" in caplog.text
 
 
 async def test_a_provider_that_cannot_be_reached(gateway):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import TollgateError, Unavailable, UpstreamError
+from tollgate.health import alarm_text
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
@@ -199,8 +200,7 @@ class Exchange:
         raised = self.services.health.failed(self.offer.route, self.offer.provider, error.code, error.message, retry_after=error.retry_after,
                                              alarm=error.alarm)
         if raised:
-            what = "our balance there is empty" if error.alarm == "balance" else "our key there is refused"
-            log.error("provider %s: %s (%s)", self.offer.provider, what, " ".join(error.message[:200].split()))
+            log.error("%s", alarm_text(self.offer.provider, error.alarm, error.message))
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.errors import BadRequest
+from tollgate.errors import BadRequest, UpstreamError, UpstreamTimeout
 from tollgate.ledger import UsageRow
 from tollgate.mapping import MappingFailure
+from tollgate.mapping.images.outcome import Outcome
 from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import CONTEXT, round_cost, show
+from tollgate.public_errors import public_status
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
-    from tollgate.mapping.images.outcome import Outcome
 
 log = logging.getLogger("tollgate.images")
 
@@ -57,6 +58,15 @@ def usage_row(generation: Generation, outcome: Outcome, offer: ImageOffer | None
         cost=round_cost(CONTEXT.multiply(native, rate)), native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
         total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000), error_code=None if good else "generation_failed",
     )
+
+
+def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError) -> UsageRow:
+    """The row of a request no provider took: no job came of it, and nothing is charged."""
+    row = usage_row(generation, Outcome("failed"), offer, None, None, {}, {})
+    row.status = public_status("images", error) if row.endpoint == "images" else 200  # a tool tells its failures in a result
+    row.outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
+    row.error_code = error.code
+    return row
 
 
 def _charge(offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, job: dict[str, Any], outcome: Outcome) -> Decimal:

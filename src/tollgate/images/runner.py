@@ -18,9 +18,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.health import alarm_text
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
-from tollgate.images.money import expected_cost, usage_row
+from tollgate.images.money import expected_cost, refused_row, usage_row
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
@@ -156,6 +157,9 @@ class Jobs:
                     self._failed(offer, error)
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
+                        row = refused_row(generation, offer, error)
+                        self.services.metrics.outcomes[row.outcome] += 1
+                        await self.services.ledger.record(row, hold)
                         raise
             stored = with_state(generation, said)
             pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
@@ -392,4 +396,6 @@ class Jobs:
         if isinstance(error, UpstreamRejected):
             self.services.health.rejected(route_of(offer), offer.provider)
         else:
-            self.services.health.failed(route_of(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
+            raised = self.services.health.failed(route_of(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
+            if raised:
+                log.error("%s", alarm_text(offer.provider, error.alarm, error.message))
