@@ -46,6 +46,24 @@ def running(tmp_path_factory):
         yield started
 
 
+FAINT = """() => {
+    const parts = colour => { const found = colour.match(/[0-9.]+/g).map(Number); return colour.startsWith("color(") ? found.map((part, at) => at < 3 ? part * 255 : part) : found; };
+    const light = rgb => rgb.map(part => part / 255).map(part => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4).reduce((sum, part, at) => sum + part * [.2126, .7152, .0722][at], 0);
+    const faint = [];
+    for (const node of document.querySelectorAll("body *")) {
+        if (!node.offsetParent || ![...node.childNodes].some(child => child.nodeType === 3 && child.textContent.trim())) continue;
+        let under = node, opacity = 1;
+        while (under.parentElement && parts(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
+        for (let above = node; above; above = above.parentElement) opacity *= getComputedStyle(above).opacity;
+        const back = parts(getComputedStyle(under).backgroundColor).slice(0, 3), ink = parts(getComputedStyle(node).color).slice(0, 3);
+        const [one, other] = [light(ink.map((part, at) => part * opacity + back[at] * (1 - opacity))), light(back)];
+        if ((Math.max(one, other) + .05) / (Math.min(one, other) + .05) < 4.5) faint.push(node.outerHTML.slice(0, 100));
+    }
+    return faint;
+}"""
+"""Elements whose text differs from what is under it by less than 4.5 : 1 (WCAG 2.2, 1.4.3)."""
+
+
 def signed_in(chromium, running, **look):
     context = chromium.new_context(**look)
     page = context.new_page()
@@ -161,6 +179,17 @@ def test_the_keyboard_reaches_everything(chromium, running):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))
     assert {"name", "expires", "models", "cap", "window", "rpm", "tpm", "strict", "Create key", "Sign out", "Usage"} <= reached
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_every_word_can_be_read(chromium, running, look):
+    page, _ = signed_in(chromium, running, **LOOKS[look])
+    page.goto(f"{running.base}/dashboard/keys")
+    key = page.get_by_role("link", name="first key").get_attribute("href").removeprefix("/dashboard")
+    for path in (*PAGES.values(), key, "/operator/accounts/default", "/account"):
+        page.goto(f"{running.base}/dashboard{path}")
+        page.evaluate("() => { for (const each of document.querySelectorAll('details')) each.open = true; }")
+        assert page.evaluate(FAINT) == [], path
 
 
 @pytest.mark.parametrize("look", LOOKS)
