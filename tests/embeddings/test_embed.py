@@ -1,6 +1,7 @@
 """POST /v1/embeddings through a whole gateway; providers are in-process apps."""
 
 import array
+import asyncio
 import base64
 import contextlib
 import json
@@ -8,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+from completions.test_pipeline import Leaving, rows
 from image_fakes import Provider
 from support.inprocess import inprocess
 
@@ -137,6 +139,20 @@ async def test_one_failing_part_fails_the_whole_and_costs_nothing(tmp_path):
         reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 8 + ["bad"]})
         assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
         assert here.balance() == Decimal(100)
+
+
+async def test_a_client_that_leaves_pays_for_the_parts_on_their_way(tmp_path):
+    async def answer(method, path, body):
+        await asyncio.sleep(30)
+
+    async with gateway(tmp_path, acme=answer) as here:
+        client = Leaving({**ONE, "input": ["x"] * 40}, here.key, seconds=0.2)
+        client.scope["path"] = "/v1/embeddings"
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        (row,) = await rows(here, tmp_path)
+        assert len(here.apps["acme"].calls) == 8
+        assert (row["outcome"], row["status"], row["input_tokens"], row["estimated"]) == ("client_gone", 499, 32, True)
+        assert here.services.ledger.available("default") == here.balance() == Decimal("99.999968")
 
 
 async def test_the_next_route_answers_in_its_own_format(tmp_path):

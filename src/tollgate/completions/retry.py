@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.estimate import estimate_usage
@@ -40,18 +41,18 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     raise _worst(errors) from None
 
 
-async def settle_failure(exchange: Exchange, error: BaseException) -> None:
+async def settle_failure(exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5); before the
-    route was called, for nothing.
+    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what
+    `used` counts where not all of it was sent; before the route was called, for nothing.
     """
     if exchange.settled:
         return
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun()))
+        exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])))
     elif isinstance(error, TollgateError):
         outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
         await exchange.settle(outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, error), error=error)
@@ -59,9 +60,9 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
         exchange.release()
 
 
-async def _settle_gone(exchange: Exchange, begun: bool) -> None:
+async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
     if exchange.called:
-        exchange.hub_usage = await estimate_usage(exchange, [])
+        exchange.hub_usage = await used()
     await exchange.settle_cut(begun=begun, estimated=exchange.called)
 
 

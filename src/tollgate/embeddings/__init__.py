@@ -2,7 +2,7 @@
 
 check -> resolve the model -> plan at most three routes -> hold -> try the routes -> record -> answer. An attempt is all
 or nothing: a batch too large for a provider is sent in parts, and one failing part fails the attempt, so what leaves is
-charged once and what does not is not charged at all.
+charged once and what fails is not charged at all. A client that leaves pays for the parts that were on their way.
 
 Raised for the surface to tell: `BadRequest` (the detail after `failed to bind request: `), `ModelNotFound`,
 `QuotaExhausted`, `RateLimited`, `UpstreamError`; a usage row that could not be made durable is an error with `billed`
@@ -11,14 +11,16 @@ set (a 500 that must not be repeated: it would cost again).
 
 from __future__ import annotations
 
+from typing import Any
+
 from tollgate import tokens
 from tollgate.catalog import CatalogModel, access_of
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.retry import settle_failure, try_routes
-from tollgate.embeddings.attempt import Embedded, attempt
+from tollgate.embeddings.attempt import Embedded, attempt, count_items
 from tollgate.embeddings.reply import reply_of
-from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request, reads_base64_only
+from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request, reads_base64_only
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
@@ -40,14 +42,15 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     exchange = Exchange(services, inbound, body, model, stream=False, rates=gateway.credits.rates)
     expected = _expected_tokens(request)
     exchange.begin(services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
+    sent: list[Item] = []
     try:
         exchange.admitted_tokens = expected
         exchange.limits = services.ledger.admit(inbound.key, expected)
-        found = await try_routes(exchange, offers, lambda offer: attempt(exchange, request, offer))
+        found = await try_routes(exchange, offers, lambda offer: attempt(exchange, request, offer, sent))
         exchange.route_answered()
         await _record(exchange, found)
     except BaseException as error:
-        await settle_failure(exchange, error)
+        await settle_failure(exchange, error, lambda: _used(exchange, sent))
         raise
     return reply_of(found, exchange.reply_headers())
 
@@ -67,6 +70,11 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, 
 def _expected_tokens(request: EmbeddingRequest) -> int:
     """About how many tokens the input has, without tokenising: for the hold and the rate limit."""
     return sum(tokens.estimate(len(item)) if isinstance(item, str) else len(item) for item in request.items)
+
+
+async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
+    """Usage, as counted here, of a request whose client left: of the inputs that were on their way to the provider."""
+    return {"input": await count_items(sent, exchange.offer.model.encoding if exchange.offer else None)}
 
 
 async def _record(exchange: Exchange, found: Embedded) -> None:

@@ -56,16 +56,18 @@ class _Part:
     rest: dict[str, Any] = field(default_factory=dict)
 
 
-async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
-    """Embed everything through one offer. Raises `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
-    exchange.offer = offer
+async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
+    """Embed everything through one offer; `sent` is filled with the inputs that are on their way there. Raises
+    `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
+    exchange.attempt(offer)
+    sent.clear()
     exchange.context = Context(model=offer.model_facts, can=offer.can,
                                strict=exchange.inbound.headers.get("x-tollgate-strict") == "true" or exchange.inbound.key.strict)
     most = offer.batch or len(request.items)
     if len(request.items) <= most:
-        parts = [await _part(exchange, request, offer, request.items, asyncio.Lock(), whole=True)]
+        parts = [await _part(exchange, request, offer, request.items, sent, asyncio.Lock(), whole=True)]
     else:
-        parts = await _parts(exchange, request, offer, [request.items[at : at + most] for at in range(0, len(request.items), most)])
+        parts = await _parts(exchange, request, offer, sent, [request.items[at : at + most] for at in range(0, len(request.items), most)])
     counted, estimated = await _tokens(parts, offer)
     first = parts[0]
     if first.native is not None:
@@ -75,14 +77,14 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -
     return Embedded(counted, estimated, model, vectors=vectors, rest=first.rest if len(parts) == 1 else {})
 
 
-async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, slices: list[list[Item]]) -> list[_Part]:
+async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item], slices: list[list[Item]]) -> list[_Part]:
     """All parts, a few at a time; the first failure ends the others."""
     gate = asyncio.Semaphore(AT_ONCE)
     parsing = asyncio.Lock()
 
     async def one(items: list[Item]) -> _Part:
         async with gate:
-            return await _part(exchange, request, offer, items, parsing, whole=False)
+            return await _part(exchange, request, offer, items, sent, parsing, whole=False)
 
     tasks = [asyncio.ensure_future(one(items)) for items in slices]
     try:
@@ -92,13 +94,16 @@ async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sl
             task.cancel()
 
 
-async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], parsing: asyncio.Lock, *, whole: bool) -> _Part:
+async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], sent: list[Item], parsing: asyncio.Lock, *,
+                whole: bool) -> _Part:
     """One call. `parsing` is held while an answer is numbers: these take more room than all texts together."""
     body = _body(exchange, request, offer, items, whole=whole)
     native = offer.protocol == "embeddings"
     call = Call("POST", offer.url(False, exchange.inbound.query if native else ""), offer.headers(exchange.inbound.headers), body,
                 offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
+    exchange.called = True
+    sent += items
     try:
         answer = await exchange.services.client.open(call)
         async with answer:
@@ -238,8 +243,13 @@ async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:
     total, estimated = 0, False
     for part in parts:
         if part.tokens is None:
-            part.tokens = tokens.count_ids([item for item in part.items if not isinstance(item, str)])
-            part.tokens += await tokens.count([item for item in part.items if isinstance(item, str)], offer.model.encoding)
+            part.tokens = await count_items(part.items, offer.model.encoding)
             estimated = True
         total += part.tokens
     return total, estimated
+
+
+async def count_items(items: list[Item], encoding: str | None) -> int:
+    """The tokens of inputs: those of the texts as counted here, token ids as given."""
+    texts = [item for item in items if isinstance(item, str)]
+    return tokens.count_ids([item for item in items if not isinstance(item, str)]) + await tokens.count(texts, encoding)
