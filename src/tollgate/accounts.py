@@ -134,6 +134,18 @@ async def create_account(books: Books, id: str, name: str = "", role: str = "use
     return await books.create_account(id, _named(name), role)
 
 
+async def open_account(books: Books, id: str, name: str = "", role: str = "user", credits: str = "") -> Account:
+    """A new account with credits to begin with, if some are named; a wrong amount leaves no account."""
+    if not credits.strip():
+        return await create_account(books, id, name, role)
+    amount = kept_amount(read_amount(credits, "credits"), "credits")
+    if amount <= 0:
+        raise BadRequest(f"credits is {show(amount)}, wanted more than 0, or nothing", "credits")
+    account = await create_account(books, id, name, role)
+    await books.grant(id, amount, "at creation")
+    return account
+
+
 async def change_account(books: Books, account_id: str, name: str | None = None, role: str | None = None) -> Account:
     """Give an account another name or role; None keeps what it has."""
     if role not in (None, "user", "operator"):

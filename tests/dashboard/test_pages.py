@@ -49,6 +49,14 @@ async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, f
     assert not await here.services.ledger.list_keys("alice")
 
 
+@pytest.mark.parametrize(("models", "useless"), [("echo", True), ("sandbox/ech", True), ("!*", True), ("sandbox/*", False), ("none", False), ("", False)])
+async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, models, useless):
+    made = await alice.post("/keys", once=await alice.field("/keys", "once"), models=models)
+    assert ("this key can use none now" in text_of(made)) is useless
+    [key] = await here.services.ledger.list_keys("alice")
+    assert ("this key can use none now" in text_of(await alice.get(f"/keys/{key.id}"))) is useless
+
+
 async def test_limits_of_a_key_are_changed_and_kept(here, alice):
     secret = await alice.make_key(name="laptop", expires="30d", cap="2")
     key = here.services.ledger.find_key(secret)

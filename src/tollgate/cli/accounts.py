@@ -32,7 +32,7 @@ def list_(path: Path | None, as_json: bool) -> None:
                 numbers=frozenset({"balance", "held", "spent", "granted", "active keys"}))
 
 
-@command.command(help="Create an account without credits. ID is a readable word: usage rows show it.")
+@command.command(help="Create an account, without credits unless some are given. ID is a readable word: usage rows show it.")
 @click.argument("id")
 @click.option("--name", default="", help="Name to display; default: the id.")
 @click.option("--role", type=click.Choice(["user", "operator"]), default="user", show_default=True,
@@ -44,11 +44,7 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
     from tollgate import accounts
 
     async def work(books: Any) -> accounts.AccountView:
-        if amount is not None:
-            accounts.read_amount(amount)
-        await accounts.create_account(books, id, name, role)
-        if amount is not None:
-            await accounts.grant(books, id, amount, "at creation")
+        await accounts.open_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
 
     view = with_books(path, work)

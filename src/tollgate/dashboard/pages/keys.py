@@ -9,10 +9,12 @@ from starlette.responses import Response
 
 from tollgate import accounts
 from tollgate.accounts import KeyView, KeyWish
+from tollgate.catalog import access_of, may_use
 from tollgate.dashboard import charts
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest, NotFound
+from tollgate.ledger import KeyRecord
 from tollgate.ledger.reports import Filters
 from tollgate.money import show as plain
 
@@ -33,7 +35,7 @@ async def create(visit: Visit) -> Response:
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, wish)
     except BadRequest as error:
         return await _list(visit, wish, error)
-    return visit.render("key_made.html", key=key, secret=secret, example=_example(visit))
+    return visit.render("key_made.html", key=key, secret=secret, example=_example(visit), useless=_fits_nothing(visit, key))
 
 
 async def one(visit: Visit) -> Response:
@@ -83,7 +85,7 @@ async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest 
     series = [charts.Series("Cost", "s0", [float(bucket.all.cost) for bucket in report])]
     chart = charts.bars("cost", "Cost by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
     return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_chat_models(visit),
-                        last_used=view.key.last_used)
+                        last_used=view.key.last_used, useless=_fits_nothing(visit, view.key))
 
 
 def _wish(form: Form) -> KeyWish:
@@ -102,6 +104,14 @@ def _as_typed(view: KeyView) -> KeyWish:
 
 def _chat_models(visit: Visit) -> list[str]:
     return list(visit.services.runtime.current.catalog.models)
+
+
+def _fits_nothing(visit: Visit, key: KeyRecord) -> bool:
+    """Whether the models a key names are none of the catalog's: an alias or a slip, most likely."""
+    if not key.allowed_models:
+        return False
+    access = access_of(key)
+    return not any(may_use(access, model) for model in visit.services.runtime.current.catalog.models.values())
 
 
 def _example(visit: Visit) -> str:

@@ -27,11 +27,7 @@ async def create(visit: Visit) -> Response:
     """A new account, with credits if some are given."""
     form = visit.form
     try:
-        if form["credits"].strip():
-            service.read_amount(form["credits"], "credits")
-        await service.create_account(visit.ledger, form["id"].strip(), form["name"], form["role"] or "user")
-        if form["credits"].strip():
-            await service.grant(visit.ledger, form["id"].strip(), form["credits"], "at creation")
+        await service.open_account(visit.ledger, form["id"].strip(), form["name"], form["role"] or "user", form["credits"])
     except BadRequest as error:
         return await _list(visit, error)
     return visit.to(f"/operator/accounts/{form['id'].strip()}", done="made")
