@@ -70,6 +70,15 @@ async def test_limits_of_a_key_are_changed_and_kept(here, alice):
     assert abs((changed.expires_at - key.expires_at).total_seconds()) < 60
 
 
+async def test_a_key_that_spent_its_cap_is_marked(here, alice, operator, ask):
+    secret = await alice.make_key(name="small", cap="0.0000001")
+    assert "cap used up" not in text_of(await alice.get("/keys"))
+    await ask(secret)
+    [key] = await here.services.ledger.list_keys("alice")
+    for page in (await alice.get("/keys"), await alice.get(f"/keys/{key.id}"), await operator.get("/operator/accounts/alice")):
+        assert "active cap used up" in text_of(page)
+
+
 async def test_a_revoked_key_is_refused_and_stays_listed(here, alice, ask):
     secret = await alice.make_key(name="laptop")
     assert (await ask(secret)).status_code == 200
