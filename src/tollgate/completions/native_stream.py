@@ -15,8 +15,9 @@ import orjson
 
 from tollgate.completions.marks import pieces
 from tollgate.completions.native import parsed_event, valid_utf8
+from tollgate.completions.untold import Untold, filled
 from tollgate.errors import UpstreamError, UpstreamUnreachable
-from tollgate.sse import Decoder, Event
+from tollgate.sse import Decoder, Event, encode
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
@@ -265,12 +266,17 @@ class PlainStream(_Passing):
     """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
 
     `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
+    `untold` puts usage where the provider left it out.
     """
 
-    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool]) -> None:
+    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool],
+                 untold: Untold | None = None) -> None:
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
+        self._untold = untold
         self._held: list[bytes] = []
+        self._lacking: tuple[str | None, dict[str, Any]] | None = None
+        """The first event held back, where it has no usage: its name and what it says."""
 
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
@@ -280,7 +286,10 @@ class PlainStream(_Passing):
         return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
-        """The bytes held back."""
+        """The bytes held back, with `usage` where it is missing."""
+        if self._lacking is not None and usage is not None:
+            name, event = self._lacking
+            self._held[0] = encode(orjson.dumps(filled(event, usage)), name)
         return b"".join(self._held)
 
     def _event(self, event: Event, out: list[bytes]) -> None:
@@ -292,11 +301,14 @@ class PlainStream(_Passing):
             self.error = self._judge(parsed)
             if self.error is not None:
                 return
-            if self._watch(event.name, parsed):
-                self.ended = True
-                self._held.append(valid_utf8(event.raw))
+            self.ended = self._watch(event.name, parsed)
+            begun = self._untold.begun(parsed) if self._untold is not None else None
+            if begun is not None:
+                out.append(encode(orjson.dumps(begun), event.name))
                 return
-        out.append(valid_utf8(event.raw))
+            if self._untold is not None and not self._held and self._untold.lacks(parsed):
+                self._lacking = (event.name, parsed)
+        (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
 
 
 _CHAT_MARKS = {

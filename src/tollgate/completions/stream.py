@@ -15,8 +15,9 @@ from tollgate.completions.attempt import AttemptFailed, judge_chunk
 from tollgate.completions.converted_stream import ConvertedStream, Reframed, converts_frames
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
+from tollgate.completions.native_stream import ChatStream, Judge, Marks, NativeStream, PlainStream, last_sequence
 from tollgate.completions.stateful import keeps_thread, minted_ids
+from tollgate.completions.untold import Untold
 from tollgate.completions.whole import told_tier
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
 from tollgate.mapping import Context, Tap, response_from_hub
@@ -188,8 +189,12 @@ class _Native:
         self._left = b""
         judge = partial(judge_chunk, offer)
         marks = offer.errors.event_marks
-        self._inner: NativeStream = ChatStream(judge, marks) if self._dialect == "chat" else PlainStream(judge, marks, _WATCHED[self._dialect], self._watch.see)
+        self._inner: NativeStream = ChatStream(judge, marks) if self._dialect == "chat" else self._plain(judge, marks)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
+
+    def _plain(self, judge: Judge, marks: Marks) -> PlainStream:
+        untold = Untold(partial(self._told_usage, self._dialect), self._exchange.admitted_tokens, lambda: bool(self._tap.usage))
+        return PlainStream(judge, marks, _WATCHED[self._dialect], self._watch.see, untold)
 
     @property
     def error(self) -> UpstreamError | None:
@@ -244,8 +249,8 @@ class _Native:
 
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         usage = self._inner.usage
-        if usage is None and hub_usage and self._dialect == "chat":
-            usage = self._told_usage("chat", hub_usage)
+        if usage is None and hub_usage and (estimated or self._dialect == "chat"):
+            usage = self._told_usage(self._dialect, hub_usage)
         return self._inner.tail(usage)
 
     def failure(self, error: TollgateError) -> bytes:

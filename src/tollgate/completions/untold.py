@@ -1,0 +1,48 @@
+"""Usage in a native stream whose provider tells none.
+
+The published formats have it in certain events, and official clients fail on a `message_start` without it (CLIENTS 3a). What
+the first event says is the estimate the request was admitted with; the last ones say what is billed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
+
+
+class Untold:
+    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told` asks whether
+    the provider has said anything of usage so far."""
+
+    __slots__ = ("_expected", "_told", "_write")
+
+    def __init__(self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool]) -> None:
+        self._write = write
+        self._expected = expected
+        self._told = told
+
+    def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """A first event of messages with usage put in; None where none is missing."""
+        message = event.get("message")
+        if event.get("type") != "message_start" or not isinstance(message, dict) or message.get("usage"):
+            return None
+        return {**event, "message": {**message, "usage": self._write({"input": self._expected, "output": 0})}}
+
+    def lacks(self, event: dict[str, Any]) -> bool:
+        """Whether this event ends the answer and should tell what was used, and nothing told it."""
+        kind = event.get("type")
+        if kind == "message_delta":
+            return not event.get("usage") and not self._told()
+        if kind not in _LAST_RESPONSE:
+            return False
+        response = event.get("response")
+        return isinstance(response, dict) and not response.get("usage")
+
+
+def filled(event: dict[str, Any], usage: Any) -> dict[str, Any]:
+    """Such an event with this usage."""
+    if "response" in event:
+        return {**event, "response": {**event["response"], "usage": usage}}
+    return {**event, "usage": usage}

@@ -1,0 +1,34 @@
+"""What a native stream says of usage where its provider says nothing."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from support.inprocess import inprocess
+
+
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+async def test_a_native_stream_is_told_its_usage_where_the_provider_tells_none(tmp_path, dialect):
+    """Official clients fail on a `message_start` without usage (CLIENTS 3a); the last event says what is billed."""
+    said = "[[no-usage]] one two three"
+    ask = {"messages": {"max_tokens": 50, "messages": [{"role": "user", "content": said}]}, "responses": {"input": said}}[dialect]
+    async with inprocess(tmp_path) as here:
+        before = here.balance()
+        reply = await here.post(f"/v1/{dialect}", {"model": "sandbox/echo", "stream": True, **ask})
+        events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
+        paid = before - here.balance()
+    if dialect == "messages":
+        assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
+        assert events[0]["message"]["usage"]["input_tokens"] > 0
+        usage = events[-2]["usage"]
+    else:
+        usage = events[-1]["response"]["usage"]
+    assert usage["output_tokens"] == 6 and paid == (Decimal("0.1") * usage["input_tokens"] + Decimal("0.4") * 6) / 10**6
+
+
+async def test_a_messages_stream_that_ends_after_its_unpriced_delta_still_fails(tmp_path):
+    async with inprocess(tmp_path) as here:
+        reply = await here.post("/v1/messages", {"model": "sandbox/echo", "stream": True, "max_tokens": 50, "messages": [
+            {"role": "user", "content": "[[no-usage]] [[cut=8]] one two"}]})
+    assert "event: error" in reply.text and "message_stop" not in reply.text
