@@ -133,3 +133,13 @@ def test_the_title_of_what_a_tool_found_is_told() -> None:
     body["messages"][2]["content"][0]["content"] = [{"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}]
     sent = convert_request(mapping("messages"), mapping("gemini"), body, context()).body
     assert sent["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "T\n\nfound"}
+
+
+@pytest.mark.parametrize("client", ["messages", "responses"])
+def test_a_signature_on_a_call_is_named_where_no_thought_before_it_carries_it(client: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "S"}}}
+    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    assert convert_response(mapping("chat"), mapping(client), answer, context()).lost == ["signature of a call"]
+    parts = [{"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "S"}]
+    answer = {"responseId": "x", "modelVersion": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    assert convert_response(mapping("gemini"), mapping(client), answer, context()).lost == []

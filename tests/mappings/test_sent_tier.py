@@ -10,7 +10,7 @@ from tollgate.mapping import convert_request
 
 @pytest.mark.parametrize(("upstream", "asked", "sent"), [
     ("chat", "auto", "auto"), ("responses", "auto", "auto"), ("messages", "auto", "auto"), ("bedrock", "auto", None),
-    ("chat", "standard_only", "default"), ("messages", "priority", None), ("bedrock", "priority", "priority"), ("chat", None, None),
+    ("chat", "standard_only", "default"), ("messages", "priority", None), ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None), ("chat", None, None),
 ])
 def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: str | None) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], **({"service_tier": asked} if asked else {})}
@@ -19,6 +19,6 @@ def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: 
     assert read(convert_request(mapping("messages"), target, body, context()).body, context()) == sent
 
 
-@pytest.mark.parametrize("upstream", ["gemini", "cohere", "ollama"])
+@pytest.mark.parametrize("upstream", ["cohere", "ollama"])
 def test_a_format_without_tiers_says_so(upstream: str) -> None:
     assert mapping(upstream).sent_tier is None
