@@ -19,6 +19,12 @@ async def test_a_new_account_is_told_how_to_begin(alice):
     assert "Send a first request" in page and 'model="sandbox/echo"' in page and "http://127.0.0.1:8787/v1" in page
 
 
+async def test_who_has_no_credits_is_told_before_the_first_request(here, alice):
+    assert "Requests are refused" not in text_of(await alice.get())
+    await here.services.ledger.grant("alice", Decimal("-9.995"), "")
+    assert "Requests are refused below 0.01 credits." in text_of(await alice.get())
+
+
 async def test_a_key_is_shown_once(here, alice):
     secret = await alice.make_key(name="laptop", expires="30d", models="sandbox/*", cap="2.5", window="month", rpm="60", tpm="10_000", strict="yes")
     key = here.services.ledger.find_key(secret)
@@ -47,6 +53,11 @@ async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, f
     assert reply.status_code == 400 and told in text_of(reply) and said in reply.text
     assert field == "window" or re.search(rf'<input id="{field}"[^>]* aria-invalid="true" autofocus', reply.text)  # where the browser goes
     assert not await here.services.ledger.list_keys("alice")
+
+
+async def test_a_list_of_models_is_no_markup(here, alice):
+    made = await alice.post("/keys", once=await alice.field("/keys", "once"), models="<b>x</b>")
+    assert "<b>x</b>" not in made.text and "&lt;b&gt;x&lt;/b&gt;" in made.text
 
 
 @pytest.mark.parametrize(("models", "useless"), [("echo", True), ("sandbox/ech", True), ("!*", True), ("sandbox/*", False), ("none", False), ("", False)])

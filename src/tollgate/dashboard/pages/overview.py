@@ -31,4 +31,5 @@ async def show(visit: Visit) -> Response:
     return visit.render(
         "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all, yesterday=today.buckets[0].all, chart=chart,
         models=report.by("model")[:5], rows=newest, names={view.key.id: view.key.name or f"…{view.key.last_four}" for view in views},
-        active=[view for view in views if view.state == "active"], example=example)
+        active=[view for view in views if view.state == "active"], example=example,
+        minimum=visit.services.runtime.current.gateway.credits.minimum)
