@@ -134,13 +134,13 @@ async def _images(request: Request) -> Reply:
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
         return await images.create_generation(services, inbound)
     key = authenticate(services.ledger, request.headers)
-    services.ledger.require_credits(key)
+    services.ledger.require_balance(key.account_id)
     return await images.list_generations(services, key)
 
 
 async def _image(request: Request) -> Reply:
     key = authenticate(request.services.ledger, request.headers)
-    request.services.ledger.require_credits(key)
+    request.services.ledger.require_balance(key.account_id)
     return await images.get_generation(request.services, key, request.argument)
 
 

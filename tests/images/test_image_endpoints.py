@@ -49,6 +49,19 @@ async def test_the_whole_way(tmp_path):
         assert here.balance() == Decimal("99.98")
 
 
+async def test_a_job_that_holds_the_whole_balance_can_be_looked_at(tmp_path):
+    async with gateway(tmp_path) as here:
+        await here.services.ledger.grant("default", Decimal("-99.98"))
+        made = (await here.post("/v1/images/generations", {**JOB, "input": {"prompt": "a cat [[duration=60s]]", "count": 2}})).json()["data"]
+        assert here.services.ledger.available("default") == 0
+        looked = await here.get(f"/v1/images/generations/{made['id']}")
+        assert (looked.status_code, looked.json()["data"]["status"]) == (200, "starting")
+        assert (await here.get("/v1/images/generations")).status_code == 200
+        assert (await here.post("/v1/images/generations", JOB)).status_code == 403
+        await here.services.ledger.grant("default", Decimal("-0.011"))
+        assert (await here.get(f"/v1/images/generations/{made['id']}")).json() == {"success": False, "code": 403, "message": "insufficient quota"}
+
+
 async def test_a_provider_that_is_done_at_once(tmp_path):
     async with gateway(tmp_path) as here:
         made = (await here.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})).json()["data"]

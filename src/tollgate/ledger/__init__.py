@@ -151,6 +151,10 @@ class Ledger(Administration):
         """
         self._memory.require_credits(*_owner(owner, key))
 
+    def require_balance(self, account_id: str) -> None:
+        """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that spend nothing."""
+        self._memory.require_balance(account_id)
+
     def hold(self, owner: str | KeyRecord, amount: Decimal, key: KeyRecord | None = None) -> Hold:
         """Reserve up to `amount`, at most `credits.hold_cap` and what is available; raises `QuotaExhausted`.
 

@@ -122,6 +122,12 @@ class Memory:
         return AccountSums(account_id, self.granted.get(account_id, _ZERO), self.spent.get(account_id, _ZERO),
                            self.held.get(account_id, _ZERO))
 
+    def require_balance(self, account_id: str) -> None:
+        """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such as
+        a look at the job that the hold is for."""
+        if self.balance(account_id) < self._credits.minimum:
+            raise QuotaExhausted
+
     def require_credits(self, account_id: str, key: KeyRecord | None) -> Decimal:
         """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
         available = self.available(account_id)

@@ -115,7 +115,7 @@ class ToolsApp:
             raise Unavailable("the gateway is shutting down")
         if not services.ledger.ready:
             raise Unavailable(services.ledger.not_ready_reason)
-        services.ledger.require_credits(key.account_id, key)
+        services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held
         return key
 
     async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
