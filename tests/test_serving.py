@@ -121,6 +121,42 @@ def test_a_reload_keeps_what_the_command_line_says(tmp_path):
         assert running.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
+    pytest.importorskip(engine)
+    write_config(tmp_path)
+    running = start_gateway(tmp_path, extra=("--engine", engine))
+    try:
+        asked = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
+        body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=200]] talk"}]}
+        asked.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {running.key}", "content-type": "application/json"})
+        reply = asked.getresponse()
+        reply.read(10)
+        began = time.monotonic()
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert running.process.poll() is None, "a stop waits for running requests"
+        running.process.send_signal(signal.SIGINT)
+        assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down"}}\n\n')
+        assert running.process.wait(10) == 0 and time.monotonic() - began < 10
+        assert "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now" in running.log.read_text()
+    finally:
+        assert running.stop() == 0
+
+
+def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
+    write_config(tmp_path)
+    running = start_gateway(tmp_path)
+    try:
+        listening = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
+        listening.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}", "accept": "text/event-stream"})
+        assert listening.getresponse().readline() == b": listening\n"
+        began = time.monotonic()
+        assert running.stop() == 0 and time.monotonic() - began < 6
+    finally:
+        assert running.stop() == 0
+
+
 def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
     write_config(tmp_path)
     running = start_gateway(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -144,14 +145,24 @@ async def close_gateway(opened: Opened) -> None:
 
 async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened], None], cache: StartCache | None = None,
                 adjust: Adjust = as_read) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is called once the gateway listens. `cache` gets what the next start can
-    use; `adjust` is applied to what reloads read."""
+    """Serve until SIGTERM or SIGINT, a second of which ends what still runs; `announce` is called once the gateway listens.
+    `cache` gets what the next start can use; `adjust` is applied to what reloads read."""
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if stop.is_set():
+            hurry.set()
+            return
+        stop.set()
+        if running := opened.services.metrics.running:
+            seconds = opened.services.runtime.current.gateway.server.drain_seconds
+            log.info("stopping: %d requests are running and have %g seconds; the same signal again ends them now", running, seconds)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     loop.add_signal_handler(signal.SIGHUP, lambda: opened.services.tasks.spawn(opened.reloader.reload()))
 
     async def stopped() -> None:
@@ -161,7 +172,8 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
     async def cut() -> None:
         await stop.wait()
         seconds = opened.services.runtime.current.gateway.server.drain_seconds
-        await asyncio.sleep(max(seconds - _LAST_WORDS_SECONDS, seconds / 2))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(hurry.wait(), max(seconds - _LAST_WORDS_SECONDS, seconds / 2))
         opened.app.cut()
 
     opened.services.tasks.spawn(cut())

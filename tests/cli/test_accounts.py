@@ -72,6 +72,18 @@ def test_a_link_without_a_running_gateway_is_refused(tollgate):
     assert done.code == 1 and "no gateway is running" in done.err
 
 
+def test_a_password_is_asked_for_at_a_terminal_only(tollgate):
+    refused = tollgate("accounts", "password", "default", stdin="correct horse battery\n")
+    assert (refused.code, refused.out, refused.err) == (1, "", "there is no terminal to ask for the password at; to read it from stdin: --stdin\n")
+
+
+def test_a_password_is_not_asked_for_an_account_that_is_not_there(tollgate, monkeypatch):
+    monkeypatch.setattr("tollgate.cli.accounts.at_terminal", lambda: True)
+    assert tollgate("accounts", "password", "nobody", stdin="x\nx\n").err == 'no account "nobody"\n'
+    tollgate("accounts", "create", "alice")
+    assert "new password" in tollgate("accounts", "password", "alice", stdin="correct horse battery\n" * 2).out
+
+
 def test_a_password_is_set_from_stdin_and_taken_away(tollgate):
     tollgate("accounts", "create", "alice")
     assert tollgate("accounts", "password", "alice", "--stdin", stdin="short\n").code == 1

@@ -50,7 +50,7 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
 @click.option("--models", default=None, callback=_named_models,
               help="Models it may use, globs separated by commas, \"!\" in front of those it may not; all (the default) or none.")
-@click.option("--cap", default="", help="Most credits it may spend per window.")
+@click.option("--cap", default="", help="Credits it may spend per window; the request that reaches them is still answered.")
 @click.option("--window", type=click.Choice(["day", "week", "month", "total"]), default="total", show_default=True,
               help="When the cap starts anew (UTC; weeks from Monday).")
 @click.option("--rpm", default="", help="Most requests a minute.")

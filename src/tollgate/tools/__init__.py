@@ -32,8 +32,8 @@ __all__ = ["ToolsApp", "tools_app"]
 
 log = logging.getLogger("tollgate.tools")
 
-_COMMENT_SECONDS = 15.0
-_LISTEN_SECONDS = 600.0
+_COMMENT_SECONDS = 15
+_LISTEN_SECONDS = 600
 """A GET stream has nothing to say (the server is stateless); it is ended after this long so that none hangs for ever."""
 
 
@@ -144,9 +144,10 @@ class ToolsApp:
         await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         gone = asyncio.ensure_future(_left(receive))
         try:
-            for _ in range(int(_LISTEN_SECONDS / _COMMENT_SECONDS)):
-                await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
-                done, _pending = await asyncio.wait({gone}, timeout=_COMMENT_SECONDS)
+            for second in range(_LISTEN_SECONDS):
+                if second % _COMMENT_SECONDS == 0:
+                    await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
+                done, _pending = await asyncio.wait({gone}, timeout=1)
                 if done or self.services.draining:
                     break
             if not gone.done():
