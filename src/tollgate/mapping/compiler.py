@@ -17,6 +17,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.functions import Filter
+from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
@@ -132,6 +133,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
             built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
         if "from_hub" in stream.entries:
             built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
+    check_hub_words(unit, root, built.reads, built.hub)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:
         if not function.used:

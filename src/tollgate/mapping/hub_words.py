@@ -1,0 +1,234 @@
+"""Words of the hub that a mapping misspells: fields it writes there or reads there which the hub does not have.
+
+No path or template can show these by itself: to the compiler a field is a field. Warnings, since a hub value may also pass
+through fields of one's own; a value that can stand in several places is unknown only where none of them knows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tollgate.config.load import List, Map, Mark, Node, Scalar, walk
+from tollgate.mapping import hub
+from tollgate.mapping.reads import Reads
+from tollgate.mapping.scope import Unit, suggest
+from tollgate.mapping.text import NOTHING_WORD, is_literal
+
+_CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
+_INSIDE = ("$value", "$else", "$absent", "$first")
+"""Directives whose value is the node's own."""
+
+
+@dataclass(eq=False, slots=True)
+class Shape:
+    """What can stand at one place of the hub: an object with `fields`, a list of `items`, or one of some `words`."""
+
+    name: str
+    fields: dict[str, Shape] = field(default_factory=dict)
+    items: Shape | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether anything can be said of what stands there."""
+        return bool(self.fields or self.items or self.words)
+
+
+@cache
+def shape(name: str) -> Shape:
+    """The shape of a definition of the hub's schema: request, response, usage, part, ..."""
+    found = _SHAPES.get(name)
+    if found is None:
+        found = _SHAPES[name] = Shape(name)
+        definition = hub.schema()["$defs"][name]
+        closed = definition.get("additionalProperties") is False or "allOf" in definition
+        properties = dict(definition["properties"]) if closed else {}
+        for branch in definition.get("allOf", ()):  # a part, by its kind: whatever any kind has
+            properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
+        found.fields.update({key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value})
+        if "kind" in properties:
+            found.fields.setdefault("kind", Shape("kind"))
+    return found
+
+
+_SHAPES: dict[str, Shape] = {}
+
+
+def _of(name: str, schema: Mapping[str, Any]) -> Shape:
+    if "$ref" in schema:
+        return shape(schema["$ref"].rpartition("/")[2])
+    if "items" in schema:
+        return Shape(name, items=_of(name, schema["items"]))
+    if schema.get("additionalProperties") is False:
+        return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()})
+    return Shape(name, words=tuple(schema.get("enum", ())))
+
+
+def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: str) -> None:
+    """Warn of every name of the hub that a mapping file writes or reads and the hub has not."""
+    kind = f"{family}_" if family else ""
+    shapes = {"request": shape(f"{kind}request"), "response": shape(f"{kind}response"), "error": shape("error")}
+    writes = _Writes(unit)
+    for section, of in shapes.items():
+        node = _part(root, section, "to_hub")
+        if node is not None:
+            writes.visit(node, of)
+        node = _part(root, section, "from_hub")
+        if node is not None:
+            _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
+    rules = _part(root, "stream", "to_hub")
+    if rules is not None:
+        said = list(_operations(rules))
+        for name, value in said:
+            if name == "usage":
+                writes.visit(value, shape("usage"))
+            elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
+                writes.visit(value.entries["reason"], shape("response").fields["stop"])
+        if not any(name == "stop" for name, _ in said):
+            unit.mistake(_key(root, "stream", "to_hub"), "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off", "such as {$when: $.done, stop: {reason: end}}", level="warning")
+    writes.tell()
+
+
+def _part(root: Map, section: str, direction: str) -> Node | None:
+    node = root.get(section)
+    return node.get(direction) if isinstance(node, Map) else None
+
+
+def _key(root: Map, section: str, direction: str) -> Mark:
+    node = root.entries[section]
+    assert isinstance(node, Map)
+    return node.keys[direction]
+
+
+def _operations(node: Node) -> Iterator[tuple[str, Node]]:
+    """The operations of stream rules with what they are given, wherever they stand."""
+    if isinstance(node, List):
+        for item in node.items:
+            yield from _operations(item)
+    elif isinstance(node, Map):
+        for key, value in node.entries.items():
+            if key in ("usage", "stop"):
+                yield key, value
+            if not isinstance(value, Scalar):
+                yield from _operations(value)
+
+
+class _Writes:
+    """A walk over the templates that make hub values."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._seen: dict[int, set[int]] = defaultdict(set)
+        """The shapes each node was looked at for."""
+        self._unknown: dict[tuple[int, str], list[tuple[Shape, Mark]]] = defaultdict(list)
+        self._nodes: list[Node] = []
+        """Nodes are known by identity: they must live as long as this."""
+
+    def visit(self, node: Node, of: Shape) -> None:
+        """Look at what `node` makes for a place of this shape."""
+        if not of.known or id(of) in self._seen[id(node)]:
+            return
+        self._seen[id(node)].add(id(of))
+        self._nodes.append(node)
+        if isinstance(node, Scalar):
+            self._scalar(node, of)
+        elif isinstance(node, List):
+            for item in node.items:
+                self.visit(item, of.items or of)
+        else:
+            self._map(node, of)
+
+    def tell(self) -> None:
+        """Warn of what no shape of its place knows."""
+        for (node, word), found in self._unknown.items():
+            if len(found) == len(self._seen[node]):
+                of, mark = found[0]
+                known = of.words or tuple(of.fields)
+                what = f"the hub's `{of.name}` is never `{word}`" if of.words else f"the hub's {of.name} has no field `{word}`"
+                self._unit.mistake(mark, what, suggest(word, known) or f"one of {', '.join(known)}", level="warning")
+
+    def _scalar(self, node: Scalar, of: Shape) -> None:
+        if is_literal(node):
+            if of.words and isinstance(node.value, str) and node.value != NOTHING_WORD and node.value not in of.words:
+                self._unknown[id(node), node.value].append((of, node.mark))
+        elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
+            function = self._unit.functions.get(call[1])
+            if function is not None and function.node is not None:
+                self.visit(function.node, of)
+
+    def _map(self, node: Map, of: Shape) -> None:
+        for directive in _INSIDE:
+            if directive in node.entries:
+                value = node.entries[directive]
+                for each in value.items if directive == "$first" and isinstance(value, List) else (value,):
+                    self.visit(each, of)
+        fields = {key: value for key, value in node.entries.items() if not key.startswith("$")}
+        if "$match" in node.entries:
+            for value in fields.values():
+                self.visit(value, of)
+            return
+        of = of.items or of
+        kind = node.entries.get("kind")
+        if not of.fields or isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
+            return  # a kind of part of one's own has fields of its own
+        for key, value in fields.items():
+            if key in of.fields:
+                self.visit(value, of.fields[key])
+            else:
+                self._unknown[id(node), key].append((of, node.keys[key]))
+        for name, mark in _copied(node):
+            if name not in of.fields:
+                self._unknown[id(node), name].append((of, mark))
+
+
+def _copied(node: Map) -> Iterator[tuple[str, Mark]]:
+    copied = node.entries.get("$copy")
+    for names in copied.entries.values() if isinstance(copied, Map) else (copied,):
+        if isinstance(names, List):
+            for item in names.items:
+                if isinstance(item, Scalar) and isinstance(item.value, str):
+                    yield item.value, item.mark
+
+
+def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> None:
+    places: dict[Reads, set[Shape]] = defaultdict(set)
+    waiting = [(reads, of)]
+    while waiting:
+        place, at = waiting.pop()
+        if at in places[place]:
+            continue
+        places[place].add(at)
+        waiting += [(link, at) for link in place.links]
+        for switch in place.switches:
+            waiting += [(case, at) for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None]
+        one = at.items or at
+        waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
+        if place.items is not None:
+            waiting.append((place.items, one))
+    for place, shapes in places.items():
+        if all((at.items or at).fields for at in shapes):
+            first = next(iter(shapes))
+            first = first.items or first
+            for key in place.fields:
+                if not any(key in (at.items or at).fields for at in shapes):
+                    hint = suggest(key, first.fields) or f"one of {', '.join(first.fields)}"
+                    unit.mistake(_where(root, node, key), f"{section} reads `{key}`, which the hub's {first.name} does not have", hint, level="warning")
+
+
+_ANYTHING = Shape("")
+
+
+def _where(root: Map, node: Node, key: str) -> Node:
+    """The line that reads a field: in the section, else in a function, else the section itself."""
+    word = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])")
+    functions = root.get("define")
+    for tree in (node, functions) if functions is not None else (node,):
+        for inner in walk(tree):
+            if isinstance(inner, Scalar) and isinstance(inner.value, str) and word.search(inner.value) and (not is_literal(inner) or inner.value == key):
+                return inner
+    return node
