@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from support.inprocess import inprocess, replying
+from tollgate.errors import ConfigErrors
 
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
 JSON = {"content-type": "application/json"}
@@ -213,3 +214,11 @@ async def test_a_part_without_anything_in_it_is_none(tmp_path):
     async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only")}, apps={"acme": replying(body=json.dumps(answer).encode())}) as here:
         reply = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
         assert [block["type"] for block in reply["content"]] == ["tool_use"]
+
+
+async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_path):
+    write_mapping(tmp_path, "half", "mapping: NAME\nresponse: {to_hub: {parts: [{kind: text, text: $.said}]}}\n")
+    with pytest.raises(ConfigErrors) as told:
+        async with inprocess(tmp_path, providers={"acme": provider("acme", "half")}):
+            pass
+    assert "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks it needs" in str(told.value)

@@ -24,6 +24,7 @@ from tollgate.config.sanity import check_prices
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
 from tollgate.config.shape import check_shape
+from tollgate.config.slips import check_slips
 from tollgate.errors import ConfigErrors
 from tollgate.wire import CLIENT_FORMATS
 
@@ -184,7 +185,7 @@ class _Loading:
             files=tuple(dict.fromkeys(self.files)),
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
-        self.problems += check_prices(gateway, self.fresh)
+        self.problems += [*check_prices(gateway, self.fresh), *check_slips(gateway, self.fresh)]
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
 

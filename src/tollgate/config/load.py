@@ -389,6 +389,8 @@ def _yaml_hint(document: Document, mark: Mark, what: str) -> str:
     if "{{" in line or re.search(r"[:-]\s+\{\{", before):
         return "put quotes around a value with {{ }}"
     if "mapping values are not allowed" in what:
+        if re.match(r"\s*(- +)?[\w./$\"'-]+:", line) and re.match(r"[^:]*:", line)[0] == line[: mark.column]:  # type: ignore[index]
+            return "the line before has no `:`, or the two are indented differently"
         return "put quotes around a value that holds `: `"
     if "did not find expected ',' or" in what and "[" in line:
         return "put quotes around a path with brackets inside { } or [ ]"

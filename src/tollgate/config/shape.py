@@ -171,9 +171,11 @@ def _missing(schema: dict[str, Any]) -> str:
 
 
 def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
-    if not isinstance(node, Scalar):
-        return ""
     kinds = _as_list(schema.get("type", ()))
+    if not isinstance(node, Scalar):
+        if error.validator == "type" and kinds == ["array"]:
+            return "put a dash before each entry"
+        return "keys with values, without dashes" if error.validator == "type" and "object" in kinds else ""
     if error.validator == "enum":
         return nearest(str(node.value), [str(word) for word in schema["enum"]])
     if error.validator == "type":
@@ -184,9 +186,19 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
             return f'put quotes around it: "{node.text}"'
         if isinstance(node.value, str) and node.quoted and set(kinds) & {"integer", "number"} and node.value.replace(".", "", 1).isdigit():
             return f"write {node.value} without quotes"
+        if kinds == ["integer"] and (written := _written_out(node.text)):
+            return f"write {written}"
         if kinds == ["array"] and node.value is not None:
             return f"write [{node.text}]" if len(node.text) < _MAX_SHOWN else "write a list"
     return ""
+
+
+def _written_out(text: str) -> str:
+    """A whole number in figures alone: 128k -> 128000; empty when it is none."""
+    figures, factor = text.replace("_", "").replace(",", ""), 1
+    if figures[-1:] in ("k", "K", "M"):
+        figures, factor = figures[:-1], 1_000_000 if figures[-1] == "M" else 1000
+    return str(int(figures) * factor) if figures.isascii() and figures.isdigit() else ""
 
 
 def _choice(words: list[str]) -> str:

@@ -211,7 +211,7 @@ class _Lowering:
         function = self.site.unit.functions.get(name)
         if function is None:
             filters = self.site.unit.filters
-            hint = f"a filter is written `value | {name}`" if name in filters else suggest(name, self.site.unit.functions)
+            hint = f"a filter is written `value | {name}`" if name in filters else suggest(name, self.site.unit.functions) or "functions are written under `define:`"
             self._wrong(node, f"unknown function `{name}`", hint)
             return NOTHING
         if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
@@ -278,7 +278,7 @@ class _Lowering:
     def _is(self, node: nodes.Test) -> Ex:
         entry = TESTS.get(node.name)
         if entry is None:
-            self._wrong(node, f"unknown test `is {node.name}`", suggest(node.name, TESTS, "is {}"))
+            self._wrong(node, f"unknown test `is {node.name}`", suggest(node.name, TESTS, "is {}") or f"there are {', '.join(TESTS)}; a value is compared with ==")
             return NOTHING
         value = self.looked_at(node.node)
         return Ex(f"({entry.condition.format(value.py)})", True, "bool")

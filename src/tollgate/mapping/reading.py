@@ -207,8 +207,13 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
         hint = "a literal that starts with a dollar is written `$$`"
     else:
         hint = suggest(name, (known for known in site.scope.names if known), "${}")
+        if not hint and name in ("old", "parent"):
+            hint = "an edit reads it in the values of `set` only"
         if not hint and site.scope.function is not None:
             hint = "a function sees its parameters and the engine's values"
+        if not hint:
+            names = ", ".join(f"${known}" for known in site.scope.names if known)
+            hint = f"a field of the document is `$.{name}`" if "" in site.scope.names else f"here are {names}" if names else ""
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 

@@ -83,7 +83,7 @@ def _rules(site: Site, node: Node, what: str) -> None:
         return
     if "$match" not in entries:
         for key in entries:
-            site.unit.mistake(node.keys[key], f"unknown key `{key}`", suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases")
+            site.unit.mistake(node.keys[key], f"unknown key `{key}`", "operations stand in a list: put a dash before it" if key in OPERATIONS else suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases")
         return
     inner = let.enter(site, node) if "$let" in entries else site
     choice = match.enter(inner, replace(node, entries={key: value for key, value in entries.items() if key != "$let"}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tollgate.config.load import Scalar
+from tollgate.config.slips import loose_name
 from tollgate.mapping.expressions import lower, one_text
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
@@ -70,10 +71,12 @@ def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
+        _warn_of_loose_name(site, text, spot)
         return Ex(repr(text), True, "text", atom=True)
     pieces = split(text, spot)
     if pieces is None:
         return NOTHING
+    _warn_of_loose_name(site, text, spot)
     if lone and len(pieces) == 1 and not pieces[0][0]:
         return lower(site, pieces[0][1], spot.moved(pieces[0][2]))
     lowered = [
@@ -81,6 +84,12 @@ def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
         for plain, body, offset in pieces
     ]
     return one_text(site, lowered)
+
+
+def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
+    name = loose_name(text)
+    if name.startswith("$.") or "." in name and name[1:].partition(".")[0] in site.scope.names:
+        site.unit.mistake(spot.mark(text.index(name)), f"`{name}` inside a text stays as it stands", f"write {{{{ {name} }}}}", level="warning")
 
 
 def lower_words(site: Site, node: Scalar) -> Ex:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, find
 from tollgate.config.model import Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts, names_match
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
 
 KINDS = ("request", "response", "stream")
+_UPSTREAM_SECTIONS = ("request.from_hub", "response.to_hub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,14 @@ class _Compiling:
         pieces = self.pieces
         excludes, read = self._usage(endpoint)
         own = endpoint.errors
+        mapping = self.mappings.get(endpoint.mapping)
+        missing = [name for name in _UPSTREAM_SECTIONS if mapping is not None and name not in mapping.sections]
+        if missing:
+            at = find(self.provider.document.root, ["speaks", endpoint.protocol])
+            pieces.say(at, f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs", f"speaks.{endpoint.protocol}")
         return Spoken(
             endpoint=endpoint,
-            mapping=self.mappings.get(endpoint.mapping),
+            mapping=mapping,
             edits=self._scope(endpoint.edits),
             errors=compile_errors(pieces, [own, self.provider.errors], self.secrets.redact),
             url=pieces.url(endpoint.url),

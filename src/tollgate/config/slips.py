@@ -1,0 +1,94 @@
+"""Slips of a provider file that load, and would do nothing or something else than was meant. All are warnings.
+
+A name of the data written outside `{{ }}` is sent as it stands; an error rule behind one that takes all of its answers, a
+status named twice and a glob no model has are never reached.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+
+from tollgate.config.load import List, Map, Node, Problem, Scalar, walk
+from tollgate.config.model import Gateway, Provider, names_match
+
+_HOLE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
+_TEMPLATES = ("url", "headers", "query", "vars", "auth", "speaks")
+_LISTS = ("retry", "next", "stop", "credit", "key")
+"""The status lists of `errors:` in the order in which they are asked."""
+
+
+def check_slips(gateway: Gateway, only: Container[str]) -> list[Problem]:
+    """All warnings about the provider files named by `only`."""
+    return [problem for provider in gateway.providers.values() if provider.name in only for problem in _of(provider)]
+
+
+def loose_name(text: str) -> str:
+    """A name of the data that stands in a text outside of `{{ }}`, or nothing: 'Bearer $secret.KEY' -> '$secret.KEY'."""
+    found = _NAME.search(_HOLE.sub("", text), 1)
+    return found[0].rstrip(".") if found else ""
+
+
+def _of(provider: Provider) -> Iterator[Problem]:
+    root = provider.document.root
+    if not isinstance(root, Map):
+        return
+    for key in _TEMPLATES:
+        if key in root.entries:
+            yield from _loose(provider, root.entries[key], key)
+    yield from _errors(provider, root.get("errors"), "errors")
+    speaks = root.get("speaks")
+    for name, endpoint in speaks.entries.items() if isinstance(speaks, Map) else ():
+        if isinstance(endpoint, Map):
+            yield from _errors(provider, endpoint.get("errors"), f"speaks.{name}.errors")
+            yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
+    policies = root.get("policies")
+    for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
+        yield from _unmatched(provider, policy.get("match") if isinstance(policy, Map) else None, f"policies[{place}].match")
+
+
+def _warn(provider: Provider, at: Node, message: str, path: str, hint: str = "") -> Problem:
+    return provider.document.problem(at, message, path=path, hint=hint, level="warning")
+
+
+def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
+    for inner in walk(node):
+        if isinstance(inner, Scalar) and isinstance(inner.value, str) and (name := loose_name(inner.value)):
+            word = name.strip("${}")
+            meant = f"$secret.{word}" if word.isupper() else name
+            yield _warn(provider, inner, f"found `{name}` inside a text, which is sent as it stands", path, f"write {{{{ {meant} }}}}")
+
+
+def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
+    if not isinstance(node, Map):
+        return
+    named: dict[int, str] = {}
+    for name in _LISTS:
+        listed = node.get(name)
+        for item in listed.items if isinstance(listed, List) else ():
+            if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
+                yield _warn(provider, item, f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first", f"{path}.{name}")
+    before: list[tuple[str | None, frozenset[object]]] = []
+    rules = node.get("rules")
+    for place, rule in enumerate(rules.items if isinstance(rules, List) else ()):
+        if not isinstance(rule, Map):
+            continue
+        when, status = rule.get("when"), rule.get("status")
+        text = str(when.value).strip() if isinstance(when, Scalar) else None
+        statuses = frozenset(item.value for item in (status.items if isinstance(status, List) else (status,)) if isinstance(item, Scalar))
+        first = next((number for number, (test, codes) in enumerate(before)
+                      if (test is None or test == text) and (not codes or statuses and statuses <= codes)), None)
+        if first is not None:
+            yield _warn(provider, rule, f"never reached: rules[{first}] takes every answer this one is for", f"{path}.rules[{place}]")
+        before.append((text, statuses))
+
+
+def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
+    """Globs for models of which the file has none; a list read while running may bring some."""
+    if provider.off or not provider.models or isinstance(provider.document.root, Map) and "discover" in provider.document.root.entries:
+        return
+    for item in node.items if isinstance(node, List) else (node,):
+        if isinstance(item, Scalar) and isinstance(item.value, str) and not item.value.startswith("!"):
+            if not any(names_match((item.value,), model.id, model.upstream) for model in provider.models):
+                yield _warn(provider, item, f'found "{item.value}", which fits no model of this provider', path, "globs are over the canonical or the upstream id")
