@@ -89,6 +89,6 @@ def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Pro
     if provider.off or not provider.models or isinstance(provider.document.root, Map) and "discover" in provider.document.root.entries:
         return
     for item in node.items if isinstance(node, List) else (node,):
-        if isinstance(item, Scalar) and isinstance(item.value, str) and not item.value.startswith("!"):
-            if not any(names_match((item.value,), model.id, model.upstream) for model in provider.models):
-                yield _warn(provider, item, f'found "{item.value}", which fits no model of this provider', path, "globs are over the canonical or the upstream id")
+        glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
+        if not glob.startswith("!") and not any(names_match((glob,), model.id, model.upstream) for model in provider.models):
+            yield _warn(provider, item, f'found "{glob}", which fits no model of this provider', path, "globs are over the canonical or the upstream id")  # type: ignore[arg-type]

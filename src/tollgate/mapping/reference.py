@@ -75,10 +75,14 @@ def page() -> str:
     out += [f"| `${name}` | {_cell(about)} |" for name, about in ABOUT.items()]
     for record in (RUN, PART):
         out += ["", f"Fields of `${record.name}`: " + ", ".join(f"`{name}`" for name in record.fields or ()) + "."]
+    out += _hub()
     out += [
         "", "## Streams in: `stream.to_hub`", "",
         "Rules are `always:` with a list of operations, and/or `$match:` with cases that are lists or further choices. Each operation may stand under `$each`, `$let` and `$when`.",
-        "An event no case is for is counted and named in the loss report; `[]` is the case that needs nothing.", "", "| Operation | Fields | Means |", "|---|---|---|",
+        "An event no case is for is counted and named in the loss report; `[]` is the case that needs nothing.",
+        "An answer is whole when a rule said `stop`, or the stream ended with [DONE]; one that just ends counts as broken off.",
+        "A mapping without `stream.to_hub` is that of an upstream that does not stream: it is asked for whole answers, and streaming clients are told these as events.",
+        "", "| Operation | Fields | Means |", "|---|---|---|",
     ]
     out += [f"| `{entry.name}` | {', '.join(f'`{field}`' for field in entry.fields)} | {_cell(entry.about)} |" for entry in OPERATIONS.values()]
     out += [
@@ -105,6 +109,33 @@ def page() -> str:
         + "; `with` gives " + ", ".join(f"`{name}`" for name in WITH) + ". They are run by `tollgate check`, which also checks every hub value against the hub's schema.", "",
     ]
     return "\n".join(out)
+
+
+_HUB = (("request", "A request"), ("turn", "A turn"), ("tool", "A tool"), ("tool_choice", "`tool_choice`"), ("format", "`format`"), ("reasoning", "`reasoning`"),
+        ("response", "An answer"), ("usage", "`usage`"), ("error", "An error"))
+
+
+def _hub() -> list[str]:
+    """What `to_hub` makes and `from_hub` reads, from the hub's schema."""
+    defined = hub.schema()["$defs"]
+    parts = {branch["if"]["properties"]["kind"]["const"]: branch["then"]["$ref"].rpartition("/")[2] for branch in defined["part"]["allOf"]}
+    out = [
+        "", "## The hub", "", "What `to_hub` makes and `from_hub` reads. Nothing in it is null, lists are lists. `check` warns of names it does not have.", "",
+        "| Where | Fields |", "|---|---|",
+    ]
+    out += [f"| {about} | {_members(defined[name])} |" for name, about in _HUB]
+    out += [f"| A part of kind `{kind}` | {_members(defined[name])} |" for kind, name in parts.items()]
+    out += ["", "`args` of a call is JSON text. `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer, reasoning too. System text is in `system`, tool results are parts of",
+            "a user's turn. A part of an answer with nothing but its kind is no part, and an answer in which the mapping finds neither parts, usage nor `stop` is none: another route is tried."]
+    return out
+
+
+def _members(definition: dict[str, Any]) -> str:
+    def shown(name: str, of: dict[str, Any]) -> str:
+        words = f" ({', '.join(of['enum'])})" if "enum" in of else ""
+        return f"`{name}{'[]' if 'items' in of else ''}`{words}"
+
+    return ", ".join(shown(name, of) for name, of in definition["properties"].items() if name != "kind" or "enum" in of)
 
 
 def _cell(text: str) -> str:
