@@ -100,6 +100,25 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
         assert running.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
+    """Java's own HTTP client asks for it with its first request (curl does with --http2); the body must not be lost over it."""
+    pytest.importorskip(engine)
+    write_config(tmp_path)
+    running = start_gateway(tmp_path, extra=("--engine", engine))
+    try:
+        client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=10)
+        wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}
+        for headers in (wish, {}):
+            client.request("POST", "/v1/chat/completions", json.dumps({"model": "echo", "messages": [{"role": "user", "content": "hi h2c"}]}),
+                           {"authorization": f"Bearer {running.key}", "content-type": "application/json", **headers})
+            reply = client.getresponse()
+            said = reply.read()
+            assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", said
+    finally:
+        assert running.stop() == 0
+
+
 def test_a_reload_keeps_what_the_command_line_says(tmp_path):
     write_config(tmp_path)
     port = free_port()

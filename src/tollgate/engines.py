@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,8 @@ _KEEP_ALIVE_SECONDS = 75
 _KEEP_ALIVE_REQUESTS = 10**9
 """A busy client's connection is not closed for being used: hypercorn would do so after a thousand requests."""
 _BACKLOG = 2048
+_WISH_FOR_HTTP2 = re.compile(rb"\r\n[Uu]pgrade: *h2c(?=\r\n)")
+"""As a header line. It cannot stand in a body: JSON has no line breaks inside of texts."""
 
 
 class AddressTaken(TollgateError):
@@ -112,7 +115,7 @@ class Uvicorn:
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         import uvicorn
 
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
+        config = uvicorn.Config(app, http=_without_upgrades(), log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
         running = uvicorn.Server(config)
         running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
@@ -127,6 +130,18 @@ class Uvicorn:
             await running.serve(sockets=self._sockets)
         finally:
             watcher.cancel()
+
+
+def _without_upgrades() -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol, deaf to the wish for HTTP/2 that Java's client sends along with its first request: a server
+    may ignore it (RFC 9110, 7.8), but the parser would take the body for something else, and the request for empty."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class Deaf(HttpToolsProtocol):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if b"h2c" in data else data)
+
+    return Deaf
 
 
 def _leave_alive(address: str) -> None:
