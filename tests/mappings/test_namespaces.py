@@ -1,0 +1,51 @@
+"""Tools of one name in several namespaces are told apart towards upstreams without namespaces, and come back as the client knows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mappings.support import context, converted, mapping
+from tollgate.mapping import convert_request, convert_response
+
+
+def namespace(name: str, *tools: str) -> dict[str, Any]:
+    return {"type": "namespace", "name": name, "tools": [{"type": "function", "name": tool, "parameters": {"type": "object", "properties": {}}} for tool in tools]}
+
+
+BODY = {"model": "m", "tools": [namespace("mail", "search", "send"), namespace("files", "search")], "input": [
+    {"role": "user", "content": "Hi"}, {"type": "function_call", "call_id": "c", "namespace": "files", "name": "search", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "none"},
+]}
+CALL = {"type": "tool_use", "id": "t", "name": "files__search", "input": {}}
+
+
+def test_tools_of_one_name_are_sent_under_two() -> None:
+    made = convert_request(mapping("responses"), mapping("messages"), BODY, context())
+    assert [tool["name"] for tool in made.body["tools"]] == ["mail__search", "send", "files__search"]
+    assert made.body["messages"][1]["content"][0]["name"] == "files__search"
+    assert made.lost == []
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> None:
+    run = context()
+    convert_request(mapping("responses"), mapping("messages"), BODY, run)
+    if streamed:
+        events = [
+            {"type": "message_start", "message": {"id": "m", "model": "m"}}, {"type": "content_block_start", "index": 0, "content_block": CALL},
+            {"type": "content_block_stop", "index": 0}, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}, {"type": "message_stop"},
+        ]
+        said = [data for _, data in converted("messages", "responses", events, run)]
+        assert next(data["name"] for data in said if data["type"] == "response.function_call_arguments.done") == "search"
+        item = said[-1]["response"]["output"][0]
+    else:
+        answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALL], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}
+        item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]
+    assert (item["name"], item["namespace"]) == ("search", "files")
+
+
+def test_names_that_are_used_once_stay_as_they_are() -> None:
+    made = convert_request(mapping("responses"), mapping("chat"), {"model": "m", "tools": [namespace("mail", "send"), namespace("files", "read")], "input": "Hi"}, context())
+    assert [tool["function"]["name"] for tool in made.body["tools"]] == ["send", "read"]
