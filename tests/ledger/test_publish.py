@@ -225,6 +225,19 @@ def test_an_instance_publishes_under_its_own_name(tmp_path: Path) -> None:
     assert read(tmp_path / "usage", "count(*)") == 2
 
 
+async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return(alice: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    day = tmp_path / "usage" / TEN.date().isoformat()
+    day.write_text("in the way")
+    await alice.ledger.record(row(time=TEN))
+    for _ in range(5):
+        await alice.ledger.settle()
+    day.unlink()
+    await alice.ledger.settle()
+    said = [record.getMessage() for record in caplog.records if "publish" in record.getMessage()]
+    assert len(said) == 2 and said[0].startswith("usage files could not be published, tried again every few seconds: ") and said[1] == "usage files are published again"
+    assert read(tmp_path / "usage", "count(*)") == 1
+
+
 def test_leftovers_of_a_killed_process_go(desk: Desk) -> None:
     desk.add(row(time=TEN))
     desk.publisher.publish(TEN)

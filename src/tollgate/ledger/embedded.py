@@ -51,6 +51,7 @@ class EmbeddedBackend:
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
         self._store_problem = ""
+        self._publish_problem = ""
         self._next_publish = 0.0
         self._recheck = True
 
@@ -241,8 +242,14 @@ class EmbeddedBackend:
             if self.publisher.publish(self._clock(), recheck=self._recheck):
                 self.store.let_go()
             self._recheck = False
+            if self._publish_problem:
+                log.warning("usage files are published again")
+                self._publish_problem = ""
         except (duckdb.Error, OSError) as error:
-            log.error("usage files could not be published, tried again soon: %s", str(error).splitlines()[0])
+            reason = str(error).splitlines()[0]
+            if reason != self._publish_problem:
+                log.error("usage files could not be published, tried again every few seconds: %s", reason)
+            self._publish_problem = reason
         spent = time.monotonic() - started
         self._next_publish = started + max(self._settings.publish_seconds, PUBLISH_SHARE * spent)
 
