@@ -207,3 +207,6 @@ def find(path: str) -> tuple[Route | None, str]:
     return None, ""
 
 
+def nowhere(path: str) -> str:
+    """The dialect in which a path without an endpoint is told so: that of the API it belongs to, such as batches of messages."""
+    return "messages" if path.startswith("/v1/messages/") else "catalog"

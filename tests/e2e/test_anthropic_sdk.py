@@ -46,3 +46,22 @@ def test_an_overloaded_provider(client):
 
 def test_tokens_are_counted(client):
     assert client.messages.count_tokens(model="sandbox/echo", messages=HELLO).input_tokens > 0
+
+
+def test_batches_are_refused_in_the_words_of_the_api(client):
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        client.messages.batches.list()
+    assert caught.value.body["error"] == {"type": "not_found_error", "message": "no such endpoint: GET /v1/messages/batches"}
+    assert caught.value.body["request_id"] == caught.value.request_id
+
+
+def test_the_tool_runner_goes_on_without_a_thread_nobody_keeps(client):
+    """From 2.12 on it has the server keep the conversation, unless that refuses; then it sends everything itself."""
+
+    @anthropic.beta_tool
+    def look(place: str) -> str:
+        """Look at a place."""
+        return f"saw {place}"
+
+    runner = client.beta.messages.tool_runner(model="sandbox/echo", max_tokens=100, tools=[look], messages=[{"role": "user", "content": "[[tool]] here"}])
+    assert [turn.content[0].type for turn in runner] == ["tool_use", "text"]
