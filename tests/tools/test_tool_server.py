@@ -92,10 +92,7 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         assert not made.is_error
         assert said(made)["status"] == "succeeded"
         assert [image["context_type"] for image in said(made)["images"]] == ["image/png"] * 2
-        assert [(block.type, block.mime_type, block.data) for block in made.content[1:]] == [("image", "image/png", image["data"]) for image in said(made)["images"]]
-        asked = await client.call_tool("get_generation", {"id": said(made)["id"]})
-        assert [block.type for block in asked.content] == ["text", "image", "image"]
-        again = said(asked)
+        again = said(await client.call_tool("get_generation", {"id": said(made)["id"]}))
         assert (again["model"], again["status"], again["cost"]) == ("sandbox/draw", "succeeded", 0.02)
         assert here.balance() == Decimal("99.98")
 

@@ -57,15 +57,9 @@ def _teller(context: ServerRequestContext[Any]) -> Tell | None:
 
 
 def _result(value: Any) -> types.CallToolResult:
-    """One text block with the JSON, and the same as structured content (an object is wanted there: a list is wrapped).
-
-    Inline pictures follow as image blocks: an assistant sees those, of base64 in a text it sees letters."""
+    """One text block with the JSON, and the same as structured content (an object is wanted there: a list is wrapped)."""
     text = types.TextContent(text=orjson.dumps(value).decode())
-    if isinstance(value, list):
-        return types.CallToolResult(content=[text], structured_content={"result": value})
-    pictures = [types.ImageContent(data=image["data"], mime_type=image["context_type"]) for image in value.get("images", ())
-                if image.get("context_type", "").startswith("image/")]
-    return types.CallToolResult(content=[text, *pictures], structured_content=value)
+    return types.CallToolResult(content=[text], structured_content={"result": value} if isinstance(value, list) else value)
 
 
 _ADVERTISED = [types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters) for tool in TOOLS.values()]
