@@ -91,3 +91,41 @@ async def test_a_reload_warns_of_a_model_that_lost_its_price_once(tmp_path, capl
             assert (await here.opened.reloader.reload()).ok
         warned = [line for line in caplog.messages if "price" in line]
         assert len(warned) == 1 and "acme.yaml:6:3: warning: models.acme/one.price: found no completion price" in warned[0]
+
+
+OWN = """
+mapping: own
+request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}
+response: {to_hub: {parts: [{kind: text, text: $.said}], stop: end}}
+examples:
+  - {name: an answer, of: response.to_hub, given: {said: hi}, expect: {parts: [{kind: text, text: hi}], stop: end}}
+"""
+SPEAKS_OWN = ACME.replace("speaks: chat", "speaks: own") + """
+request: [{rename: {prompt: text}}]
+examples:
+  - {name: its word, of: request, given: {prompt: hi}, expect: {text: hi}}
+"""
+
+
+async def test_a_file_whose_examples_fail_is_not_taken(tmp_path):
+    (tmp_path / "mappings").mkdir()
+    mapping, provider = tmp_path / "mappings" / "own.yaml", tmp_path / "providers" / "acme.yaml"
+    mapping.write_text(OWN)
+    async with inprocess(tmp_path, providers={"acme": SPEAKS_OWN}) as here:
+        before = here.services.runtime.current
+        for file, good, bad, place in ((mapping, OWN, OWN.replace("$.said", "$.sayd"), "own.yaml:6:"), (provider, SPEAKS_OWN, SPEAKS_OWN.replace("prompt: text", "prompt: txt"), "acme.yaml:10:")):
+            file.write_text(bad)
+            state = await here.opened.reloader.reload()
+            assert not state.ok and here.services.runtime.current is before
+            assert place in state.problems[0].render()
+            file.write_text(good)
+        assert (await here.opened.reloader.reload()).ok
+
+
+async def test_a_reload_tells_what_a_changed_mapping_is_warned_of(tmp_path, caplog):
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "own.yaml").write_text(OWN)
+    async with inprocess(tmp_path, providers={"acme": SPEAKS_OWN}) as here:
+        (tmp_path / "mappings" / "own.yaml").write_text(OWN.replace("$.turns", "$.truns"))
+        assert (await here.opened.reloader.reload()).ok
+    assert "did you mean `turns`?" in caplog.text

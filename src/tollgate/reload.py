@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tollgate.config.build import load_gateway
-from tollgate.config.load import Problem
+from tollgate.config.load import Document, List, Map, Problem, read_text
 from tollgate.config.model import Gateway
 from tollgate.config.sanity import check_unpriced
 from tollgate.errors import ConfigErrors
+from tollgate.mapping import run_examples
+from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 
 log = logging.getLogger("tollgate.reload")
@@ -98,7 +100,24 @@ class Reloader:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
         loaded.known.let_go()
+        self._try_out(before, runtime)
         return runtime
+
+    def _try_out(self, before: Runtime, now: Runtime) -> None:
+        """Run the examples of what changed, and log what its mappings are warned of. Raises `ConfigErrors` when an example fails:
+        a mapping that no longer does what its file says is not taken."""
+        problems: list[Problem] = []
+        for name, mapping in now.mappings.items():
+            if before.mappings.get(name) is not mapping:
+                for warning in mapping.warnings:
+                    log.warning("%s", warning.render(source=False))
+                problems += run_examples(mapping, now.mappings, _examples(mapping.document))
+        for name, provider in now.providers.items():
+            if before.providers.get(name) is not provider:
+                read = replace(provider, config=replace(provider.config, examples=provider.config.examples or _examples(provider.config.document)))
+                problems += run_provider_examples(read)
+        if any(problem.level == "error" for problem in problems):
+            raise ConfigErrors(problems)
 
     def _stamp(self) -> frozenset[tuple[str, int, int]]:
         """Name, time and size of every file the configuration was read from, and of new ones beside them."""
@@ -112,6 +131,15 @@ class Reloader:
                 continue
             found.add((str(file), about.st_mtime_ns, about.st_size))
         return frozenset(found)
+
+
+def _examples(document: Document) -> List | None:
+    """The examples of a file, which are left unread until they are run."""
+    if "\nexamples:" not in document.text:
+        return None
+    root = read_text(document.text, document.file).root
+    found = root.get("examples") if isinstance(root, Map) else None
+    return found if isinstance(found, List) else None
 
 
 def _tell_switched(before: Gateway, now: Gateway) -> None:

@@ -99,3 +99,32 @@ def test_a_provider_s_route_applies_its_edits(tmp_path: Path) -> None:
     result = run("--from", "messages", "--model", "acme/one", "--config", str(tmp_path), given=given)
     body = json.loads(result.stdout)
     assert body["model"] == "one-2026" and body["max_tokens"] == 9 and "max_completion_tokens" not in body
+
+
+TEXTS = """
+mapping: texts
+request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}
+response: {to_hub: {parts: [{kind: text, text: $.said}]}}
+stream:
+  to_hub:
+    $match: $event
+    output: [{delta: {kind: text, text: $}}]
+    done: [{stop: {reason: end}}]
+"""
+ACME = """
+provider: acme
+url: https://api.acme.example
+speaks: {texts: {path: /x, framing: sse-text}}
+models: {acme/one: {price: {prompt: "0", completion: "0"}}}
+"""
+
+
+def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -> None:
+    for name, text in (("gateway.yaml", ""), ("mappings/texts.yaml", TEXTS), ("providers/acme.yaml", ACME)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    stream = "event: output\ndata: 007\n\nevent: output\ndata: [1\n\nevent: done\ndata: {}\n\n"
+    asked = ("--from", "texts", "--to", "chat", "--stream", "--model", "acme/one", "--config", str(tmp_path / "gateway.yaml"))
+    told = run(*asked, given=stream).stdout.replace(": ", ":")
+    assert '"content":"007"' in told and '"content":"[1"' in told
+    assert '{"$event":"output","data":"[1"}' in run(*asked, "--explain", given=stream).stdout

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mapping.support import document
-from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping
+from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, run_examples
 
 SOURCE = """
 mapping: plain
@@ -298,3 +298,20 @@ def test_text_that_was_changed_after_it_was_told_is_named() -> None:
     converter = told_so_far({"all": "Hello"}, {"all": "Hi"}, {"all": "Hello!"}, {"why": "end"})
     assert converter.parts()[0]["text"] == "Hello!"
     assert converter.lost == ["text that the provider changed after it was told"]
+
+
+def test_an_example_may_give_an_event_its_name() -> None:
+    text = """
+mapping: named
+stream:
+  to_hub:
+    $match: $event
+    output: [{delta: {kind: text, text: $}}]
+    done: [{stop: {reason: end}}]
+examples:
+  - name: plain texts under names
+    of: stream.to_hub
+    given: [{$event: output, data: "Hel"}, {$event: output, data: "lo"}, {$event: done, data: {}}]
+    expect: {id: run_1, model: up, created: 1700000000, parts: [{kind: text, text: Hello}], stop: end}
+"""
+    assert run_examples(compile_mapping(document(text))) == []

@@ -18,7 +18,7 @@ from tollgate.cli.books import config_option, fail, print_json
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
-    from tollgate.mapping import Mapping
+    from tollgate.mapping import Context, Mapping
     from tollgate.mapping.explain import Explained
     from tollgate.mapping.provider.offer import Offer
     from tollgate.mapping.tracing import TraceContext
@@ -66,7 +66,7 @@ def command(
         convert_image(file.read(), model, provider, target, what == "response", path)
         return
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    given = _read(file.read(), job.what)
+    given = _read(file.read(), job.what, texts=job.offer is not None and job.offer.framing == "sse-text")
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -149,25 +149,32 @@ def _ability(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _read(raw: bytes, what: str) -> Any:
+def _read(raw: bytes, what: str, *, texts: bool = False) -> Any:
     try:
-        return orjson.loads(raw) if what != "stream" else _events(raw)
+        return orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
     except orjson.JSONDecodeError as error:
         fail(f"not JSON: {error}")
 
 
-def _events(raw: bytes) -> list[Any]:
-    """An event stream, a JSON array, or JSON lines -> events."""
+def _events(raw: bytes, *, texts: bool = False) -> list[Any]:
+    """An event stream, a JSON array, or JSON lines -> events, each with its name where the stream gives one."""
     from tollgate import sse
 
     stripped = raw.strip()
-    if stripped.startswith(b"["):
+    if stripped.startswith(b"[") and not texts:
         return orjson.loads(stripped)  # type: ignore[no-any-return]
-    if stripped.startswith(b"{"):
+    if stripped.startswith(b"{") and not texts:
         return [orjson.loads(line) for line in stripped.splitlines() if line.strip()]
     decoder = sse.Decoder()
     found = [*decoder.feed(raw), *decoder.finish()]
-    return ["[DONE]" if event.data == b"[DONE]" else orjson.loads(event.data) for event in found if event.data]
+    return [_event(event.name, event.data, texts=texts) for event in found if event.data]
+
+
+def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
+    if data == b"[DONE]":
+        return "[DONE]"
+    event = data.decode("utf-8", "replace") if texts else orjson.loads(data)
+    return {"$event": name, "data": event} if name is not None else event
 
 
 def _converted(job: Job, given: Any) -> Any:
@@ -184,7 +191,7 @@ def _converted(job: Job, given: Any) -> Any:
             given = offer.response_edits(given, context)
         return engine.convert_response(job.upstream, job.client, given, context).body
     converter = engine.StreamConverter(job.upstream, job.client, context)
-    said = [out for event in _edited(job, given) for out in converter.feed(event)]
+    said = [out for event in _edited(job, given) for out in converter.feed(*engine.event_and_name(event))]
     said += converter.finish()
     if converter.failure is not None:
         raise converter.failure
@@ -192,8 +199,20 @@ def _converted(job: Job, given: Any) -> Any:
 
 
 def _edited(job: Job, events: list[Any]) -> list[Any]:
-    edits = job.offer.stream_edits if job.offer else None
-    return [edits(event, job.context) if edits and isinstance(event, dict) else event for event in events]
+    if job.offer is None or job.offer.stream_edits is None and job.offer.unwrap is None:
+        return events
+    return [_as_received(job.offer, job.context, event) for event in events]
+
+
+def _as_received(offer: Offer, context: Context, written: Any) -> Any:
+    from tollgate.mapping import event_and_name
+
+    event, name = event_and_name(written)
+    if offer.unwrap is not None:
+        event = offer.unwrap(event)
+    if offer.stream_edits is not None and isinstance(event, dict):
+        event = offer.stream_edits(event, context)
+    return {"$event": name, "data": event} if name is not None else event
 
 
 def _explained(job: Job, given: Any) -> Explained:

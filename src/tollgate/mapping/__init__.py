@@ -21,7 +21,7 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.reply_headers import ReplyHeaders
-from tollgate.mapping.streaming import Out, StreamConverter, Tap, stream_from_hub, tap_response, tap_usage
+from tollgate.mapping.streaming import Out, StreamConverter, Tap, event_and_name, stream_from_hub, tap_response, tap_usage
 
 __all__ = [
     "Context",
@@ -45,6 +45,7 @@ __all__ = [
     "convert_response",
     "error_from_hub",
     "error_to_hub",
+    "event_and_name",
     "request_from_hub",
     "request_to_hub",
     "response_from_hub",

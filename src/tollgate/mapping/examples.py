@@ -24,7 +24,7 @@ from tollgate.mapping.scope import suggest
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
 from tollgate.mapping.stream_words import AnyKind, Speaker
-from tollgate.mapping.streaming import StreamConverter
+from tollgate.mapping.streaming import StreamConverter, event_and_name
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "inlined", "estimate", "strict")
@@ -44,8 +44,9 @@ class Difference(Exception):
         self.path = path
 
 
-def run_examples(mapping: Mapping, others: Table[str, Mapping] | None = None) -> list[Problem]:
-    """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name."""
+def run_examples(mapping: Mapping, others: Table[str, Mapping] | None = None, examples: Node | None = None) -> list[Problem]:
+    """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name, `examples`
+    those of its file where it was compiled without them."""
     known = {mapping.name: mapping, **(others or {})}
     pure = not any(found.plugins for found in known.values())
 
@@ -55,7 +56,7 @@ def run_examples(mapping: Mapping, others: Table[str, Mapping] | None = None) ->
         else:
             _run_twice(mapping, known, entry)
 
-    return each_example(mapping.document, mapping.examples, run, SECTIONS)
+    return each_example(mapping.document, mapping.examples or examples, run, SECTIONS)
 
 
 def _run_twice(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> None:
@@ -206,7 +207,7 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
     if other is None:
         return _whole(mapping, entry)
     converter = StreamConverter(mapping, other, entry.context)
-    said = [event for given in entry.given for event in converter.feed(given)]
+    said = [event for given in entry.given for event in converter.feed(*event_and_name(given))]
     said += converter.finish()
     if converter.failure:
         raise converter.failure
@@ -215,7 +216,8 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
 
 def _whole(mapping: Mapping, entry: Example) -> Any:
     run = Run(Speaker(None, None, None, None, None, AnyKind(), None), entry.context, closes=mapping.stream_closes)
-    for event in entry.given:
+    for given in entry.given:
+        event, run.event = event_and_name(given)
         mapping.stream_in(event, run, entry.context)  # type: ignore[misc]
         run.settle()
     run.finish(marked=False)

@@ -15,7 +15,7 @@ import orjson
 from tollgate.errors import TollgateError
 from tollgate.mapping.compiler import Mapping, compile_mapping
 from tollgate.mapping.convert import error_from_hub, error_to_hub, request_from_hub, request_to_hub, response_from_hub, response_to_hub
-from tollgate.mapping.streaming import StreamConverter
+from tollgate.mapping.streaming import StreamConverter, event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
 
 _WIDEST = 100
@@ -99,7 +99,7 @@ def explain_stream(source: Mapping, target: Mapping, events: Iterable[Any], cont
     said: list[Any] = []
     number = 0
     for number, event in enumerate(events, 1):
-        out = [data for _, data in converter.feed(event)]
+        out = [data for _, data in converter.feed(*event_and_name(event))]
         said += out
         explained.stages.append(Stage(f"event {number}: {_shown(event)}", source.file, context.taken(), [], out))
     out = [data for _, data in converter.finish()]

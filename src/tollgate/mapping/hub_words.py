@@ -179,11 +179,18 @@ class _Writes:
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])
-            else:
+            elif not _only_lost(value):
                 self._unknown[id(node), key].append((of, node.keys[key]))
         for name, mark in _copied(node):
             if name not in of.fields:
                 self._unknown[id(node), name].append((of, mark))
+
+
+def _only_lost(node: Node | None) -> bool:
+    """Whether a value is never there: a place that only says what is lost."""
+    if isinstance(node, Map):
+        return "$lost" in node.entries or "$value" in node.entries and _only_lost(node.entries["$value"]) and _only_lost(node.get("$else"))
+    return node is None or isinstance(node, Scalar) and node.value == NOTHING_WORD
 
 
 def _copied(node: Map) -> Iterator[tuple[str, Mark]]:

@@ -106,7 +106,8 @@ def page() -> str:
         "`reply_headers: {elapsed: x-elapsed-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining]}}}`",
         "", "## Examples", "",
         f"`examples:` is a list of {{{', '.join(EXAMPLE_KEYS)}}}. `of` is one of " + ", ".join(f"`{section}`" for section in EXAMPLE_SECTIONS)
-        + "; `with` gives " + ", ".join(f"`{name}`" for name in WITH) + ". They are run by `tollgate check`, which also checks every hub value against the hub's schema.", "",
+        + "; `with` gives " + ", ".join(f"`{name}`" for name in WITH) + ". They are run by `tollgate check`, which also checks every hub value against the hub's schema,",
+        "and by a reload for the files that changed: one that fails leaves the old configuration running. An event with a name is given as `{$event: name, data: event}`.", "",
     ]
     return "\n".join(out)
 

@@ -18,6 +18,7 @@ asked for) the bytes of an object's JSON."""
 
 _SILENT = Speaker(None, None, None, None, None, AnyKind(), None)
 DONE = "[DONE]"
+_NAMED = {"$event", "data"}
 
 
 class StreamConverter:
@@ -150,6 +151,13 @@ class StreamConverter:
     def parts(self) -> list[dict[str, Any]]:
         """Everything received so far, as hub parts; also what is held back, and kinds the client has no words for."""
         return self._run.received()
+
+
+def event_and_name(written: object) -> tuple[object, str | None]:
+    """An event as examples and files write it, and its SSE name: `{$event: name, data: event}` where there is one."""
+    if type(written) is dict and written.keys() == _NAMED:
+        return written["data"], str(written["$event"])
+    return written, None
 
 
 def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
