@@ -1,6 +1,7 @@
 """The image parts of providers/: every file compiles and its examples come out."""
 
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -62,3 +63,14 @@ def test_a_series_of_pictures_is_held_at_its_longest():
     for given, wanted in (({}, "0.25"), ({"sequential_image_generation": "auto"}, "3.75"),
                           ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, "1.00")):
         assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(wanted)
+
+
+def test_an_address_goes_with_the_key_the_chat_file_sends_there():
+    secret = re.compile(r"\$secret\.(\w*(?:API_KEY|TOKEN|SECRET|BEDROCK)\b)")
+    host = re.compile(r"(?:https://|host: )([a-z0-9.-]+\.[a-z]+)")
+    files = {path.stem: path.read_text() for path in (ROOT / "providers").glob("*.yaml")}
+    chat = {found: set(secret.findall(text)) for name, text in files.items() if "\nspeaks:" in text for found in host.findall(text.partition("\nexamples:")[0])}
+    for path in FILES:
+        text = files[path.stem].partition("\nmodels:")[0]
+        for address in set(host.findall(text)) & chat.keys():
+            assert set(secret.findall(text)) <= chat[address], f"{path.name}: {address}"
