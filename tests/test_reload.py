@@ -129,3 +129,12 @@ async def test_a_reload_tells_what_a_changed_mapping_is_warned_of(tmp_path, capl
         (tmp_path / "mappings" / "own.yaml").write_text(OWN.replace("$.turns", "$.truns"))
         assert (await here.opened.reloader.reload()).ok
     assert "did you mean `turns`?" in caplog.text
+
+
+async def test_a_refused_reload_tells_its_mistake_without_the_warnings_of_other_files(tmp_path, caplog):
+    dear = ACME.replace("provider: acme", "provider: dear").replace('prompt: "1", completion: "1", unit: 1000000', 'prompt: "1", completion: "1"')
+    async with inprocess(tmp_path, providers={"acme": ACME, "dear": dear}) as here:
+        caplog.clear()
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("url: app", "urll: app"))
+        assert not (await here.opened.reloader.reload()).ok
+    assert "did you mean `url`?" in caplog.text and "dear.yaml" not in caplog.text

@@ -60,7 +60,8 @@ class Reloader:
                 runtime = await asyncio.to_thread(self._build)
             except ConfigErrors as errors:
                 self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
-                log.error("the configuration was not reloaded; the running one stays:\n%s", errors)
+                wrong = "\n".join(problem.render() for problem in errors.problems if problem.level == "error")  # warnings were told before
+                log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
                 return self.state
             except OSError as error:
                 self.state = ReloadState(ok=False, count=self.state.count)

@@ -343,7 +343,8 @@ class _Loading:
                 name = path.stem if unchanged else Fields(document.root).text("mapping", path.stem)
             if name != path.stem:
                 at = Fields(document.root).get("mapping")
-                self.problems.append(document.problem(at or document.root, f'found "{name}", wanted the file\'s own name "{path.stem}"', path="mapping"))
+                self.problems.append(document.problem(at or document.root, f'found "{name}", wanted the file\'s own name "{path.stem}"', path="mapping",
+                                                      hint=f"or name the file {name}.yaml"))
             if name in mappings:
                 self.problems.append(document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}'))
             mappings.setdefault(name, document)

@@ -34,7 +34,8 @@ def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
     document = provider.document
     stem = Path(document.file).stem
     if provider.name and provider.name != stem:
-        return [document.problem(find(document.root, ["provider"]), f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider")]
+        return [document.problem(find(document.root, ["provider"]), f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider",
+                                 hint=f"or name the file {provider.name}.yaml")]
     if provider.name and provider.name in seen:
         return [document.problem(find(document.root, ["provider"]), f'provider "{provider.name}" is also in {seen[provider.name].document.file}', path="provider")]
     seen[provider.name] = provider
