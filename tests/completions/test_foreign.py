@@ -222,3 +222,16 @@ async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_p
         async with inprocess(tmp_path, providers={"acme": provider("acme", "half")}):
             pass
     assert "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks it needs" in str(told.value)
+
+
+@pytest.mark.parametrize(("auth", "says"), [
+    ("{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}", "`oauth_client` has no option `client_idd` (did you mean `client_id`?)"),
+    ("{kind: oauth_client, token_url: https://t.example, client_secret: y}", "`oauth_client` needs client_id"),
+    ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
+], ids=["misspelt", "missing", "several missing"])
+async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_path, auth, says):
+    write_mapping(tmp_path, "whole-only")
+    with pytest.raises(ConfigErrors) as told:
+        async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=f"auth: {auth}")}):
+            pass
+    assert says in str(told.value) and "acme.yaml:5:" in str(told.value)

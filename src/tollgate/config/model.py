@@ -255,6 +255,15 @@ class Authorisation:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
+    "none": ((), ()),
+    "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
+    "oauth_jwt": ((), ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "header", "scheme")),
+    "oauth_client": (("token_url", "client_id", "client_secret"), ("scope", "audience", "resource", "header", "scheme")),
+})
+"""What each kind of authorisation needs, and what it also takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """One offer: a canonical model at one provider."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from tollgate.config.load import List, Map, Node, Scalar, find
-from tollgate.config.model import Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts, names_match
+from tollgate.config.load import List, Map, Node, Scalar, find, nearest
+from tollgate.config.model import AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts, names_match
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -187,11 +187,23 @@ class _Compiling:
 
     def _auth(self) -> Authorisation | None:
         auth = self.provider.auth
+        self._check_auth_options()
         templates = {name: self.pieces.template(node, self.pieces.names("vars", "secret")) for name, node in auth.options.items()}
         if auth.kind == "none" or self.provider.off:
             return None
         values = {name: template(vars=self.pieces.variables, secret=self.pieces.secrets) for name, template in templates.items() if template is not None}
         return Authorisation(auth.kind, {name: str(value) for name, value in values.items() if value is not None})
+
+    def _check_auth_options(self) -> None:
+        auth, pieces = self.provider.auth, self.pieces
+        needed, optional = AUTH_OPTIONS[auth.kind]
+        known = (*needed, *optional)
+        for name, node in auth.options.items():
+            if name not in known:
+                pieces.say(node, f"`{auth.kind}` has no option `{name}`", "auth", nearest(name, known) or f"one of {', '.join(known)}" if known else "")
+        missing = [name for name in needed if name not in auth.options]
+        if missing:
+            pieces.say(find(self.provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
     def _images(self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None) -> list[ImageOffer]:
         fixed = {name: str(value) for name, (_, template) in headers.items()
