@@ -16,7 +16,27 @@ Part = dict[str, Any]
 
 def tidy_calls(turns: list[Turn]) -> list[Turn]:
     """The turns of a request, each call with an id of its own and its result behind it."""
-    return results_behind_calls(distinct_calls(turns))
+    return turns if _tidy(turns) else results_behind_calls(distinct_calls(turns))
+
+
+def _tidy(turns: list[Turn]) -> bool:
+    """The quick look that most requests need only: every id is called once, and its result is in the next turn."""
+    called: dict[str, int] = {}
+    for number, turn in enumerate(turns):
+        for part in turn.get("parts") or ():
+            if type(part) is not dict:
+                return False
+            kind = part.get("kind")
+            if kind == "tool_call":
+                name = part.get("id")
+                if type(name) is not str or name in called:
+                    return False
+                called[name] = number
+            elif kind == "tool_result":
+                name = part.get("id")
+                if type(name) is not str or called.get(name, number) < number - 1:
+                    return False
+    return True
 
 
 def distinct_calls(turns: list[Turn]) -> list[Turn]:
