@@ -79,8 +79,8 @@ def test_a_password_is_asked_for_at_a_terminal_only(tollgate):
 
 def test_a_password_is_not_asked_for_an_account_that_is_not_there(tollgate, monkeypatch):
     monkeypatch.setattr("tollgate.cli.accounts.at_terminal", lambda: True)
-    assert tollgate("accounts", "password", "nobody", stdin="x\nx\n").err == 'no account "nobody"\n'
     tollgate("accounts", "create", "alice")
+    assert tollgate("accounts", "password", "nobody", stdin="x\nx\n").err == 'no account "nobody"\n'
     assert "new password" in tollgate("accounts", "password", "alice", stdin="correct horse battery\n" * 2).out
 
 

@@ -47,3 +47,9 @@ def test_the_sandbox_names_an_address_in_use(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run(tmp_path, "sandbox", "--bind", address)
         assert (done.returncode, done.stderr) == (1, f"the sandbox could not listen on {address}: Address already in use\n")
+
+
+def test_a_folder_without_a_store_is_told_of_once(tollgate):
+    first, second = tollgate("keys", "list"), tollgate("keys", "list")
+    assert first.err == "there was no store in var, so this is a new one; the one of a gateway elsewhere: --config\n"
+    assert (first.code, second.code, second.err) == (0, 0, "")

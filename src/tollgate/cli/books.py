@@ -49,9 +49,12 @@ def settings(path: Path | None) -> Gateway:
 
 def with_books(path: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
     """Run `work` with the books of the configured store, through the running gateway when there is one."""
+    from tollgate.config.files import shown
     from tollgate.ledger.admin import open_books
 
     gateway = settings(path)
+    if not gateway.store.directory.exists():
+        click.echo(f"there was no store in {shown(gateway.store.directory)}, so this is a new one; the one of a gateway elsewhere: --config", err=True)
 
     async def run() -> T:
         async with open_books(gateway.store, gateway.credits) as books:
