@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from support.inprocess import unspoken
 from tollgate.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +19,7 @@ def config(tmp_path: Path) -> Path:
     """Three image providers whose secrets are not set: converting needs no key."""
     (tmp_path / "mappings").mkdir()
     for name in ("chat", "responses", "messages", "gemini"):
-        (tmp_path / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     (tmp_path / "providers").mkdir()
     for name in ("fal", "stability", "together-images"):
         (tmp_path / "providers" / f"{name}.yaml").write_text((ROOT / "providers" / f"{name}.yaml").read_text())

@@ -11,7 +11,7 @@ import pytest
 
 from completions.test_pipeline import Leaving, rows
 from image_fakes import Provider
-from support.inprocess import inprocess
+from support.inprocess import inprocess, unspoken
 
 ACME = """
 provider: acme
@@ -61,7 +61,7 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
 async def gateway(folder, *, acme=None, bemo=None, **options):
     for name in ("chat", "responses", "messages", "gemini"):  # not needed here, and half a second to compile
         (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     providers = {"acme": ACME, **({"bemo": BEMO} if bemo else {}), **options.pop("providers", {})}
     apps = {"acme": Provider(acme or answering()), **({"bemo": Provider(bemo)} if bemo else {}), **options.pop("apps", {})}
     async with inprocess(folder, providers=providers, apps=apps, **options) as here:

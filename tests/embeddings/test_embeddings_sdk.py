@@ -10,6 +10,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
+from support.inprocess import unspoken
 from support.running import ROOT, gateway
 
 
@@ -19,7 +20,7 @@ def light(folder):
     (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
     (folder / "mappings").mkdir(exist_ok=True)
     for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess
+from support.inprocess import inprocess, unspoken
 
 TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
 
@@ -34,7 +34,7 @@ def exchanges(protocol):
 async def gateway(folder, mapping, upstream="embed-1"):
     for name in ("chat", "responses", "messages", "gemini"):
         (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     state = {"answer": None, "calls": []}
 
     async def app(method, path, headers, body):

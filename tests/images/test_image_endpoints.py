@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess
+from support.inprocess import inprocess, unspoken
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
@@ -24,7 +24,7 @@ def deep(levels):
 async def gateway(folder):
     (folder / "mappings").mkdir()
     for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     async with inprocess(folder, providers={"sandbox-images": SANDBOX}) as here:
         yield here
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import httpx
 
+from support.inprocess import unspoken
 from support.running import start_gateway
 
 JOBS = 50
@@ -68,7 +69,7 @@ class Upstream:
 async def test_every_job_ends_and_is_charged_once_through_kills(tmp_path):
     (tmp_path / "mappings").mkdir()
     for name in ("chat", "responses", "messages", "gemini", "embeddings"):
-        (tmp_path / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     upstream = Upstream()
     server = await asyncio.start_server(upstream, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

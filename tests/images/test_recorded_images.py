@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess
+from support.inprocess import inprocess, unspoken
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAFFIC = ROOT.parent / "shared" / "traffic"
@@ -28,7 +28,7 @@ async def gateway(folder, provider, answers):
     """A gateway with one provider file whose calls are answered from a list, in order; gives it and what was called."""
     for name in ("chat", "responses", "messages", "gemini", "embeddings"):
         (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     calls = []
 
     async def app(method, path, headers, body):

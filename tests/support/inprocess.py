@@ -76,6 +76,11 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
         await close_gateway(opened)
 
 
+def unspoken(name: str) -> str:
+    """The text of a mapping file as small as one can be: for formats a test's providers declare and nobody speaks there."""
+    return f"mapping: {name}\nrequest: {{from_hub: {{$copy: [model]}}}}\nresponse: {{to_hub: {{$copy: [model]}}}}\n"
+
+
 def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, settings: str = "", sandbox: bool = True, store: str = "") -> Path:
     """A gateway.yaml in `folder` with its state beside it; gives its path. `store` holds further settings of the store."""
     root = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from image_fakes import Provider
-from support.inprocess import inprocess
+from support.inprocess import inprocess, unspoken
 from support.running import free_port, gateway
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ MODES = ["legacy", "auto", "2026-07-28"]
 async def server(folder, *, slow=None, settings="", **options):
     for name in ("chat", "responses", "messages", "gemini", "embeddings"):
         (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n")
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
     async with inprocess(folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options) as here:
         port = free_port()
