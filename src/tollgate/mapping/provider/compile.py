@@ -28,6 +28,7 @@ from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.mapping.provider.pieces import Pieces, mentions, with_query
 from tollgate.tariff import Tariff, compile_tariff
+from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -157,7 +158,8 @@ class _Compiling:
         excludes, read = self._usage(endpoint)
         own = endpoint.errors
         mapping = self.mappings.get(endpoint.mapping)
-        missing = [name for name in _UPSTREAM_SECTIONS if mapping is not None and name not in mapping.sections]
+        foreign = mapping is not None and endpoint.mapping not in CLIENT_FORMATS  # a client's own format may just pass
+        missing = [name for name in _UPSTREAM_SECTIONS if foreign and name not in mapping.sections]  # type: ignore[union-attr]
         if missing:
             at = find(self.provider.document.root, ["speaks", endpoint.protocol])
             pieces.say(at, f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs", f"speaks.{endpoint.protocol}")
