@@ -171,6 +171,11 @@ class ConvertedStream:
         """Hub usage as reported so far."""
         return self._rule_usage or self._converter.usage or None
 
+    @property
+    def counted(self) -> bool:
+        """Whether the usage told is the whole answer's: it comes with the end, in every format."""
+        return self._converter.stop is not None
+
     def tier(self) -> str | None:
         """The service tier the upstream named at the start."""
         tier = self._converter.told("service_tier")

@@ -45,6 +45,9 @@ class Stage(Protocol):
 
     def usage(self) -> dict[str, Any] | None: ...
 
+    @property
+    def counted(self) -> bool: ...
+
     def tier(self) -> str | None: ...
 
     def minted(self) -> list[str]: ...
@@ -100,10 +103,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
                 held += rest + stage.close()
         except UpstreamError as error:
             stage.error = error
-        usage = stage.usage()
-        exchange.told_tier = stage.tier()
-        estimated = not usage
-        exchange.hub_usage = usage or await stage.estimate()
+        usage, estimated = await _used(exchange, stage, cut=stage.error is not None)
         if stage.error is not None:
             exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
@@ -114,7 +114,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         await exchange.settle_answer(estimated=estimated)
-        yield LastBlock(held + stage.tail(exchange.hub_usage, estimated=estimated))
+        yield LastBlock(held + stage.tail(usage, estimated=estimated))
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:
@@ -140,10 +140,24 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
 
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
+    _, estimated = await _used(exchange, stage, cut=True)
+    await exchange.settle_cut(begun=begun, estimated=estimated)
+
+
+async def _used(exchange: Exchange, stage: Stage, *, cut: bool) -> tuple[dict[str, Any], bool]:
+    """What the answer used, noted for its row, and whether it was counted here: where nothing was told, or only what held before
+    the answer was cut off. A messages stream begins with one output token and tells the others at its end."""
     usage = stage.usage()
     exchange.told_tier = stage.tier()
-    exchange.hub_usage = usage or await stage.estimate()
-    await exchange.settle_cut(begun=begun, estimated=not usage)
+    estimated = False
+    if not usage:
+        usage, estimated = await stage.estimate(), True
+    elif cut and not stage.counted:
+        received = await stage.estimate()
+        if received["output"] > usage.get("output", 0):
+            usage, estimated = {**received, **usage, "output": received["output"]}, True
+    exchange.hub_usage = usage
+    return usage, estimated
 
 
 _WATCHED = {
@@ -230,6 +244,10 @@ class _Native:
             read: dict[str, Any] | None = self._offer.usage_read({"usage": self._inner.usage})
             return read
         return self._tap.usage or None
+
+    @property
+    def counted(self) -> bool:
+        return isinstance(self._inner, ChatStream) or self._tap.stop is not None
 
     def tier(self) -> str | None:
         if isinstance(self._inner, ChatStream):

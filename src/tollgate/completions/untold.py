@@ -35,7 +35,7 @@ class Untold:
         kind = event.get("type")
         if kind == "message_delta":
             return not event.get("usage") and not self._told()
-        if kind not in _LAST_RESPONSE:
+        if not isinstance(kind, str) or kind not in _LAST_RESPONSE:
             return False
         response = event.get("response")
         return isinstance(response, dict) and not response.get("usage")

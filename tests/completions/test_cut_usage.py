@@ -1,0 +1,46 @@
+"""What a stream is billed that ended before its upstream told the final counts: never less than what was received."""
+
+import asyncio
+import json
+from decimal import Decimal
+
+import pytest
+
+from conformance.upstreams import ASKS, PATHS, events, provider
+from support.inprocess import inprocess, replying
+
+from .test_pipeline import SSE, Leaving, rows
+
+WORDS = [f" word{place}" for place in range(40)]
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_stream_that_breaks_off_after_a_preliminary_count_is_billed_what_was_received(tmp_path, client):
+    cut = events("messages", *WORDS)[:2 + len(WORDS)]  # its first event says one output token
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": replying(blocks=cut, headers=SSE)}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"]) == ("upstream_error", True, 10)
+    assert row["output_tokens"] >= len(WORDS) and row["cost"] == Decimal(10 + 2 * row["output_tokens"]) / 10**6
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_path, client):
+    cut = events("messages", *WORDS)[:-1]
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": replying(blocks=cut, headers=SSE)}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
+
+
+async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_path):
+    async with inprocess(tmp_path) as here:
+        body = {"model": "sandbox/echo", "stream": True, "max_tokens": 90, "messages": [{"role": "user", "content": "[[pace=20ms]] [[tokens=80]]"}]}
+        client = Leaving(body, here.key, blocks=14)
+        client.scope["path"] = "/v1/messages"
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        (row,) = await rows(here, tmp_path)
+    got = b"".join(message.get("body", b"") for message in client.sent).split(b"data: ")[1:]
+    deltas = [event for event in (json.loads(each.partition(b"\n")[0]) for each in got) if event["type"] == "content_block_delta"]
+    assert row["outcome"] == "client_gone" and row["estimated"]
+    assert row["output_tokens"] >= len(deltas) > 5
