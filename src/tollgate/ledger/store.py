@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ import orjson
 
 from tollgate import heap
 from tollgate.errors import TollgateError
+from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode
 from tollgate.ledger.schema import migrate
@@ -51,6 +53,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._documents = Documents(path.parent / FOLDER_NAME)
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     @property
@@ -113,9 +116,13 @@ class Store:
             if row["usage"] is not None:
                 lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}))
             row = row["generation"]
-            answer = row.pop("answer", None)
+            answer = orjson.dumps(row.pop("answer", None))
+            document = orjson.dumps(row)
+            if len(document) + len(answer) > LARGE:
+                self._documents.keep(row["id"], document, answer)
+                document = answer = b""
             self._replace("generations", ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
-                          row | {"document": orjson.dumps(row).decode(), "answer": orjson.dumps(answer).decode()})
+                          row | {"document": document.decode(), "answer": answer.decode()})
         elif kind == "key":
             self._replace("keys", (*_KEY_COLUMNS, "digest"), row)
         elif kind == "account":
@@ -162,8 +169,8 @@ class Store:
         for key, day, cost in self._rows(
                 "SELECT key_id, CAST(time AS DATE), sum(cost) FROM usage WHERE time >= ? GROUP BY 1, 2", [since]):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
-        pending = self._rows("SELECT document, answer FROM generations WHERE status IN (?, ?)", PENDING)
-        snapshot.pending = [_generation(*row) for row in pending]
+        pending = self._rows("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
+        snapshot.pending = [self._generation(*row) for row in pending]
         applied = self.progress("applied")
         snapshot.recent_ids = [row[0] for row in self._rows(
             "SELECT request_id FROM usage WHERE seq > ? ORDER BY seq", [applied - RECENT_IDS])]
@@ -171,14 +178,18 @@ class Store:
 
     def generation(self, account_id: str, id: str) -> Generation | None:
         """One image job of this account, with the provider's answer."""
-        rows = self._rows("SELECT document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
-        return _generation(*rows[0]) if rows else None
+        rows = self._rows("SELECT id, document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
+        return self._generation(*rows[0]) if rows else None
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers."""
-        rows = self._rows("SELECT document FROM generations WHERE account_id = ? AND status = 'succeeded' "
+        rows = self._rows("SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
                           "ORDER BY created_at DESC, id LIMIT ?", [account_id, limit])
-        return [_generation(row[0]) for row in rows]
+        return [replace(self._generation(*row), answer=None) for row in rows]
+
+    def _generation(self, id: str, document: str, answer: str = "null") -> Generation:
+        kept, said = (orjson.loads(document), orjson.loads(answer)) if document else self._documents.read(id)
+        return decode(Generation, kept | {"answer": said})
 
     def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
@@ -193,9 +204,3 @@ class Store:
 
 def _aware(value: object) -> object:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
-
-
-def _generation(document: str, answer: str = "null") -> Generation:
-    return decode(Generation, orjson.loads(document) | {"answer": orjson.loads(answer)})
-
-

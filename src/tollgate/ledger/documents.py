@@ -1,0 +1,57 @@
+"""Image jobs too large for a table: one file for each, beside the store.
+
+DuckDB rewrites all neighbours of a changed row at a checkpoint, in memory; fifty jobs with inline pictures of 2 MB were
+more than its limit, and it could not be written any more. What such a job holds is written once, and read by its id.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tollgate.errors import TollgateError
+
+FOLDER_NAME = "generations"
+LARGE = 64 * 1024
+"""Bytes of a job (its request and pictures, and the provider's answer) that still go into the table."""
+
+
+class Documents:
+    """The folder of large jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, id: str, document: bytes, answer: bytes) -> None:
+        """Write a job; durable on return. Raises `TollgateError` when the disk refuses."""
+        path = self._folder / f"{id}.json"
+        temporary = path.with_suffix(".new")
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(b'{"document":%b,"answer":%b}' % (document, answer))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            self._sync_folder()
+        except OSError as error:
+            raise TollgateError(f"{path}: the job cannot be written: {error.strerror}") from error
+
+    def read(self, id: str) -> tuple[dict[str, Any], Any]:
+        """A job's document and the provider's answer. Raises `TollgateError` when its file is not there or not readable."""
+        path = self._folder / f"{id}.json"
+        try:
+            kept = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise TollgateError(f"{path}: the job cannot be read: {error}") from error
+        return kept["document"], kept["answer"]
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

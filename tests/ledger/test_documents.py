@@ -1,0 +1,64 @@
+"""tollgate.ledger.documents: jobs with inline pictures, beside the store."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from tollgate.errors import TollgateError
+from tollgate.ledger.documents import Documents
+from tollgate.ledger.records import Generation, encode
+from tollgate.ledger.segments import Entry
+from tollgate.ledger.store import FILE_NAME, Store
+
+PICTURE = "A" * 2_000_000
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+JOB = Generation(id="", account_id="alice", key_id="k1", request_id="r", model="acme/draw", provider="acme", input={"prompt": "a"}, created_at=NOW, updated_at=NOW,
+                 deadline_at=NOW, status="succeeded", row={})
+
+
+def job(seq, picture=PICTURE):
+    return replace(JOB, id=f"job-{seq:03}", images=({"data": picture},), answer={"data": [{"b64_json": picture}]})
+
+
+def event(seq, generation):
+    return Entry(seq, "generation", b'{"row":{"generation":%b,"usage":null}}' % encode(generation))
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / FILE_NAME)
+    store.open()
+    yield store
+    store.close()
+
+
+def test_many_jobs_with_inline_pictures_are_stored_and_read(store):
+    for first in (1, 31):
+        store.apply([event(seq, job(seq)) for seq in range(first, first + 30)])
+    assert store.generation("alice", "job-060") == job(60)
+    assert store.generation("bob", "job-060") is None
+    listed = store.succeeded("alice", 100)
+    assert (len(listed), {len(each.images[0]["data"]) for each in listed}, {each.answer for each in listed}) == (60, {2_000_000}, {None})
+
+
+def test_one_job_may_be_larger_than_the_memory_of_the_store(store):
+    large = job(1, "A" * 90_000_000)
+    store.apply([event(1, large)])
+    assert store.generation("alice", "job-001") == large
+
+
+def test_small_jobs_stay_in_the_table_and_a_running_one_is_found_at_start(store, tmp_path):
+    running = replace(job(2), status="processing")
+    store.apply([event(1, job(1, "A")), event(2, running)])
+    assert [path.name for path in (tmp_path / "generations").iterdir()] == ["job-002.json"]
+    assert store.generation("alice", "job-001") == job(1, "A")
+    assert store.snapshot(NOW).pending == [running]
+
+
+def test_a_job_whose_file_is_gone_or_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(TollgateError, match=r"job-1\.json: the job cannot be read"):
+        Documents(tmp_path / "none").read("job-1")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TollgateError, match=r"job-1\.json: the job cannot be written"):
+        Documents(tmp_path / "file").keep("job-1", b"{}", b"null")
