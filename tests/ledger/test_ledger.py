@@ -15,6 +15,7 @@ from tollgate.config.model import Credits
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger import keys as secrets_of_keys
+from tollgate.ledger.store import BATCH
 
 from .conftest import Alice, new_ledger, row, settings
 
@@ -150,6 +151,15 @@ async def test_the_secret_is_nowhere_in_the_store(tmp_path: Path) -> None:
     kept += b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
     assert secret.encode() not in kept
     assert secret[6:20].encode() not in kept
+
+
+async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path, apply_seconds=60, publish_seconds=60) as ledger:
+        await ledger.create_account("alice")
+        await asyncio.gather(*(ledger.settle_row(row()) for _ in range(2 * BATCH)))
+        async with asyncio.timeout(20):
+            while ledger._backend.store.progress("applied") < BATCH:
+                await asyncio.sleep(0.02)
 
 
 async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(alice: Alice) -> None:

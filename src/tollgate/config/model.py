@@ -103,7 +103,8 @@ class Store:
     directory: Path = Path("var")
     usage_directory: Path = Path("usage")
     publish_seconds: float = 5.0
-    apply_seconds: float = 1.0
+    apply_seconds: float = 5.0
+    """The longest that a durable row waits to be stored; many are stored at once."""
     instance: str = "main"
     """This process's name in published usage file names when several share a store."""
 

@@ -174,7 +174,7 @@ def gateway_schema() -> Schema:
                     "directory": text("Folder of the embedded database and its journal.", minLength=1),
                     "usage_directory": text("Folder of the published usage files.", minLength=1),
                     "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
-                    "apply_seconds": seconds("How often journalled rows are put into the database."),
+                    "apply_seconds": seconds("How long journalled rows wait at most to be put into the database; 2,000 are put in at once."),
                     "instance": text("This process's name in usage file names when several share a store.", pattern=r"^[A-Za-z0-9_-]+$",
                                      wanted="a name of letters, digits, - and _"),
                 }), model.Store()),

@@ -1,7 +1,8 @@
 """The embedded backend: journal, DuckDB store and published files of one process, in one directory it has locked.
 
 The event loop only queues journal lines. The journal's thread makes them durable and passes them on; the writer thread
-here stores them about once a second, deletes journal segments that are no longer needed, and publishes usage files.
+here stores them every few seconds, or as soon as there are many, deletes journal segments that are no longer needed, and
+publishes usage files. Not oftener, because the disk makes a row that is being journalled wait for a commit of the store.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class EmbeddedBackend:
         self.publisher = Publisher(self.store, settings.usage_directory, settings.instance)
         self.journal = Journal(self._journal_directory, on_durable=self._durable)
         self._waiting: deque[Sequence[Entry]] = deque()
+        self._rows_waiting = 0
         self._wake = threading.Condition()
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
         self._store_problem = ""
         self._publish_problem = ""
         self._next_publish = 0.0
+        self._unpublished = False
+        """Rows were stored since the last publication."""
         self._recheck = True
 
     @property
@@ -127,7 +131,12 @@ class EmbeddedBackend:
         return self.journal.append(kind, row)
 
     def _durable(self, entries: Sequence[Entry]) -> None:
-        self._waiting.append(entries)
+        with self._wake:
+            self._waiting.append(entries)
+            before = self._rows_waiting
+            self._rows_waiting += len(entries)
+            if before < BATCH <= self._rows_waiting:
+                self._wake.notify()
 
     # ---- reading
 
@@ -176,8 +185,9 @@ class EmbeddedBackend:
     def _round(self) -> None:
         """One turn of the writer: wait, store what is durable, publish, tell those who wait for it."""
         with self._wake:
-            if not self._settle_requests and not self._stopping:
-                self._wake.wait(self._settings.apply_seconds)
+            if not self._settle_requests and not self._stopping and (self._rows_waiting < BATCH or self._store_problem):
+                due = self._next_publish - time.monotonic() if self._unpublished else self._settings.apply_seconds
+                self._wake.wait(max(0.0, min(self._settings.apply_seconds, due)))
             requests, self._settle_requests = self._settle_requests, []
             hurry = bool(requests) or self._stopping
         self._store_waiting()
@@ -224,13 +234,16 @@ class EmbeddedBackend:
                 log.error("%s; %d event(s) stay in the journal", reason, len(entries))
             self._store_problem = reason
             return
-        for _ in range(taken):
-            self._waiting.popleft()
+        with self._wake:
+            for _ in range(taken):
+                self._waiting.popleft()
+            self._rows_waiting -= len(entries)
         if self._store_problem:
             log.warning("the store can be written again")
             self._store_problem = ""
         if len(entries) > BATCH:
             self.store.let_go()
+        self._unpublished = True
         self.journal.remove_applied(entries[-1].seq)
         self._on_loop(self._on_applied, entries[-1].seq)
 
@@ -241,7 +254,7 @@ class EmbeddedBackend:
         try:
             if self.publisher.publish(self._clock(), recheck=self._recheck):
                 self.store.let_go()
-            self._recheck = False
+            self._recheck = self._unpublished = False
             if self._publish_problem:
                 log.warning("usage files are published again")
                 self._publish_problem = ""
