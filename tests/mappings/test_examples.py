@@ -8,6 +8,7 @@ from mappings.support import FILES, FOLDER, PROTOCOLS, mapping
 from tollgate.mapping import run_examples
 from tollgate.mapping.coverage import Watch, covered
 
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_example_holds(name: str) -> None:
     problems = run_examples(mapping(name), {other: mapping(other) for other in PROTOCOLS})
