@@ -46,7 +46,7 @@ async def guess(here, *forwarded, account, peer="127.0.0.1"):
 
 async def test_a_guesser_behind_our_proxy_closes_the_own_address_only(tmp_path, monkeypatch):
     monkeypatch.setattr(signin, "check_password", lambda password, stored: False)
-    async with inprocess(tmp_path, settings="server: {trusted_proxies: 127.0.0.1}\n") as here:
+    async with inprocess(tmp_path, settings="server: {trusted_proxies: [127.0.0.1]}\n") as here:
         for number in range(BY_ADDRESS):
             assert await guess(here, f"6.6.6.{number}, 203.0.113.7", account=f"account-{number}") == 403
         assert await guess(here, "9.9.9.9", "203.0.113.7", account="fresh") == 429, "another lie is no other address"

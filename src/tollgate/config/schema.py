@@ -150,8 +150,8 @@ def gateway_schema() -> Schema:
                 "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.", minimum=5, maximum=MOST_WRITTEN),
                 "drain_seconds": seconds("How long a stop waits for running requests."),
                 "keepalive_comment_seconds": seconds("A stream silent for this long gets a comment line, so that proxies keep it open."),
-                "trusted_proxies": one_or_many(text("An address, a network (`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."),
-                                               "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted."),
+                "trusted_proxies": texts("The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted: addresses, networks "
+                                         "(`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."),
             }), model.Server()),
             "timeouts": _defaults(timeouts("Budgets of one attempt; providers and models may set their own."), model.Timeouts()),
             "retry": _defaults(record("Attempts over different routes before the first byte.", {
