@@ -1,0 +1,190 @@
+"""A native stream as a stage of the pump: the bytes pass (`native_stream.py`); usage, tier and state are read as the format tells them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tollgate.completions.attempt import judge_chunk
+from tollgate.completions.converted_stream import Reframed, converts_frames
+from tollgate.completions.estimate import estimate_usage, texts_of_events
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
+from tollgate.completions.stateful import keeps_thread, minted_ids
+from tollgate.completions.untold import Untold
+from tollgate.completions.whole import told_tier
+from tollgate.errors import TollgateError, UpstreamError
+from tollgate.mapping import Context, Tap, response_from_hub, tap_usage
+from tollgate.public_errors import stream_error_events
+from tollgate.routing import Offer
+from tollgate.wire import is_last
+
+if TYPE_CHECKING:
+    from tollgate.mapping.pieces import Template
+
+_WATCHED = {
+    "messages": (b'"message_',),
+    "responses": (b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"'),
+}
+"""Marks of the events that hold usage, state or the end, by protocol."""
+
+
+def native_stage(exchange: Exchange, offer: Offer) -> NativeChat | NativePlain:
+    """The stage for a route that speaks the client's own format."""
+    return NativeChat(exchange, offer) if exchange.inbound.dialect == "chat" else NativePlain(exchange, offer)
+
+
+class _Native:
+    """What both have in common. No part holds the whole, so that it is freed at once."""
+
+    def __init__(self, exchange: Exchange, offer: Offer, inner: NativeStream) -> None:
+        self._exchange = exchange
+        self._offer = offer
+        self._dialect = exchange.inbound.dialect
+        self._inner = inner
+        self._left = b""
+        self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
+
+    @property
+    def error(self) -> UpstreamError | None:
+        return self._inner.error
+
+    @error.setter
+    def error(self, value: UpstreamError | None) -> None:
+        self._inner.error = value
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.ended
+
+    def feed(self, block: bytes) -> bytes:
+        out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
+        if out and (self._dialect != "responses" or b'"sequence_number"' in out):
+            self._left = out
+        return out
+
+    def close(self) -> bytes:
+        out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
+        out += self._inner.close()
+        if out:
+            self._left = out
+        return out
+
+    async def estimate(self) -> dict[str, Any]:
+        inner = self._inner
+        return await estimate_usage(self._exchange, texts_of_events(self._exchange, inner.received()), scale=inner.kept.scale)
+
+    def failure(self, error: TollgateError) -> bytes:
+        return self._apart() + stream_error_events(self._dialect, error)
+
+    def _apart(self) -> bytes:
+        """What must stand between the bytes that left and an event of ours."""
+        return b"" if not self._left or self._left.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else b"\n\n"
+
+
+class NativeChat(_Native):
+    """A chat stream: its usage is one object, wherever it stood."""
+
+    _inner: ChatStream
+
+    def __init__(self, exchange: Exchange, offer: Offer) -> None:
+        super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks))
+
+    @property
+    def counted(self) -> bool:
+        return True
+
+    def usage(self) -> dict[str, Any] | None:
+        told = self._inner.usage
+        if told is not None:
+            if self._offer.usage_read is not None:
+                read: dict[str, Any] | None = self._offer.usage_read({"usage": told})
+                return read
+            return tap_usage(self._offer.mapping, {"usage": told}) or None
+        if self._inner.elsewhere is None:
+            return None
+        tap = Tap(self._offer.mapping)
+        tap.feed({**self._inner.elsewhere, "choices": []})
+        return tap.usage or None
+
+    def tier(self) -> str | None:
+        return self._inner.tier
+
+    def minted(self) -> list[str]:
+        return []
+
+    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
+        usage = self._inner.usage
+        return self._inner.tail(_told_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
+
+
+class NativePlain(_Native):
+    """A messages or responses stream: a tap reads the few events that tell something."""
+
+    def __init__(self, exchange: Exchange, offer: Offer) -> None:
+        self._tap = tap = Tap(offer.mapping)
+        self._watch = watch = _Watch(tap, offer.usage_read)
+        dialect = exchange.inbound.dialect
+        untold = Untold(partial(_told_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage))
+        super().__init__(exchange, offer, PlainStream(partial(judge_chunk, offer), offer.errors.event_marks, _WATCHED[dialect], watch.see, untold))
+
+    @property
+    def counted(self) -> bool:
+        return self._tap.stop is not None
+
+    def usage(self) -> dict[str, Any] | None:
+        return self._watch.usage or self._tap.usage or None
+
+    def tier(self) -> str | None:
+        return told_tier(self._watch.response or self._watch.message or {})
+
+    def minted(self) -> list[str]:
+        if self._dialect == "responses":
+            return minted_ids(self._watch.response or {})
+        if keeps_thread(self._dialect, self._exchange.body) and self._watch.message is not None:
+            return [*self._watch.minted, *minted_ids(self._watch.message, thread=True)]
+        return self._watch.minted
+
+    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
+        return self._inner.tail(_told_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
+
+    def failure(self, error: TollgateError) -> bytes:
+        response = self._watch.response
+        if response is not None and self._exchange.hub_usage:
+            response = {**response, "usage": _told_usage(self._exchange, self._exchange.hub_usage)}
+        return self._apart() + stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
+
+
+def _told_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
+    """Hub usage as the client's format tells it."""
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
+
+
+class _Watch:
+    """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
+
+    __slots__ = ("message", "minted", "read", "response", "tap", "usage")
+
+    def __init__(self, tap: Tap, read: Template | None) -> None:
+        self.tap = tap
+        self.read = read
+        self.usage: dict[str, Any] | None = None
+        """What the provider's own template reads of usage."""
+        self.minted: list[str] = []
+        self.response: dict[str, Any] | None = None
+        self.message: dict[str, Any] | None = None
+
+    def see(self, name: str | None, event: dict[str, Any]) -> bool:
+        """Take one event; True when it ends the answer."""
+        self.tap.feed(event, name)
+        if self.read is not None:
+            self.usage = self.read(event) or self.usage
+        for holder in (event.get("message"), event.get("delta")):
+            if isinstance(holder, dict) and "container" in holder:
+                self.minted.extend(minted_ids(holder))
+        if isinstance(event.get("response"), dict):
+            self.response = event["response"]
+        elif isinstance(event.get("message"), dict):
+            self.message = event["message"]
+        return is_last(event.get("type"))
