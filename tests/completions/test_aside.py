@@ -6,8 +6,8 @@ import asyncio
 import json
 from decimal import Decimal
 
-from completions.test_pipeline import GOOD, SECRET, Leaving, provider, rows
-from support.inprocess import inprocess, replying
+from completions.test_pipeline import GOOD, SECRET, Leaving, provider
+from support.inprocess import inprocess, replying, rows
 from tollgate.completions.aside import is_long
 
 TURNS = 40_000

@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider
-from support.inprocess import inprocess, replying
+from support.inprocess import inprocess, replying, rows
 
-from .test_pipeline import SSE, Leaving, rows
+from .test_pipeline import SSE, Leaving
 
 WORDS = [f" word{place}" for place in range(40)]
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess, replying
+from support.inprocess import inprocess, replying, rows
 from tollgate.errors import ConfigErrors
 
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
@@ -62,17 +62,6 @@ def events_of(reply):
 
 def text_of(reply):
     return "".join(choice["delta"].get("content") or "" for event in events_of(reply) for choice in event["choices"])
-
-
-async def rows(here, folder):
-    await here.services.settlements.drain(5)
-    await here.services.ledger.settle()
-    import duckdb
-
-    with duckdb.connect() as reader:
-        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 async def test_an_upstream_that_does_not_stream_is_asked_for_the_whole_answer_and_told_as_a_stream(tmp_path):

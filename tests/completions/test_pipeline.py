@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess, replying
+from support.inprocess import inprocess, replying, rows
 from tollgate.errors import Unavailable
 
 ANSWER = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
@@ -49,17 +49,6 @@ def delta(text=None, finish=None, **more):
 
 SSE = {"content-type": "text/event-stream"}
 STREAM = streamed(delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]")
-
-
-async def rows(here, folder):
-    await here.services.settlements.drain(5)
-    await here.services.ledger.settle()
-    import duckdb
-
-    with duckdb.connect() as reader:
-        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_path):

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
-from support.inprocess import inprocess, replying
+from support.inprocess import inprocess, replying, rows
 
-from .test_pipeline import SSE, rows
+from .test_pipeline import SSE
 
 RULE = {
     "chat": "usage: {read: {input: 70, output: \"{{ $.usage.completion_tokens }}\"}}",

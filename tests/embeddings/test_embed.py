@@ -9,9 +9,9 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_pipeline import Leaving, rows
+from completions.test_pipeline import Leaving
 from image_fakes import Provider
-from support.inprocess import inprocess, unspoken
+from support.inprocess import inprocess, rows, unspoken
 
 ACME = """
 provider: acme

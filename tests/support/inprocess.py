@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import httpx
 
 from tollgate.config.build import Known, load_gateway
@@ -109,3 +110,13 @@ def replying(status: int = 200, body: bytes = b"", *, headers: Mapping[str, str]
         return status, headers or {"content-type": "application/json"}, chunks()
 
     return app
+
+
+async def rows(here: Here, folder: Path) -> list[dict[str, Any]]:
+    """The usage rows in `folder` as an analyst reads them, oldest first; what is still being settled is waited for."""
+    await here.services.settlements.drain(5)
+    await here.services.ledger.settle()
+    with duckdb.connect() as reader:
+        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import TollgateError
+from tollgate.ledger.segments import sync_directory
 
 FOLDER_NAME = "generations"
 LARGE = 64 * 1024
@@ -36,7 +37,7 @@ class Documents:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            self._sync_folder()
+            sync_directory(self._folder)
         except OSError as error:
             raise TollgateError(f"{path}: the job cannot be written: {error.strerror}") from error
 
@@ -48,10 +49,3 @@ class Documents:
         except (OSError, orjson.JSONDecodeError) as error:
             raise TollgateError(f"{path}: the job cannot be read: {error}") from error
         return kept["document"], kept["answer"]
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
