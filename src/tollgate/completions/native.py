@@ -15,7 +15,8 @@ import orjson
 _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
 _MODEL_KEY = b'"model"'
-_MODEL = re.compile(rb'"model"(\s*:\s*)"((?:[^"\\]|\\.)*)"')
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]*)"')
+"""A name with escapes is found by encoding the parsed body anew."""
 _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 """A letter of `model` written as an escape: then a key may be `model` without reading so."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
@@ -94,6 +95,6 @@ def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> byte
     if at < 0 or raw.find(_MODEL_KEY, at + 1) >= 0 or (b"\\u00" in raw and _SPELLED.search(raw)):
         return None
     found = _MODEL.match(raw, at)
-    if found is None or found.group(2) != body["model"].encode():
+    if found is None or found.group(1) != body["model"].encode():
         return None
-    return raw[: found.start(2)] + orjson.dumps(upstream_model)[1:-1] + raw[found.end(2) :]
+    return raw[: found.start(1)] + orjson.dumps(upstream_model)[1:-1] + raw[found.end(1) :]

@@ -12,17 +12,22 @@ from typing import Any
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
-_HINTS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
-          b'"approval_request_id"', b'"image_generation_call"', b'"previous_message_id"', b"\\u00")
-"""A body without any of these words refers to no state; most requests stop here. The last is how JSON can spell the letters of the others."""
-
+_SPELLED = b"\\u00"
+"""How JSON can spell the letters of the words."""
+_HINTS: dict[str, tuple[bytes, ...]] = {
+    "chat": (b'"file_id"', _SPELLED),
+    "messages": (b'"file_id"', b'"container"', b'"previous_message_id"', _SPELLED),
+    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
+                  b'"approval_request_id"', b'"image_generation_call"', _SPELLED),
+}
+"""A body of the format without any of these words refers to no state; most requests stop here."""
 
 _THREAD = "thread.previous_message_id"
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], told: bytes) -> list[tuple[str, str]]:
     """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there."""
-    for hint in _HINTS:
+    for hint in _HINTS[dialect]:
         if hint in told:
             break
     else:
