@@ -99,16 +99,15 @@ def _server(reading: Reading, at: Fields) -> Server:
         elif not address.endswith("/v1"):
             reading.say(node, f'found "{address}", wanted one that ends in /v1', path, hint=f"{address}/v1")
     proxies = at.get("trusted_proxies")
-    for index, node in enumerate(proxies.items if isinstance(proxies, List) else (proxies,) if proxies is not None else ()):
+    for index, node in enumerate(proxies.items if isinstance(proxies, List) else ()):
         said = node.value if isinstance(node, Scalar) else None
         if not isinstance(said, str) or said == "unix":
             continue
         try:
             ip_network(said)
         except ValueError as error:
-            path = f"server.trusted_proxies[{index}]" if isinstance(proxies, List) else "server.trusted_proxies"
             hint = f"of that network: {ip_network(said, strict=False)}" if "host bits" in str(error) else ""
-            reading.say(node, f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix', path, hint=hint)
+            reading.say(node, f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix', f"server.trusted_proxies[{index}]", hint=hint)
     base = at.get("base_url")
     base_url = server.base_url.rstrip("/")
     if base_url.endswith("/v1"):
