@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -19,6 +20,16 @@ from support.running import environment, free_port, start_gateway
 ENGINES = ["hypercorn", "uvicorn"]
 
 
+@contextlib.contextmanager
+def served(folder, **options):
+    """A gateway for the length of a block, which then ends cleanly."""
+    running = start_gateway(folder, **options)
+    try:
+        yield running
+    finally:
+        assert running.stop() == 0
+
+
 def serve(folder, *words):
     """`tollgate serve` that is expected to end by itself."""
     return subprocess.run([sys.executable, "-m", "tollgate", "serve", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
@@ -34,11 +45,8 @@ def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = serve(tmp_path, "--bind", address, "--engine", engine)
         assert (done.returncode, done.stdout) == (1, "") and f"cannot listen on {address}: Address already in use; another one:" in done.stderr and "Traceback" not in done.stderr
-    running = start_gateway(tmp_path, extra=("--engine", engine))
-    try:
+    with served(tmp_path, extra=("--engine", engine)) as running:
         assert running.key.startswith("sk-tg-"), "the first start that works shows the key"
-    finally:
-        assert running.stop() == 0
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "http://127.0.0.1:80"])
@@ -105,8 +113,7 @@ def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
     """Java's own HTTP client asks for it with its first request (curl does with --http2); the body must not be lost over it."""
     pytest.importorskip(engine)
     write_config(tmp_path)
-    running = start_gateway(tmp_path, extra=("--engine", engine))
-    try:
+    with served(tmp_path, extra=("--engine", engine)) as running:
         client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=10)
         wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}
         for headers in (wish, {}):
@@ -115,15 +122,12 @@ def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
             reply = client.getresponse()
             said = reply.read()
             assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", said
-    finally:
-        assert running.stop() == 0
 
 
 def test_a_reload_keeps_what_the_command_line_says(tmp_path):
     write_config(tmp_path)
     port = free_port()
-    running = start_gateway(tmp_path, port=port, extra=("--bind", f"127.0.0.2:{port}"))
-    try:
+    with served(tmp_path, port=port, extra=("--bind", f"127.0.0.2:{port}")) as running:
         for _ in range(2):
             about = http.client.HTTPConnection("127.0.0.2", port, timeout=10)
             about.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}"})
@@ -136,16 +140,13 @@ def test_a_reload_keeps_what_the_command_line_says(tmp_path):
             while "configuration reloaded" not in running.log.read_text() and time.monotonic() < deadline:
                 time.sleep(0.05)
         assert "configuration reloaded" in running.log.read_text()
-    finally:
-        assert running.stop() == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
     pytest.importorskip(engine)
     write_config(tmp_path)
-    running = start_gateway(tmp_path, extra=("--engine", engine))
-    try:
+    with served(tmp_path, extra=("--engine", engine)) as running:
         asked = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
         body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=200]] talk"}]}
         asked.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {running.key}", "content-type": "application/json"})
@@ -159,28 +160,20 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
         assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down"}}\n\n')
         assert running.process.wait(10) == 0 and time.monotonic() - began < 10
         assert "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now" in running.log.read_text()
-    finally:
-        assert running.stop() == 0
 
 
 def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
     write_config(tmp_path)
-    running = start_gateway(tmp_path)
-    try:
+    with served(tmp_path) as running:
         listening = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
         listening.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}", "accept": "text/event-stream"})
         assert listening.getresponse().readline() == b": listening\n"
         began = time.monotonic()
         assert running.stop() == 0 and time.monotonic() - began < 6
-    finally:
-        assert running.stop() == 0
 
 
 def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
     write_config(tmp_path)
-    running = start_gateway(tmp_path)
-    try:
+    with served(tmp_path):
         assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
         assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600
-    finally:
-        assert running.stop() == 0

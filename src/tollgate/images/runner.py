@@ -18,10 +18,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
-from tollgate.health import alarm_text
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, refused_row, usage_row
+from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
@@ -83,7 +83,7 @@ class Jobs:
         check_storable(order.input, self._gateway.server.max_nesting)
         offers = [(routes[0], routes[0].schema.admit(order.input))]
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
-        offers = self._in_order(offers)[: self._gateway.retry.attempts]
+        offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
         costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
         if not order.counted:
             self.services.ledger.admit(order.key)
@@ -154,7 +154,7 @@ class Jobs:
                     said = await self._submit(generation, offer, given)
                     break
                 except UpstreamError as error:
-                    self._failed(offer, error)
+                    note_failure(self.services.health, offer, error)
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
                         row = refused_row(generation, offer, error)
@@ -216,7 +216,7 @@ class Jobs:
             except UpstreamError as error:
                 if self.services.draining:
                     return generation  # the next start makes the call again
-                self._failed(offer, error)
+                note_failure(self.services.health, offer, error)
                 last = error
                 if isinstance(error, UpstreamRejected):
                     break
@@ -385,17 +385,3 @@ class Jobs:
     def _pace(self, generation: Generation) -> tuple[float, ...]:
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
         return offer.every if offer is not None else (5.0,)
-
-    def _in_order(self, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> list[tuple[ImageOffer, dict[str, Any]]]:
-        """Routes that rest come last, otherwise as the catalog orders them."""
-        health = self.services.health
-        now = health.now()
-        return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)
-
-    def _failed(self, offer: ImageOffer, error: UpstreamError) -> None:
-        if isinstance(error, UpstreamRejected):
-            self.services.health.rejected(route_of(offer), offer.provider)
-        else:
-            raised = self.services.health.failed(route_of(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
-            if raised:
-                log.error("%s", alarm_text(offer.provider, error.alarm, error.message))

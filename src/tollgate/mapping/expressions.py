@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tollgate.mapping.functions import PLAIN, TESTS
+from tollgate.mapping.functions import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
-from tollgate.mapping.narrowing import Narrowing, Plain, Tested, field_of
+from tollgate.mapping.narrowing import Tested, chooses_plain, told_by
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reading import read, reads_of
 from tollgate.mapping.reads import Places, hand_over, take
@@ -39,7 +39,7 @@ def lower_test(site: Site, text: str, spot: Spot) -> Tested:
     lowering = _Lowering(site, parsed, spot)
     try:
         condition = lowering.test(parsed.tree)
-        return Tested(condition, lowering.narrowing(parsed.tree), lowering.looked)
+        return Tested(condition, told_by(parsed.tree, parsed.paths, site.scope), lowering.looked)
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
         return Tested("False")
@@ -83,7 +83,7 @@ class _Lowering:
         if isinstance(node, nodes.And | nodes.Or):
             word = "and" if isinstance(node, nodes.And) else "or"
             left = self.test(node.left)
-            narrowing = self.narrowing(node.left) if word == "and" else None
+            narrowing = told_by(node.left, self.paths, self.site.scope) if word == "and" else None
             before, looked = self.site, self.looked
             if narrowing:
                 self.site = before.inside(narrowing.inside(before.scope))
@@ -99,45 +99,6 @@ class _Lowering:
         value = self.value(node).look()
         self.looked += value.places
         return value
-
-    def narrowing(self, node: nodes.Node) -> Narrowing | Plain | None:
-        """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`, alone or before `and`."""
-        if isinstance(node, nodes.And):
-            return self.narrowing(node.left) or self.narrowing(node.right)
-        if isinstance(node, nodes.Test):
-            return self._plain(node)
-        if not isinstance(node, nodes.Compare) or len(node.ops) != 1 or node.ops[0].op not in ("eq", "in"):
-            return None
-        if not isinstance(node.expr, nodes.Name) or node.expr.name not in self.paths:
-            return None
-        wanted = node.ops[0].expr
-        if node.ops[0].op == "eq":
-            labels = (wanted.value,) if isinstance(wanted, nodes.Const) else ()
-        else:
-            entries = wanted.items if isinstance(wanted, nodes.List | nodes.Tuple) else []
-            labels = tuple(entry.value for entry in entries if isinstance(entry, nodes.Const))
-            if len(labels) != len(entries):
-                return None
-        if not labels or not all(isinstance(label, str) for label in labels):
-            return None
-        try:
-            place = field_of(self.site.scope, parse_path(self.paths[node.expr.name]))
-        except PathError:
-            return None
-        return Narrowing(place[0], place[1], labels) if place else None
-
-    def _plain(self, node: nodes.Test) -> Plain | None:
-        if node.name not in PLAIN or not isinstance(node.node, nodes.Name) or node.node.name not in self.paths:
-            return None
-        name = self.paths[node.node.name][1:]
-        var = self.site.scope.names.get(name)
-        return Plain(name) if var is not None and var.places else None
-
-    def _known_plain(self, test: nodes.Node, chosen: nodes.Node) -> bool:
-        """Whether it is the very path that was tested: `$x.a if $x.a is string`."""
-        if not isinstance(test, nodes.Test) or test.name not in PLAIN or not isinstance(test.node, nodes.Name) or not isinstance(chosen, nodes.Name):
-            return False
-        return test.node.name in self.paths and self.paths[test.node.name] == self.paths.get(chosen.name)
 
     # -- leaves
 
@@ -322,10 +283,10 @@ class _Lowering:
 
     def _choice(self, node: nodes.CondExpr) -> Ex:
         test = self.test(node.test)
-        narrowing = self.narrowing(node.test)
+        narrowing = told_by(node.test, self.paths, self.site.scope)
         scope = self.site.scope
         one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
-        if self._known_plain(node.test, node.expr1):
+        if chooses_plain(node.test, node.expr1, self.paths):
             one = replace(one, places=())
         two = self._under(narrowing.outside(scope) if narrowing else scope, node.expr2) if node.expr2 is not None else NOTHING
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
@@ -349,7 +310,7 @@ class _Lowering:
 
     def _and(self, node: nodes.And) -> Ex:
         left = self.value(node.left)
-        narrowing = self.narrowing(node.left)
+        narrowing = told_by(node.left, self.paths, self.site.scope)
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")

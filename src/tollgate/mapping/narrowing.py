@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tollgate.mapping.paths import Path
+from tollgate.mapping.functions import PLAIN
+from tollgate.mapping.grammar import nodes
+from tollgate.mapping.paths import Path, PathError, parse_path
 from tollgate.mapping.reading import reads_of
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Scope
@@ -81,3 +84,48 @@ def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
     if var is None or not var.places or not path.steps or not all(isinstance(step, str) for step in path.steps):
         return None
     return path.base, path.steps  # type: ignore[return-value]
+
+
+def told_by(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowing | Plain | None:
+    """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`, alone or before `and`.
+
+    `paths` are the paths of the expression by the names that stand for them in its tree.
+    """
+    if isinstance(node, nodes.And):
+        return told_by(node.left, paths, scope) or told_by(node.right, paths, scope)
+    if isinstance(node, nodes.Test):
+        return _plain(node, paths, scope)
+    if not isinstance(node, nodes.Compare) or len(node.ops) != 1 or node.ops[0].op not in ("eq", "in"):
+        return None
+    if not isinstance(node.expr, nodes.Name) or node.expr.name not in paths:
+        return None
+    wanted = node.ops[0].expr
+    if node.ops[0].op == "eq":
+        labels = (wanted.value,) if isinstance(wanted, nodes.Const) else ()
+    else:
+        entries = wanted.items if isinstance(wanted, nodes.List | nodes.Tuple) else []
+        labels = tuple(entry.value for entry in entries if isinstance(entry, nodes.Const))
+        if len(labels) != len(entries):
+            return None
+    if not labels or not all(isinstance(label, str) for label in labels):
+        return None
+    try:
+        place = field_of(scope, parse_path(paths[node.expr.name]))
+    except PathError:
+        return None
+    return Narrowing(place[0], place[1], labels) if place else None
+
+
+def chooses_plain(test: nodes.Node, chosen: nodes.Node, paths: Mapping[str, str]) -> bool:
+    """Whether it is the very path that was tested: `$x.a if $x.a is string`."""
+    if not isinstance(test, nodes.Test) or test.name not in PLAIN or not isinstance(test.node, nodes.Name) or not isinstance(chosen, nodes.Name):
+        return False
+    return test.node.name in paths and paths[test.node.name] == paths.get(chosen.name)
+
+
+def _plain(node: nodes.Test, paths: Mapping[str, str], scope: Scope) -> Plain | None:
+    if node.name not in PLAIN or not isinstance(node.node, nodes.Name) or node.node.name not in paths:
+        return None
+    name = paths[node.node.name][1:]
+    var = scope.names.get(name)
+    return Plain(name) if var is not None and var.places else None
