@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.embeddings.request import read_request
+from tollgate.embeddings.request import check_count, read_request
 from tollgate.errors import BadRequest
 
 
@@ -53,4 +53,4 @@ def test_wrong_fields(body, message):
 
 def test_more_inputs_than_the_model_takes():
     with pytest.raises(BadRequest, match="input has 3 entries, the most for this model is 2"):
-        read_request({"model": "m", "input": ["a"] * 3}, most_inputs=2)
+        check_count(["a"] * 3, 2)

@@ -11,6 +11,7 @@ set (a 500 that must not be repeated: it would cost again).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tollgate import tokens
@@ -20,8 +21,11 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.embeddings.attempt import Embedded, attempt, count_items
 from tollgate.embeddings.reply import reply_of
-from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request, reads_base64_only
+from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
+from tollgate.mapping import Context
+from tollgate.mapping import Mapping as ProtocolMapping
+from tollgate.mapping.failures import clean
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.usage import upper_bound
@@ -33,7 +37,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
     body, _ = read_json(inbound.body, gateway.server.max_nesting)
-    request = read_request(body, base64_only=reads_base64_only(inbound.headers))
+    request = read_request(body, packed=_wants_base64(services.runtime.current.mappings["embeddings"], body, inbound.headers))
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200])
@@ -53,6 +57,17 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
         await settle_failure(exchange, error, lambda: _used(exchange, sent))
         raise
     return reply_of(found, exchange.reply_headers())
+
+
+def _wants_base64(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> bool:
+    """Whether the client's format says that this client's vectors leave as base64 (`request.base64_vectors` of its file)."""
+    condition = client_format.section("request.base64_vectors")
+    if condition is None:
+        return False
+    context = Context()
+    context.headers = headers if type(headers) is dict else dict(headers)
+    with clean((client_format.file,), request=True):
+        return bool(condition(body, context))
 
 
 def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> list[Offer]:

@@ -6,7 +6,6 @@ the client's own format. Messages here are the detail after `failed to bind requ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +38,8 @@ class EmbeddingRequest:
         return {**self.body, "input": items}
 
 
-def reads_base64_only(headers: Mapping[str, str]) -> bool:
-    """Whether this client makes wrong numbers of a float array. The JavaScript SDK asks for base64 when its caller asked for nothing,
-    and decodes the answer without a look (measured with openai 6.49): only as base64 do floats reach the caller (SPEC embeddings)."""
-    return headers.get("x-stainless-lang") == "js"
-
-
-def read_request(body: dict[str, Any], *, most_inputs: int | None = None, base64_only: bool = False) -> EmbeddingRequest:
-    """Check a parsed body. Raises `BadRequest` naming the field; `most_inputs` is the model's own limit, when known; `base64_only`: a
-    client that asked for base64 can read nothing else."""
+def read_request(body: dict[str, Any], *, packed: bool = False) -> EmbeddingRequest:
+    """Check a parsed body. Raises `BadRequest` naming the field; `packed`: this client's vectors leave as base64."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequest("model is required and must be text", "model")
@@ -62,9 +54,7 @@ def read_request(body: dict[str, Any], *, most_inputs: int | None = None, base64
     user = body.get("user")
     if user is not None and not isinstance(user, str):
         raise BadRequest(f"user is {_shown(user)}, wanted text", "user")
-    items = _items(body["input"])
-    check_count(items, most_inputs)
-    return EmbeddingRequest(model, items, body, packed=base64_only and wanted == "base64")
+    return EmbeddingRequest(model, _items(body["input"]), body, packed)
 
 
 def check_count(items: list[Item], most: int | None) -> None:

@@ -16,6 +16,7 @@ from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
+from tollgate.mapping.directives import when
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
@@ -38,6 +39,8 @@ HARMLESS = "harmless"
 SENT_TIER = "service_tier"
 """Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
 _SENT_TIER = "request_service_tier"
+BASE64_VECTORS = "base64_vectors"
+"""Key of `request:` in a client's embeddings format: the condition under which its answer's vectors are base64."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -127,6 +130,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     if tier is not None:
         code = unit.module.function(f"{_SENT_TIER}(D, C)", tier.mark.line)
         templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), tier, ToReturn())
+    _base64_vectors(unit, root, built)
     stream = root.get("stream")
     if isinstance(stream, Map):
         if "to_hub" in stream.entries:
@@ -170,8 +174,9 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
         for key, mark in node.keys.items():
-            if key not in DIRECTIONS and (section != "request" or key not in (HARMLESS, SENT_TIER)):
-                unit.mistake(mark, f"unknown key `{key}`", suggest(key, DIRECTIONS) or "to_hub or from_hub")
+            known = (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS
+            if key not in known:
+                unit.mistake(mark, f"unknown key `{key}`", suggest(key, known) or "to_hub or from_hub")
     examples = root.get("examples")
     if isinstance(examples, List):
         built.examples = examples
@@ -235,6 +240,23 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
         templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
+
+
+def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:
+    """`request.base64_vectors`: a section like the others, but a condition over the client's request (`$`) and its `$headers`."""
+    request = root.get("request")
+    if not isinstance(request, Map) or BASE64_VECTORS not in request.entries:
+        return
+    node = request.entries[BASE64_VECTORS]
+    if not built.hub:
+        unit.mistake(request.keys[BASE64_VECTORS], f"`{BASE64_VECTORS}` is for files with `hub: embeddings`: conversations have no vectors")
+        return
+    name = f"request.{BASE64_VECTORS}"
+    built.sections[name], built.reads[name] = f"request_{BASE64_VECTORS}", Reads()
+    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
+    names = {"": Var("", "D", (built.reads[name],)), "headers": Var("headers", "C.headers", present=True, is_dict=True)}
+    condition = when.test(Site(unit, code, Scope(names)), node)
+    code.add(f"return bool({condition.py})", node.mark.line)
 
 
 def _tells_usage_itself(node: Map) -> bool:

@@ -13,6 +13,8 @@ _MAX_CALLS = 1_000_000
 _MAX_LOST = 200
 """Distinct entries of a loss list; a caller reads the first few."""
 
+_NO_HEADERS: dict[str, str] = {}
+
 
 class Context:
     """The engine's values for one request: `$model`, `$can`, `$request`; and `lost`, what could not be carried.
@@ -21,7 +23,7 @@ class Context:
     `now` stand in for an id and a time that an upstream does not give.
     """
 
-    __slots__ = ("asked", "calls", "can", "estimate", "inlined", "lenient", "lost", "model", "now", "request", "run_id", "strict", "wanted")
+    __slots__ = ("asked", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request", "run_id", "strict", "wanted")
 
     def __init__(
         self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
@@ -35,6 +37,8 @@ class Context:
         """The client's request as it came; set when it is converted."""
         self.estimate: dict[str, object] | None = None
         """Token counts for the start of a stream, while the upstream has told none."""
+        self.headers: Mapping[str, str] = _NO_HEADERS
+        """The client's headers by lower-case name, for the one place that reads them (`request.base64_vectors`)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""
         self.wanted: list[str] = []

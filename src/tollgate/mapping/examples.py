@@ -17,7 +17,7 @@ import orjson
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.errors import BadRequest
 from tollgate.mapping import hub
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import BASE64_VECTORS, Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
@@ -27,8 +27,11 @@ from tollgate.mapping.stream_words import AnyKind, Speaker
 from tollgate.mapping.streaming import StreamConverter, event_and_name
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
-WITH = ("model", "can", "request", "asked", "inlined", "estimate", "strict")
-SECTIONS = tuple(f"{section}.{direction}" for section in ("request", "response", "error", "stream") for direction in ("to_hub", "from_hub"))
+WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
+SECTIONS = (
+    *(f"{section}.{direction}" for section in ("request", "response", "error", "stream") for direction in ("to_hub", "from_hub")),
+    f"request.{BASE64_VECTORS}",
+)
 MODEL = {"upstream": "up"}
 NOW = 1_700_000_000
 """Examples run at this moment, with this answer id, so that their results are the same every time."""
@@ -107,6 +110,7 @@ class Example:
             {**MODEL, **(with_.get("model") or {})}, with_.get("can"), with_.get("request"), bool(with_.get("strict")), run_id=RUN_ID, now=NOW,
         )
         self.context.asked = with_.get("asked")
+        self.context.headers = with_.get("headers") or {}
         self.context.inlined = with_.get("inlined") or {}
         self.context.estimate = with_.get("estimate")
 

@@ -100,6 +100,10 @@ def page() -> str:
         "What stands beside that is named by itself.",
         "", "## What was asked for: `request.service_tier`", "",
         "`request: {service_tier: $.service_tier}` is where a request of this format says its service tier. A tier that is not in what was sent to a provider makes nothing cheaper or dearer.",
+        "", "## Vectors as base64: `request.base64_vectors`", "",
+        "Clients of `/v1/embeddings` get arrays of numbers, whatever `encoding_format` they name. `request: {base64_vectors: condition}` in their format's file (`hub: embeddings`) says when the vectors of",
+        "an answer are base64 of float32 instead, for clients that can read nothing else. The condition sees the request (`$`) and the client's headers by lower-case name (`$headers`):",
+        "`base64_vectors: \"$.encoding_format == 'base64' and $headers['user-agent'] == 'old'\"`",
         "", "## Headers of replies: `reply_headers`", "",
         "What a success tells beside its body, under the names this format's clients look for: `elapsed` (whole milliseconds until the answer began) and `limits`, a key's windows:",
         ", ".join(f"`{kind}: {{{', '.join(FACTS)}}}`" for kind in LIMIT_KINDS) + ", each a name or a list of names. `resets` are `durations` (`6m0s`) or `instants` (RFC 3339).",
@@ -171,7 +175,8 @@ def editor_schema() -> dict[str, Any]:
             "request": {**both, "properties": {**both["properties"], "harmless": {
                 "type": "object", "additionalProperties": False, "description": "places that may go unread without being named as lost",
                 "properties": dict.fromkeys(("to_hub", "from_hub"), {"type": "array", "items": {"type": "string"}}),
-            }, "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"}}},
+            }, "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"},
+                "base64_vectors": {**expression, "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are base64"}}},
             "response": both, "error": both,
             "stream": {
                 "type": "object", "additionalProperties": False,
