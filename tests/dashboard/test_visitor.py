@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import httpx
 import pytest
 
@@ -12,7 +14,7 @@ from tollgate.dashboard.visitor import visitor_address
 
 from .browser import Browser
 
-OURS = ("127.0.0.1", "10.0.0.0/8", "2001:db8::/32")
+OURS = tuple(map(ip_network, ("127.0.0.1", "10.0.0.0/8", "2001:db8::/32")))
 
 
 @pytest.mark.parametrize(("peer", "forwarded", "proxies", "address"), [

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -38,6 +39,10 @@ ModelType = Literal["chat", "embedding", "image"]
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
+Proxies = tuple[IPv4Network | IPv6Network | Literal["unix"], ...]
+"""Networks (an address is one of its own), and `unix` for whoever connects through a unix socket."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where the gateway listens and what it is called."""
@@ -57,8 +62,8 @@ class Server:
     """How long SIGTERM waits for running requests."""
     keepalive_comment_seconds: float = 15.0
     """A stream silent for this long gets an SSE comment, so that load balancers keep it open."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses, networks (10.0.0.0/8) or `unix`: whose `X-Forwarded-For` is believed."""
+    trusted_proxies: Proxies = ()
+    """Those in front of the gateway whose `X-Forwarded-For` is believed."""
 
 
 @dataclass(frozen=True, slots=True)

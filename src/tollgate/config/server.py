@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Retry, Server, Store, Timeouts
+from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Proxies, Retry, Server, Store, Timeouts
 from tollgate.config.prices import read_decimal
 from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
@@ -81,14 +81,28 @@ def _settings(at: Fields, kind: type[T]) -> T:
 
 def _server(reading: Reading, at: Fields) -> Server:
     server = _settings(at, Server)
-    bind = at.get("bind")
+    _check_ports(reading, at.get("bind"))
+    _check_legacy(reading, at.list("legacy_base_urls"))
+    base = at.get("base_url")
+    base_url = server.base_url.rstrip("/")
+    if base is not None and base_url.endswith("/v1"):
+        reading.say(base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it")
+    if base is None and at.get("bind") is not None:
+        base_url = _address_of(server.bind) or base_url
+    return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls),
+                   trusted_proxies=_trusted_proxies(reading, at.list("trusted_proxies")))
+
+
+def _check_ports(reading: Reading, bind: Node | None) -> None:
     nodes = bind.items if isinstance(bind, List) else (bind,) if bind is not None else ()
     for index, node in enumerate(nodes):
         place = str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
         port = place.rpartition(":")[2] or "0"
         if not place.startswith("unix:") and int(port) > 65535:
             reading.say(node, f"found port {port}, wanted 0 to 65535", f"server.bind[{index}]" if isinstance(bind, List) else "server.bind")
-    legacy = at.list("legacy_base_urls")
+
+
+def _check_legacy(reading: Reading, legacy: List | None) -> None:
     for index, node in enumerate(legacy.items if legacy else ()):
         path = f"server.legacy_base_urls[{index}]"
         address = str(node.value).rstrip("/") if isinstance(node, Scalar) and node.value is not None else ""
@@ -98,23 +112,21 @@ def _server(reading: Reading, at: Fields) -> Server:
             reading.say(node, f'found "{address}", wanted an address like https://old.example/v1', path)
         elif not address.endswith("/v1"):
             reading.say(node, f'found "{address}", wanted one that ends in /v1', path, hint=f"{address}/v1")
-    proxies = at.get("trusted_proxies")
-    for index, node in enumerate(proxies.items if isinstance(proxies, List) else ()):
+
+
+def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
+    found: list[IPv4Network | IPv6Network | Literal["unix"]] = []
+    for index, node in enumerate(listed.items if listed else ()):
         said = node.value if isinstance(node, Scalar) else None
-        if not isinstance(said, str) or said == "unix":
-            continue
-        try:
-            ip_network(said)
-        except ValueError as error:
-            hint = f"of that network: {ip_network(said, strict=False)}" if "host bits" in str(error) else ""
-            reading.say(node, f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix', f"server.trusted_proxies[{index}]", hint=hint)
-    base = at.get("base_url")
-    base_url = server.base_url.rstrip("/")
-    if base_url.endswith("/v1"):
-        reading.say(base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it")  # type: ignore[arg-type]
-    if base is None and bind is not None:
-        base_url = _address_of(server.bind) or base_url
-    return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls))
+        if said == "unix":
+            found.append("unix")
+        elif isinstance(said, str):
+            try:
+                found.append(ip_network(said))
+            except ValueError as error:
+                hint = f"of that network: {ip_network(said, strict=False)}" if "host bits" in str(error) else ""
+                reading.say(node, f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix', f"server.trusted_proxies[{index}]", hint=hint)
+    return tuple(found)
 
 
 def served_at(server: Server, bind: tuple[str, ...] = (), engine: EngineName | None = None) -> Server:

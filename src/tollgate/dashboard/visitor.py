@@ -7,28 +7,19 @@ believed: it is read from the right, and the first address that is none of their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-UNIX = "unix"
-"""Among the proxies: whoever connects through a unix socket; such a peer has no address."""
+from tollgate.config.model import Proxies
 
 Address = IPv4Address | IPv6Address
 
 
-def visitor_address(peer: str, forwarded: Sequence[str], proxies: Sequence[str]) -> str:
+def visitor_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str:
     """The visitor's address: `peer` is who connected (empty through a unix socket), `forwarded` the `X-Forwarded-For` headers as they came.
 
-    `proxies` are addresses, networks or `unix`. ("127.0.0.1", ["6.6.6.6, 203.0.113.7"], ["127.0.0.1"]) -> "203.0.113.7"
+    ("127.0.0.1", ["6.6.6.6, 203.0.113.7"], (127.0.0.1/32,)) -> "203.0.113.7"
     """
-    if not proxies:
-        return peer
-    networks = [ip_network(each) for each in proxies if each != UNIX]
-
-    def trusted(address: Address) -> bool:
-        return any(address in network for network in networks)
-
-    nearest = _read(peer)
-    if not (UNIX in proxies if nearest is None else trusted(nearest)):
+    if not _trusted(_read(peer), proxies):
         return peer
     found = peer
     for said in reversed(",".join(forwarded).split(",")):
@@ -36,9 +27,14 @@ def visitor_address(peer: str, forwarded: Sequence[str], proxies: Sequence[str])
         if address is None:  # left out or made unreadable by the last proxy we trust: what stands further left is anybody's word
             break
         found = str(address)
-        if not trusted(address):
+        if not _trusted(address, proxies):
             break
     return found
+
+
+def _trusted(address: Address | None, proxies: Proxies) -> bool:
+    """Whether this is one of the proxies; None is a peer without an address."""
+    return "unix" in proxies if address is None else any(address in network for network in proxies if network != "unix")
 
 
 def _read(said: str) -> Address | None:
