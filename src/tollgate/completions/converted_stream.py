@@ -11,7 +11,7 @@ from tollgate.completions.attempt import judge_chunk
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.native import parsed_event
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
-from tollgate.mapping import Context, StreamConverter
+from tollgate.mapping import Context, Out, Pairs, StreamConverter
 from tollgate.public_errors import public_message
 from tollgate.upstream.framing import Frame, decoder
 from tollgate.wire import is_last
@@ -40,19 +40,29 @@ class _Events:
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
         self._text = offer.framing == "sse-text"
-        self._as_sent = offer.unwrap is None and offer.stream_edits is None
+        self._as_sent = offer.unwrap is None and offer.stream_edits is None and not self._text
         self.done = False
         """True once the upstream has said [DONE]."""
 
     def feed(self, block: bytes) -> list[Received]:
         """The events that this block completes."""
         lines = self._decoder
+        if not isinstance(lines, sse.Decoder):
+            return self._read_frames(lines.feed(block))
         if self._text:
-            return self._read_texts(lines.feed_pairs(block))  # type: ignore[attr-defined]
-        if isinstance(lines, sse.Decoder):
-            calm = self._as_sent and not lines.pending and not self._offer.errors.may_match(block)
-            return self._read(lines.feed_pairs(block), calm=calm)
-        return self._read_frames(lines.feed(block))
+            return self._read_texts(lines.feed_pairs(block))
+        calm = self.is_calm(block)
+        return self.read(lines.feed_pairs(block), calm=calm)
+
+    def is_calm(self, block: bytes) -> bool:
+        """Whether a block's events are taken as they came and none of them tells an error."""
+        lines = self._decoder
+        return self._as_sent and isinstance(lines, sse.Decoder) and not lines.pending and not self._offer.errors.may_match(block)
+
+    def pairs(self, block: bytes) -> Pairs:
+        """The events that a calm block completes, unread: to be given to `read`."""
+        assert isinstance(self._decoder, sse.Decoder)
+        return self._decoder.feed_pairs(block)
 
     def finish(self) -> list[Received]:
         """The events in what is left."""
@@ -64,13 +74,13 @@ class _Events:
             if self._text:
                 found += self._read_texts([(frame.name, frame.data)])
             elif not frame.error:
-                found += self._read([(frame.name, frame.data)], calm=False)
+                found += self.read([(frame.name, frame.data)], calm=False)
             elif (told := parsed_event(frame.data)) is not None:
                 message = told.get("message") if isinstance(told, dict) else None
                 found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
         return found
 
-    def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:
+    def read(self, pairs: Pairs, *, calm: bool) -> list[Received]:
         """Parsed events; `calm` when it is known that none of them tells an error."""
         as_sent, may_match = self._as_sent, self._offer.errors.may_match
         found: list[Received] = []
@@ -94,7 +104,7 @@ class _Events:
                 found.append((name, self._edited(event), True))
         return found
 
-    def _read_texts(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
+    def _read_texts(self, pairs: Pairs) -> list[Received]:
         found: list[Received] = []
         for name, data in pairs:
             if data == b"[DONE]":
@@ -151,8 +161,12 @@ class ConvertedStream:
 
     def feed(self, block: bytes) -> bytes:
         """The client's events for this block of the upstream's."""
-        out = self._take(self._events.feed(block))
-        if self._events.done and not self.ended:
+        events = self._events
+        if self._converter.follows and self._offer.usage_read is None and events.is_calm(block):
+            out = self._take_alike(events.pairs(block))
+        else:
+            out = self._take(events.feed(block))
+        if events.done and not self.ended:
             self._converter.feed("[DONE]")
             self.ended = True
         return out
@@ -202,9 +216,27 @@ class ConvertedStream:
         return encode_events(self._converter.fail(public_message(error), kind))
 
     def _take(self, events: list[Received]) -> bytes:
-        out: list[tuple[str | None, Any]] = []
+        out: list[Out] = []
+        self._convert(out, events)
+        return _encoded(out)
+
+    def _take_alike(self, pairs: Pairs) -> bytes:
+        """`_take` for calm events, most of which are the one before but for their text."""
+        out: list[Out] = []
+        events, converter = self._events, self._converter
+        at, count = 0, len(pairs)
+        while self.error is None and (at := converter.feed_alike(out, pairs, at)) < count:
+            if not converter.follows:
+                self._convert(out, events.read(pairs[at:], calm=True))
+                break
+            self._convert(out, events.read(pairs[at:at + 1], calm=True))
+            converter.follow(*pairs[at])
+            at += 1
+        return _encoded(out)
+
+    def _convert(self, out: list[Out], events: list[Received]) -> None:
         if self.error is not None:
-            return b""
+            return
         converter, usage_read = self._converter, self._offer.usage_read
         began = converter.started
         convert = converter.feed_into
@@ -224,12 +256,15 @@ class ConvertedStream:
                 if not began and not converter.parts():
                     out.clear()  # nothing of an answer was told: another route may give it, so the client hears of no error yet
                 break
-        encoded = encode_events(out)
-        out.clear()  # the converter has it still, until the row is durable
-        return encoded
 
 
-def encode_events(events: list[tuple[str | None, Any]]) -> bytes:
+def _encoded(out: list[Out]) -> bytes:
+    encoded = encode_events(out)
+    out.clear()  # the converter has it still, until the row is durable
+    return encoded
+
+
+def encode_events(events: list[Out]) -> bytes:
     """A client's events as they are sent."""
     out: list[bytes] = []
     for name, event in events:

@@ -29,8 +29,9 @@ OPERATIONS: dict[str, Operation] = {
     for entry in (
         Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
         Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
-        Operation("delta", (*_PART_FIELDS, "so_far"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
-                  "`so_far` instead of `text` where every event holds all of the text up to here"),
+        Operation("delta", (*_PART_FIELDS, "so_far", "steady"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
+                  "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises that the rules look at the "
+                  "text in no other way (whether it is one, and not empty, aside), so that events which are the one before but for it need not be read whole"),
         Operation("close", _PART_FIELDS, (), "a part is over; its fields, told again, count only where nothing was told before"),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
@@ -170,7 +171,7 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
         return
     if not _checked_keys(site, name, node):
         return
-    given = {key: templates.value_of(site.under(f"{name}.{key}"), value).py for key, value in node.entries.items()}
+    given = {key: templates.value_of(site.under(f"{name}.{key}"), value).py for key, value in node.entries.items() if key != "steady"}
     if "args" in given:
         given.setdefault("text", given.pop("args"))
     if name == "start":
@@ -185,13 +186,13 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
     elif name == "close":
         _call(site, "close", ("key", "kind", "text", "token", "id", "name", "origin"), given, line)
     else:
-        _delta(site, given, line)
+        _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
 
 
 _DELTA = ("kind", "key", "text", "token", "id", "name", "origin")
 
 
-def _delta(site: Site, given: dict[str, str], line: int) -> None:
+def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
     """A delta is called only when there is something in it."""
     if "so_far" in given:
         held = site.temp()
@@ -205,7 +206,7 @@ def _delta(site: Site, given: dict[str, str], line: int) -> None:
         site.code.add(f"{held} = {value}", line)
         tests.append(f"{held} is not None")
     with site.code.block(f"if {' or '.join(tests) or 'False'}", line):
-        _call(site, "delta", _DELTA, given, line)
+        _call(site, method, _DELTA, given, line)
 
 
 def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str], line: int) -> None:
@@ -234,6 +235,11 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
         if "so_far" in node.entries and ("text" in node.entries or "args" in node.entries):
             site.unit.mistake(node.keys["so_far"], "`so_far` stands instead of `text`")
             good = False
+        if "steady" in node.entries:
+            promise = node.entries["steady"]
+            if not (isinstance(promise, Scalar) and promise.value is True):
+                site.unit.mistake(promise, "`steady` is a promise", "true, or leave it out")
+                good = False
         for key in operation.needs:
             if key not in node.entries:
                 site.unit.mistake(node, f"`{name}` needs `{key}`")

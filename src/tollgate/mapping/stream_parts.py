@@ -44,6 +44,12 @@ class Parts:
         self._by_id: dict[str, Part] = {}
         self._last_call: Part | None = None
 
+    @property
+    def open_part(self) -> Part | None:
+        """The part that is open and the only one that is not over."""
+        current = self._current
+        return None if current is None or self._held or current.ended else current
+
     def _new(self, kind: str, key: object, id: object) -> Part:
         key = hashable(key)
         part = Part(kind, key)

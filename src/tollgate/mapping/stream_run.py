@@ -134,6 +134,9 @@ class Run(Parts):
                 self._close(part)
                 self._advance()
 
+    steady = delta
+    """A delta of which nothing else depends on the text: events like it may be taken by `stream_alike.py`."""
+
     def news(self, kind: str, key: object, so_far: object) -> str | None:
         """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
         if so_far is None:
