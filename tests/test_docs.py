@@ -22,6 +22,7 @@ from support.running import gateway
 from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway
+from tollgate.config.can_words import words_read
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import gateway_schema
 from tollgate.runtime import build_runtime
@@ -114,6 +115,15 @@ def test_gateway_yaml_lists_every_setting_with_its_default():
             assert not differing, f"{name}: {differing}"
         else:
             assert value == keys[name]["default"], name
+
+
+# -- docs/conversion.md -----------------------------------------------------------------------------------------------
+
+
+def test_the_words_of_can_are_those_that_something_reads():
+    gateway = load_gateway(ROOT / "gateway.yaml", environ={}, everything=True).gateway
+    words = [row[0].strip("`") for row in table((ROOT / "docs" / "conversion.md").read_text("utf-8"), "word")]
+    assert words == sorted(words_read(gateway))
 
 
 # -- README: what it says to type -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`tollgate check` and `tollgate init` as a shell sees them."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tollgate.cli import COMMANDS, main
+from tollgate.config import can_words
 from tollgate.config.files import defaults_root
 
 BAD = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: cheap}}}\n"
@@ -153,3 +155,33 @@ def test_check_looks_into_certificates(here: Path) -> None:
     result = run("check")
     assert result.exit_code == 1
     assert "providers/acme.yaml:5:10: ca_file: found a file without certificates, wanted them in PEM form" in result.stderr
+
+
+def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
+    (here / "mappings").mkdir()
+    (here / "mappings" / "own.yaml").write_text("mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: [parts, stop]}}\n")
+    (here / "providers" / "acme.yaml").write_text("""provider: acme
+url: https://a.example
+can: {reasonning: true, reasoning: true, own-word: true, video: no}
+speaks: {own: {path: /o, can: {toools: false}}, chat: {path: /c, can: {threads: true}}}
+policies: [{match: ["a*"], can: {loud: true}, request: [{when: $can.soft, drop: [seed]}]}]
+models:
+  acme/a: {price: {prompt: "1", completion: "2", unit: 1000000}, can: {soft: true, file: true}}
+""")
+    found = json.loads(run("check", "--json").stdout)
+    unread = "which no mapping and no edit reads, wanted a word that one does"
+    shipped = "docs/conversion.md has those of the shipped mappings"
+    assert [(each["line"], each["path"], each["message"], each["hint"]) for each in found["problems"]] == [
+        (3, "can.reasonning", f'found "reasonning", {unread}', "did you mean `reasoning`?"),
+        (3, "can.video", 'found the text "no", which counts as true, wanted true or false', ""),
+        (4, "speaks.own.can.toools", f'found "toools", {unread}', "did you mean `tools`?"),
+        (5, "policies[0].can.loud", f'found "loud", {unread}', shipped),
+        (7, "models.acme/a.can.file", f'found "file", {unread}', "did you mean `files`?")]
+    assert (found["errors"], {each["level"] for each in found["problems"]}) == (0, {"warning"})
+
+
+def test_the_can_words_that_code_reads_are_listed() -> None:
+    source = Path(can_words.__file__).parents[1]
+    read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
+    found = {found[1] or found[2] for name in ("routing.py", "embeddings/__init__.py") for found in read.finditer((source / name).read_text())}
+    assert found == can_words.READ_BY_CODE

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
 from tollgate.config.load import Map, find, read_file
 from tollgate.config.sanity import check_unpriced
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, options: Options) -> None:
-    """Add warnings of models that are served at no price; as errors a store there is not, and certificates that are none."""
+    """Add warnings of models that are served at no price and of `can:` words nothing reads; as errors a store there is not, and
+    certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
-    report.problems += [*check_unpriced(gateway.providers.values()), *_store(gateway), *_certificates(gateway)]
+    report.problems += [*check_unpriced(gateway.providers.values()), *check_can(gateway), *_store(gateway), *_certificates(gateway)]
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:

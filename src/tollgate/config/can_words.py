@@ -1,0 +1,58 @@
+"""Slips in `can:`, as warnings: words that nothing reads, and texts where true or false was meant.
+
+The words are an open set, because a mapping may read any: `$can.word` or `$can['word']` in a mapping or provider file
+makes it one. What the gateway's own code reads is listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, nearest
+from tollgate.config.model import Gateway
+
+READ_BY_CODE = frozenset({"files", "schema", "threads", "token_ids", "tools"})
+"""Words that `routing.py` and `embeddings/` read."""
+_READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
+_YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})
+"""Truth in older YAML; texts in these files, and a text is true."""
+
+
+def check_can(gateway: Gateway) -> list[Problem]:
+    """All warnings about the `can:` of every provider; `gateway` was loaded with everything, so that all that reads is known."""
+    known = words_read(gateway)
+    return [problem for provider in gateway.providers.values() for path, node in _places(provider.document.root)
+            for problem in _slips(provider.document, path, node, known)]
+
+
+def words_read(gateway: Gateway) -> set[str]:
+    """Every word that a mapping, a provider file or the gateway's code reads."""
+    known = set(READ_BY_CODE)
+    for document in (*gateway.mappings.values(), *(provider.document for provider in gateway.providers.values())):
+        known.update(dotted or quoted for dotted, quoted in _READ.findall(document.text))
+    return known
+
+
+def _places(root: Node) -> Iterator[tuple[str, Map]]:
+    """Every `can:` of a provider file, with its path."""
+    holders: list[tuple[str, Node | None]] = [("", root)]
+    if isinstance(root, Map):
+        for key in ("speaks", "models"):
+            listed = root.get(key)
+            holders += [(f"{key}.{name}.", node) for name, node in (listed.entries.items() if isinstance(listed, Map) else ())]
+        policies = root.get("policies")
+        holders += [(f"policies[{index}].", node) for index, node in enumerate(policies.items if isinstance(policies, List) else ())]
+    for path, holder in holders:
+        can = holder.get("can") if isinstance(holder, Map) else None
+        if isinstance(can, Map):
+            yield f"{path}can", can
+
+
+def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator[Problem]:
+    for word, node in can.entries.items():
+        if word not in known:
+            yield document.problem(can.keys[word], f'found "{word}", which no mapping and no edit reads, wanted a word that one does', path=f"{path}.{word}",
+                                   hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings", level="warning")
+        elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _YAML_1_1:
+            yield document.problem(node, f'found the text "{node.value}", which counts as true, wanted true or false', path=f"{path}.{word}", level="warning")
