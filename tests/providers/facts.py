@@ -129,10 +129,15 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
 def responses(usage: dict[str, Any]) -> Buckets:
     inside, made = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
     read, write, reasoning = _n(inside.get("cached_tokens")), _n(inside.get("cache_write_tokens")), _n(made.get("reasoning_tokens"))
-    return Buckets(_n(usage["input_tokens"]) - read - write, read, write, 0, _n(usage["output_tokens"]) - reasoning, reasoning)
+    return Buckets(_n(usage["input_tokens"]) - read - write, read, write, 0, _n(usage["output_tokens"]) - reasoning, reasoning,
+                   searches=usage.get("searches", 0))
 
 
 def messages(usage: dict[str, Any]) -> Buckets:
+    passes = [messages({**step, "iterations": None}) for step in usage.get("iterations") or ()]
+    if passes:  # each is billed; a compaction and another model's advice are in no other counter
+        rest = messages({"output_tokens_details": usage.get("output_tokens_details"), "server_tool_use": usage.get("server_tool_use")})
+        return sum(passes, rest)
     write, hour = _n(usage.get("cache_creation_input_tokens")), _n((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens"))
     reasoning = _n((usage.get("output_tokens_details") or {}).get("thinking_tokens"))
     return Buckets(_n(usage.get("input_tokens")), _n(usage.get("cache_read_input_tokens")), write - hour, hour,
@@ -141,8 +146,10 @@ def messages(usage: dict[str, Any]) -> Buckets:
 
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
-    return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read, read, 0, 0, _n(usage.get("candidatesTokenCount")),
-                   _n(usage.get("thoughtsTokenCount")))
+    audio = sum(_n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO")
+    audio -= sum(_n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO")
+    return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio, read, 0, 0,
+                   _n(usage.get("candidatesTokenCount")), _n(usage.get("thoughtsTokenCount")), audio, searches=usage.get("searches", 0))
 
 
 def bedrock(usage: dict[str, Any]) -> Buckets:

@@ -69,10 +69,18 @@ def _usage(mapping: str, body: Any) -> dict[str, Any] | None:
     if not isinstance(body, dict):
         return None
     if mapping == "gemini":
-        return body.get("usageMetadata")
+        return _with_searches(body.get("usageMetadata"), [q for c in body.get("candidates") or [] for q in (c.get("groundingMetadata") or {}).get("webSearchQueries") or [] if q])
+    if mapping == "responses":
+        ran = [i for i in body.get("output") or [] if i["type"] == "web_search_call" and (i.get("action") or {}).get("type") in (None, "search")]
+        return _with_searches(body.get("usage"), ran)
     if mapping == "ollama":
         return body if "eval_count" in body else None
     return body.get("usage") or (body.get("x_groq") or {}).get("usage")
+
+
+def _with_searches(usage: dict[str, Any] | None, ran: list[Any]) -> dict[str, Any] | None:
+    """What the provider searched for stands beside its usage."""
+    return {**usage, "searches": len(ran)} if usage and ran else usage
 
 
 def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dict[str, Any] | None:
@@ -82,7 +90,7 @@ def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dic
         if not isinstance(event, dict):
             continue
         if mapping == "responses":
-            told = (event.get("response") or {}).get("usage")
+            told = _usage(mapping, event.get("response"))
         elif mapping == "messages":
             told = (event.get("message") or {}).get("usage") or event.get("usage")
         elif mapping == "cohere":
@@ -92,8 +100,6 @@ def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dic
             told = event.get("usage") or (event.get("x_groq") or {}).get("usage") or (choices[0] or {}).get("usage")
         else:
             told = _usage(mapping, event)
-        if mapping == "gemini" and told:
-            merged = {}  # each event counts everything so far
         merged |= {name: value for name, value in (told or {}).items() if value is not None}
     return merged or None
 

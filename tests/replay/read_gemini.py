@@ -29,10 +29,12 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     a = Answer()
     finish: Any = None
     blocked = False
+    told: dict[str, Any] = {}
     for _, e in events:
         if not isinstance(e, dict):
             continue
-        a.usage = usage_of(e.get("usageMetadata")) or a.usage
+        told |= e.get("usageMetadata") or {}
+        a.usage = usage_of(told)
         if e.get("error"):
             a.error = e["error"]["message"]
         blocked = blocked or bool((e.get("promptFeedback") or {}).get("blockReason"))

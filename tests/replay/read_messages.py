@@ -15,6 +15,9 @@ STOPS = {"end_turn": {"end", "error"}, "stop_sequence": {"sequence"}, "max_token
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
     if not u:
         return None
+    if steps := u.get("iterations"):  # each pass is billed; the counters beside them leave some out
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        u = {**u, **{name: sum(step.get(name) or 0 for step in steps) for name in names}}
     read, write = u.get("cache_read_input_tokens") or 0, u.get("cache_creation_input_tokens") or 0
     return {"input": (u.get("input_tokens") or 0) + read + write, "output": u.get("output_tokens") or 0,
             "cache_read": read, "cache_write": write,
