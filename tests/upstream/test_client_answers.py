@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import zlib
 
 import pytest
@@ -121,6 +122,10 @@ MALFORMED = {
     "a header line without end": b"HTTP/1.1 200 OK\r\nx-" + b"z" * 200_000,
     "too many headers": b"HTTP/1.1 200 OK\r\n" + b"x-y: z\r\n" * 300 + b"\r\n",
     "interim answers without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+    "endless trailers": CHUNKED_HEAD + b"1\r\na\r\n0\r\n" + b"x-y: z\r\n" * 100_000,
+    "a trailer without end": CHUNKED_HEAD + b"1\r\na\r\n0\r\nx-y: " + b"z" * 1_000_000,
+    "a chunk extension without end": CHUNKED_HEAD + b"1;" + b"z" * 1_000_000,
+    "a status below 100": b"HTTP/1.1 099 X\r\ncontent-length: 1\r\n\r\na",
     "a NUL in a header": b"HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
 }
 
@@ -181,6 +186,17 @@ async def test_a_small_compressed_body_cannot_become_a_huge_one(client: Client) 
         sizes = [len(chunk) async for chunk in (await client.open(call(server.url()))).chunks()]
     assert sum(sizes) == 30_000_000
     assert max(sizes) <= 1024 * 1024
+
+
+async def test_a_body_of_very_many_members_is_refused_before_it_stops_the_loop(client: Client) -> None:
+    body = gzip.compress(b"a") * 100_000
+    async with upstream(ok(body, "content-encoding: gzip")) as server:
+        began = time.process_time()
+        with pytest.raises(UpstreamUnreachable, match="more than 4096 members"):
+            await (await client.open(call(server.url()))).read()
+        with pytest.raises(UpstreamUnreachable, match="more than 4096 members"):
+            [chunk async for chunk in (await client.open(call(server.url()))).chunks()]
+        assert time.process_time() - began < 1  # it was 3 to 10
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tollgate.upstream.pool import Pool
 
 MAX_HEAD_BYTES = 64 * 1024
+"""Also of what comes without a byte of the body once that has begun: trailers, chunk extensions."""
 MAX_HEADERS = 200
 WRITE_WHOLE = 256 * 1024
 """Bodies up to this go out in one write with the head; larger ones in slices of it, each waiting for room."""
@@ -46,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._heading: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self.on_body = self._body.append  # no Python frame a chunk: some upstreams send one for every word
-        self._head_bytes = 0
+        self._bare_bytes = 0
         self._headed = self._interim = self._keep = self._to_end = self._bodiless = False
         self._sending = self._ended = False
         self._room: asyncio.Future[None] | None = None
@@ -63,7 +64,7 @@ class Connection(asyncio.Protocol):
         """Begin: write the head, and the body if it is small (`upload` sends a large one)."""
         self._answer = answer
         self._headed = self._to_end = self._ended = self.answered = False
-        self._head_bytes = 0
+        self._bare_bytes = 0
         self._bodiless = bodiless
         transport = self.transport
         if transport is None:
@@ -132,8 +133,6 @@ class Connection(asyncio.Protocol):
             self.abort()  # nobody asked: a connection that talks out of turn is not reused
             return
         self.answered = True
-        if not self._headed:
-            self._head_bytes += len(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -147,10 +146,14 @@ class Connection(asyncio.Protocol):
             return
         if self._body:
             self._deliver(answer)
-        if not self._headed and self._head_bytes > MAX_HEAD_BYTES:
-            self.abort()
-            answer.fail(UpstreamUnreachable(f"{self.label} sent a head of more than {MAX_HEAD_BYTES} bytes"))
-            return
+            self._bare_bytes = 0
+        elif not self._ended:
+            self._bare_bytes += len(data)
+            if self._bare_bytes > MAX_HEAD_BYTES:
+                self.abort()
+                what = "trailers" if self._headed else "a head"
+                answer.fail(UpstreamUnreachable(f"{self.label} sent {what} of more than {MAX_HEAD_BYTES} bytes"))
+                return
         if not self._ended:
             answer.arrived()
             return
@@ -213,8 +216,8 @@ class Connection(asyncio.Protocol):
         assert answer is not None
         status = parser.get_status_code()
         if status < 200:
-            if status == 101:
-                raise _Malformed("101 to a request that asked for no upgrade")
+            if status == 101 or status < 100:
+                raise _Malformed("101 to a request that asked for no upgrade" if status == 101 else f"status {status}")
             self._interim = True
             return
         headers: dict[str, str] = {}
