@@ -131,10 +131,16 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
-@pytest.mark.parametrize("url", ["ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "", "http://"])
+@pytest.mark.parametrize("url", ["ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "", "http://", "http://a..b/c.png", f"http://{'a' * 64}.example/"])
 async def test_only_plain_web_addresses_are_taken(url: str) -> None:
     with pytest.raises(BadRequest, match="cannot be fetched"):
         await fetch_inline(url, OPEN)
+
+
+async def test_a_redirect_to_no_address_is_told() -> None:
+    async with site({"/": moved("http://[")}) as web:
+        with pytest.raises(BadRequest, match="it redirects to what is no address"):
+            await fetch_inline(web.url("/"), OPEN, resolver=web.resolver)
 
 
 @pytest.mark.parametrize("port", [1, 22, 25, 110, 445])

@@ -62,7 +62,10 @@ async def _follow(transport: HttpTransport, url: str, settings: Fetch) -> tuple[
     for _ in range(MAX_REDIRECTS + 1):
         async with await _get(transport, url, first, settings) as answer:
             if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
-                url = urljoin(url, answer.headers["location"])
+                try:
+                    url = urljoin(url, answer.headers["location"])
+                except ValueError:  # a bracket out of place
+                    raise _refused(first, "it redirects to what is no address") from None
                 continue
             if answer.status != 200:
                 raise _refused(first, f"it answered {answer.status}")
