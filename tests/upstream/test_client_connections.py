@@ -99,6 +99,22 @@ async def test_a_call_is_not_repeated_once_a_byte_of_its_answer_came(client: Cli
         assert len(server.seen) == 2
 
 
+async def test_a_call_that_may_have_been_worked_on_is_not_repeated(client: Client, monkeypatch) -> None:
+    monkeypatch.setattr("tollgate.upstream.http._RACE_SECONDS", 0.05)
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) == 1:
+            return await peer.say(ok(b"a"))
+        await asyncio.sleep(0.1)
+        return peer.hang_up()
+
+    async with upstream(script) as server:
+        await fetch(client, server.url())
+        with pytest.raises(UpstreamUnreachable, match="closed the connection before answering"):
+            await fetch(client, server.url())
+        assert len(server.seen) == 2
+
+
 async def test_both_connections_dying_is_an_error_not_a_loop(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) == 1:
@@ -240,6 +256,30 @@ async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
         assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
 
 
+async def test_a_name_is_looked_up_once_at_a_time_and_a_leaver_does_not_stop_it(make_client) -> None:
+    asked: list[str] = []
+    known = asyncio.Event()
+
+    async def resolver(host: str, port: int):
+        asked.append(host)
+        await known.wait()
+        if host == "none.example":
+            raise UpstreamUnreachable("cannot resolve none.example")
+        return [(socket.AF_INET, "127.0.0.1", server.port)]
+
+    async with upstream(ok(b"a")) as server:
+        client = make_client(resolver=resolver)
+        calls = [asyncio.ensure_future(fetch(client, f"http://{name}.example/", provider=f"p{n}")) for n in range(5) for name in ("some", "none")]
+        await asyncio.sleep(0.02)
+        calls[0].cancel()
+        calls[1].cancel()
+        known.set()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(asked) == ["none.example", "some.example"]
+        assert done[2::2] == [b"a"] * 4 and [error.provider for error in done[3::2]] == ["p1", "p2", "p3", "p4"]
+        assert await fetch(client, "http://some.example/") == b"a"
+
+
 async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -263,7 +303,7 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
 @pytest.mark.parametrize(
     ("url", "wanted"),
     [("ftp://x/", "must begin with"), ("x", "must begin with"), ("http://", "no usable host"), ("http://u:p@x/", "user name"),
-     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host")],
+     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host"), ("http://a..b/", "cannot be one"), (f"http://{'a' * 64}.example/", "cannot be one"), ("http://\u2024/", "cannot be a name")],
 )
 async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, wanted: str) -> None:
     with pytest.raises(UpstreamUnreachable, match=wanted):

@@ -13,6 +13,7 @@ from scripted import CHUNKED_HEAD, chunked, ok, upstream
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
+from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
@@ -75,6 +76,30 @@ async def test_an_authority_that_cannot_be_read_is_named(client: Client) -> None
         server.scheme = "https"
         with pytest.raises(UpstreamUnreachable, match="cannot read ca_file /nowhere.pem"):
             await fetch(client, server.url(), ca_file="/nowhere.pem")
+
+
+async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_no_other(client: Client, authority: Authority, monkeypatch) -> None:
+    made = Connection.connection_made
+    leaving: list[asyncio.Task[bytes]] = []
+
+    def connection_made(self: Connection, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        if leaving:
+            leaving.pop().cancel()
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    async with upstream(ok(b"a", "connection: close"), tls=authority.context("127.0.0.1")) as server:
+        for _ in range(3):
+            leaving.append(asyncio.ensure_future(fetch(client, server.url(), verify=False)))
+            with pytest.raises(asyncio.CancelledError):
+                await leaving[0]
+            # The next socket has the number of the one that was closed.
+            done = await asyncio.gather(*(fetch(client, server.url(), verify=False) for _ in range(5)))
+            assert done == [b"a"] * 5
+        await client.close()
+        async with asyncio.timeout(2):
+            while server.open:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_silent_tls_handshake_runs_out_of_the_connect_budget(client: Client) -> None:

@@ -50,6 +50,8 @@ async def resolve(host: str, port: int) -> list[Address]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
+    except UnicodeError:  # of the codec for names, which also looks at their lengths
+        raise UpstreamUnreachable(f"cannot resolve {host[:100]}: it cannot be a name") from None
     addresses = [(socket.AddressFamily(family), str(where[0]), port) for family, _, _, _, where in found
                  if family in (socket.AF_INET, socket.AF_INET6)]
     if not addresses:
@@ -57,32 +59,72 @@ async def resolve(host: str, port: int) -> list[Address]:
     return list(dict.fromkeys(addresses))
 
 
+class Lookups:
+    """A resolver that looks each name up once at a time, for all who ask meanwhile: the event loop has four threads for it,
+    and a name whose server hangs must not take them from the names of others."""
+
+    def __init__(self, resolver: Resolve) -> None:
+        self._resolver = resolver
+        self._running: dict[tuple[str, int], asyncio.Future[list[Address]]] = {}
+
+    async def __call__(self, host: str, port: int) -> list[Address]:
+        """As the resolver's own. Who leaves does not take the answer from the others."""
+        running = self._running.get((host, port))
+        if running is None:
+            running = self._running[host, port] = asyncio.ensure_future(self._resolver(host, port))
+            running.add_done_callback(lambda done: self._ended(host, port, done))
+        try:
+            return await asyncio.shield(running)
+        except UpstreamUnreachable as error:
+            raise UpstreamUnreachable(error.message) from None  # each caller writes its provider into its own
+
+    def _ended(self, host: str, port: int, done: asyncio.Future[list[Address]]) -> None:
+        del self._running[host, port]
+        if not done.cancelled():
+            done.exception()  # all who asked may have left
+
+    def close(self) -> None:
+        """Stop asking."""
+        for running in tuple(self._running.values()):
+            running.cancel()
+
+
 async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
     """A connection to `origin`, ready for a request; raises `UpstreamUnreachable`."""
-    loop = asyncio.get_running_loop()
     near = (origin.proxy.host, origin.proxy.port) if origin.proxy else (origin.host, origin.port)
     sock = await _race(f"{near[0]}:{near[1]}", await resolver(*near))
     try:
         if origin.proxy is not None and origin.secure:
             await _tunnel(sock, origin, origin.proxy)
-        if not origin.secure:
-            _, connection = await loop.create_connection(make, sock=sock)
-            return connection
-        context = await tls_context(origin.verify, origin.ca_file)
-        try:
-            _, connection = await loop.create_connection(make, sock=sock, ssl=context, server_hostname=origin.host)
-        except ssl.SSLCertVerificationError as error:
-            raise UpstreamUnreachable(f"{origin.label} has no trusted certificate: {error.verify_message}") from None
-        except (ssl.SSLError, ConnectionError, TimeoutError) as error:
-            why = getattr(error, "reason", None) or error
-            raise UpstreamUnreachable(f"the TLS handshake with {origin.label} failed: {why}") from None
-        return connection
+        context = await tls_context(origin.verify, origin.ca_file) if origin.secure else None
     except OSError as error:
         sock.close()
         raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
     except BaseException:
         sock.close()
         raise
+    return await _handed_over(sock, context, origin, make())
+
+
+async def _handed_over(sock: socket.socket, context: ssl.SSLContext | None, origin: Origin, connection: Connection) -> Connection:
+    """`connection` over `sock`, which is the transport's to close from here on: closed by us as well, its number would be
+    another connection's by then."""
+    loop = asyncio.get_running_loop()
+    name = origin.host if context is not None else None
+    try:
+        await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
+    except ssl.SSLCertVerificationError as error:
+        raise UpstreamUnreachable(f"{origin.label} has no trusted certificate: {error.verify_message}") from None
+    except OSError as error:
+        if context is None:
+            raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
+        why = getattr(error, "reason", None) or error
+        raise UpstreamUnreachable(f"the TLS handshake with {origin.label} failed: {why}") from None
+    except BaseException:
+        if connection.transport is not None:  # cancelled as the handshake ended: no farewell is waited for
+            connection.transport.abort()
+        raise
+    return connection
 
 
 async def _race(label: str, addresses: list[Address]) -> socket.socket:

@@ -2,7 +2,7 @@
 
 A general client costs 80 to 4,600 µs a call; this costs about 20 and does only what a gateway needs. No redirects
 (they would carry credentials elsewhere), no cookies, no automatic retries but one: a kept connection that turns out
-dead before a byte of the answer came is replaced by a fresh one, once.
+dead right after it was written to, before a byte of the answer came, is replaced by a fresh one, once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
 from tollgate.upstream.connection import WRITE_WHOLE, Connection
-from tollgate.upstream.dial import Origin, Resolve, dial, resolve
+from tollgate.upstream.dial import Lookups, Origin, Resolve, dial, resolve
 from tollgate.upstream.pool import IDLE_SECONDS, MAX_PER_ORIGIN, Pool
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 _ROUTES = 4096
+_RACE_SECONDS = 2.0
+"""A kept connection that was closed while we wrote to it tells so within a round trip. One that dies later had our request
+and may have worked on it: repeating that one could be paid for twice."""
 _HEADS = 64
 """Made once per provider; more than a few are those of reloads gone by."""
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~\"<>\\^`{|}"
@@ -51,7 +54,7 @@ class HttpTransport:
     def __init__(self, *, environ: Mapping[str, str] | None = None, resolver: Resolve = resolve,
                  max_per_origin: int = MAX_PER_ORIGIN, idle_seconds: float = IDLE_SECONDS) -> None:
         self._rules = ProxyRules(os.environ if environ is None else environ)
-        self._resolver = resolver
+        self._lookups = Lookups(resolver)
         self._limit = max_per_origin
         self._idle_seconds = idle_seconds
         self._pools: dict[Origin, Pool] = {}
@@ -79,7 +82,7 @@ class HttpTransport:
                 await answer.headed()
             except UpstreamUnreachable as error:
                 answer.abort()
-                if reused and not connection.answered and not fresh:
+                if reused and not connection.answered and not fresh and loop.time() - started < _RACE_SECONDS:
                     fresh = True
                     continue
                 error.provider = call.provider
@@ -116,7 +119,7 @@ class HttpTransport:
         origin = Origin(secure, host, port, proxy, call.verify, call.ca_file)
         pool = self._pools.get(origin)
         if pool is None:
-            make = functools.partial(_dial, origin, self._resolver)
+            make = functools.partial(_dial, origin, self._lookups)
             pool = self._pools[origin] = Pool(make, limit=self._limit, idle_seconds=self._idle_seconds)
         named = authority(scheme, host, port)
         rest = f"{target} HTTP/1.1\r\n"
@@ -133,6 +136,7 @@ class HttpTransport:
     async def close(self) -> None:
         """See `Transport.close`."""
         self._closed = True
+        self._lookups.close()
         for pool in self._pools.values():
             pool.close()
         await asyncio.sleep(0)  # let the sockets go before the loop does
@@ -162,11 +166,10 @@ def split_url(url: str) -> tuple[str, str, int, str]:
         port = port.removeprefix(":")
     elif ":" in authority:
         host, _, port = authority.rpartition(":")
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise UpstreamUnreachable("an upstream address has a host name that cannot be encoded") from None
+    try:
+        host = host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise UpstreamUnreachable("an upstream address has a host name that cannot be one") from None
     if not host or any(c <= " " or c == "\x7f" for c in host) or (port and not (port.isascii() and port.isdigit())):
         raise UpstreamUnreachable("an upstream address has no usable host and port")
     number = int(port[:6]) if port else (443 if scheme == "https" else 80)
