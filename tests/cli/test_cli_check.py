@@ -185,3 +185,19 @@ def test_the_can_words_that_code_reads_are_listed() -> None:
     read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
     found = {found[1] or found[2] for name in ("routing.py", "embeddings/__init__.py") for found in read.finditer((source / name).read_text())}
     assert found == can_words.READ_BY_CODE
+
+
+def test_check_warns_of_a_provider_that_serves_nothing_and_of_counts_nobody_reads(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text("""provider: acme
+url: https://a.example
+usage: {read: {inpt: $.in, output: $.out}}
+speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
+""")
+    result = run("check")
+    assert result.exit_code == 0
+    heads = [line for line in result.stderr.splitlines() if line.startswith("providers/")]
+    words = "audio_input, audio_output, cache_read, cache_write, cache_write_1h, cost, images, input, output, reasoning, searches, total"
+    assert heads == [
+        "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
+        f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
+        f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean `cache_read`?)']

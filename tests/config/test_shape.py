@@ -66,7 +66,7 @@ def test_paths_are_said_in_one_way(steps: tuple[str | int, ...], said: str) -> N
     ("speaks: {}", "found an empty map, wanted at least one entry"),
     ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
     ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
-    ("discover: {url: x, model: {}}", "found no `list`, wanted where the entries are"),
+    ("discover: {url: x, model: {id: $.id}}", "found no `list`, wanted where the entries are"),
     ("models: {a/b: {retires: tomorrow}}", 'found "tomorrow", wanted a date like 2027-01-31'),
     ("models: {a/b: {public: on}}", 'found "on", wanted true or false'),
     ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
-from tollgate.config.load import Map, find, read_file
+from tollgate.config.load import Map, find, nearest, read_file
 from tollgate.config.sanity import check_unpriced
+from tollgate.mapping.hub import USAGE_FIELDS
 
 if TYPE_CHECKING:
     from tollgate.cli.check import Options, Report
@@ -18,11 +19,31 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, options: Options) -> None:
-    """Add warnings of models that are served at no price and of `can:` words nothing reads; as errors a store there is not, and
-    certificates that are none."""
+    """Add warnings of providers without models, of models without a price, and of words of `can:` and `usage: read:` that nothing
+    reads; as errors a store there is not, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
-    report.problems += [*check_unpriced(gateway.providers.values()), *check_can(gateway), *_store(gateway), *_certificates(gateway)]
+    report.problems += [*check_unpriced(gateway.providers.values()), *_idle(gateway), *check_can(gateway), *_usage(gateway), *_store(gateway), *_certificates(gateway)]
+
+
+def _idle(gateway: Gateway) -> Iterator[Problem]:
+    """Providers that serve nothing, because nothing says which models they have."""
+    for provider in gateway.providers.values():
+        if not provider.models and provider.discover is None:
+            yield provider.document.problem(provider.document.root, "found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
+                                            level="warning")
+
+
+def _usage(gateway: Gateway) -> Iterator[Problem]:
+    """Counts that a provider's own `usage: read:` puts where nobody looks for them."""
+    for provider in gateway.providers.values():
+        places = [("usage", provider.usage), *((f"speaks.{name}.usage", endpoint.usage) for name, endpoint in provider.endpoints.items())]
+        for path, usage in places:
+            read = usage.get("read") if isinstance(usage, Map) else None
+            for name, mark in read.keys.items() if isinstance(read, Map) else ():
+                if not name.startswith("$") and name not in USAGE_FIELDS:
+                    yield provider.document.problem(mark, f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}', path=f"{path}.read",
+                                                    hint=nearest(name, USAGE_FIELDS), level="warning")
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:

@@ -185,7 +185,8 @@ class _Loading:
             files=tuple(dict.fromkeys(self.files)),
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
-        self.problems += [*check_prices(gateway, self.fresh), *check_slips(gateway, self.fresh)]
+        errors = [problem for problem in self.problems if problem.level == "error"]
+        self.problems += [*check_prices(gateway, self.fresh, errors), *check_slips(gateway, self.fresh)]
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
 

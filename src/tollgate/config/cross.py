@@ -72,6 +72,9 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
         return problems
     fitting = any(serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
                   for name in (model.protocols or provider.endpoints))
+    speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
+    if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
+        return problems  # an endpoint that has a mistake of its own is missing here: it may be the one
     if not fitting and not problems:
         spoken = ", ".join(provider.endpoints) or "nothing"
         problems.append(document.problem(

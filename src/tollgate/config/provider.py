@@ -37,6 +37,8 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     endpoints = _endpoints(reading, top)
     _warn_of_written_keys(reading, root)
     _check_header_names(reading, root)
+    if (discover_url := Fields(top.get("discover")).get("url")) is not None:
+        _check_address(reading, discover_url, "discover.url")
     models_node = top.map("models")
     provider = Provider(
         name=top.text("provider"),
@@ -166,7 +168,11 @@ def _check_address(reading: Reading, node: Node, path: str) -> bool:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not _ADDRESS.match(node.value):
         reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
         return False
-    if re.search(r"\s", re.sub(r"\{\{.*?\}\}", "", node.value)):
+    outside = re.sub(r"\{\{.*?\}\}", "", node.value)
+    if "{{" in outside:
+        reading.say(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
+        return False
+    if re.search(r"\s", outside):
         reading.say(node, f"found a blank in {found(node)}, wanted an address without", path)
         return False
     return True

@@ -7,6 +7,7 @@ model are compared in USD per token, so that units and currencies do not hide a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
 from statistics import median
@@ -16,6 +17,10 @@ from tollgate.config.model import Gateway, Model, Pricing, Provider
 from tollgate.money import CONTEXT, show
 
 _MILLION = Decimal(1_000_000)
+_UNITS = (1, 1000, 1_000_000)
+"""The units price lists use for tokens: another one is a slip of a zero."""
+_MEASURE = re.compile(r"(models\..+\.price)\.(unit|currency)\Z")
+"""The path of a key that says what the numbers of a price mean."""
 _DEAR = Decimal(1000)
 """USD per million tokens no model costs (the dearest on sale takes 600): a higher price is a unit forgotten."""
 _APART = Decimal(10)
@@ -30,9 +35,12 @@ _MOST_SINGLY = 5
 _MOST_NAMED = 3
 
 
-def check_prices(gateway: Gateway, only: Container[str]) -> list[Problem]:
-    """All warnings about prices of the providers named by `only`, compared with everybody's."""
-    offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models if model.price]
+def check_prices(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
+    """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or currency is
+    among what is `wrong` is not judged: it would be with the default."""
+    broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}
+    offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models
+              if model.price and (model.mark.file, f"models.{model.id}.price") not in broken]
     problems = [problem for provider, model in offers if provider.name in only and not model.price.why  # type: ignore[union-attr]
                 for problem in _one(gateway, provider, model)]
     said = {problem.path for problem in problems}
@@ -75,14 +83,15 @@ def _unpriced(provider: Provider) -> Iterator[Problem]:
 def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
     price = model.price
     assert price is not None, "only offers with a price are looked at"
-    unit_written = "unit" in price.source
-
+    if price.unit not in _UNITS:
+        yield _warn(provider, model, ("unit",), f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for")
     for name in _LINES:
         value = _per_million(gateway, price, name)
         if value is not None and value > _DEAR:
             amount = f"{_amount(value)} USD per million tokens"
-            yield _warn(provider, model, (name,), f"found {price.written[name]}, which is {amount}",
-                        hint="" if unit_written else "is it a price per million? then write unit: 1000000")
+            per = f"for {price.unit} tokens (unit)" if price.unit > 1 else "for one token (no unit is written)" if "unit" not in price.source else "for one token (unit: 1)"
+            yield _warn(provider, model, (name,), f"found {price.written[name]} {per}, which is {amount}",
+                        hint="" if price.unit == _MILLION else "is it a price per million? then write unit: 1000000")
     for name, written in price.written.items():
         if name in price.prices and len(written.replace(".", "").strip("0")) >= _DUST:
             yield _warn(provider, model, (name,), f"found {written}, which has the digits of a binary fraction", hint="write the price as the provider does")

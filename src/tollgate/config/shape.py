@@ -128,7 +128,7 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case "required":
             for key in schema["required"]:
                 if key not in error.instance:
-                    yield problem(node, f"found no `{key}`, wanted {_missing(schema['properties'][key])}"), path
+                    yield problem(node, f"found no `{key}`, wanted {_missing(schema.get('properties', {}).get(key, {}))}"), path
         case "propertyNames" | "pattern" if error.absolute_schema_path and "propertyNames" in error.absolute_schema_path:
             key = str(error.instance)
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark

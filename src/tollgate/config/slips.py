@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 
-from tollgate.config.load import List, Map, Node, Problem, Scalar, walk
+from tollgate.config.load import List, Map, Node, Problem, Scalar, find, nearest, walk
 from tollgate.config.model import Gateway, Provider, names_match
 
-_HOLE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
 _TEMPLATES = ("url", "headers", "query", "vars", "auth", "speaks")
+_INPUTS = ("text", "image", "audio", "video", "file")
+"""What a request may hold; a model whose other words are misspelt would be passed over by requests that hold it."""
 _LISTS = ("retry", "next", "stop", "credit", "key")
 """The status lists of `errors:` in the order in which they are asked."""
 
@@ -34,6 +36,7 @@ def _of(provider: Provider) -> Iterator[Problem]:
     root = provider.document.root
     if not isinstance(root, Map):
         return
+    yield from _modalities(provider, root)
     for key in _TEMPLATES:
         if key in root.entries:
             yield from _loose(provider, root.entries[key], key)
@@ -50,6 +53,14 @@ def _of(provider: Provider) -> Iterator[Problem]:
 
 def _warn(provider: Provider, at: Node, message: str, path: str, hint: str = "") -> Problem:
     return provider.document.problem(at, message, path=path, hint=hint, level="warning")
+
+
+def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:
+    for model in provider.models:
+        for place, word in enumerate(model.input_modalities):
+            if word not in _INPUTS:
+                at = find(root, ["models", model.id, "modalities", "input", place])
+                yield _warn(provider, at, f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}', f"models.{model.id}.modalities.input[{place}]", nearest(word, _INPUTS))
 
 
 def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
