@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 from tollgate.money import decimal_of
 from tollgate.tariff import Charge, Tariff, compile_tariff, no_charge, price_usage, upper_bound
@@ -62,6 +63,12 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+    def in_hub(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """These counts as a hub usage has them, with the members of `told`, from which they were read."""
+        counts = {"input": self.prompt_tokens, "output": self.completion_tokens, "cache_read": self.cache_read,
+                  "cache_write": self.cache_write + self.cache_write_1h, "cache_write_1h": self.cache_write_1h, "reasoning": self.reasoning}
+        return {name: counts.get(name, value) for name, value in told.items()}
 
     def plus(self, other: Usage) -> Usage:
         """Both together (the parts of a split batch)."""

@@ -11,7 +11,7 @@ from tollgate.completions.attempt import judge_chunk
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.native import parsed_event
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
-from tollgate.mapping import Context, Out, Pairs, StreamConverter
+from tollgate.mapping import Context, Out, Pairs, StreamConverter, Tap
 from tollgate.public_errors import public_message
 from tollgate.upstream.framing import Frame, decoder
 from tollgate.wire import is_last
@@ -205,15 +205,23 @@ class ConvertedStream:
 
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         """The finishing events, carrying `hub_usage`."""
-        self._converter.usage = hub_usage
+        self._converter.usage = self._exchange.told_usage()
         return encode_events(self._converter.finish())
 
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell an error and end the stream."""
         if self._exchange.hub_usage:
-            self._converter.usage = self._exchange.hub_usage
+            self._converter.usage = self._exchange.told_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return encode_events(self._converter.fail(public_message(error), kind))
+
+    def _count_last(self, event: dict[str, Any], name: str | None) -> None:
+        """Note what an event that tells an error says of usage: it is billed, as the rest of what was told."""
+        tap = Tap(self._offer.mapping)
+        tap.feed(event, name)
+        self._converter.usage = {**self._converter.usage, **tap.usage}
+        if self._offer.usage_read is not None:
+            self._rule_usage = self._offer.usage_read(event) or self._rule_usage
 
     def _take(self, events: list[Received]) -> bytes:
         out: list[Out] = []
@@ -245,6 +253,7 @@ class ConvertedStream:
                 if suspect:
                     self.error = judge_chunk(self._offer, event)
                     if self.error is not None:
+                        self._count_last(event, name)
                         break
                 if is_last(event.get("type")):
                     self.ended = True

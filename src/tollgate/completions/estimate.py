@@ -9,6 +9,11 @@ from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
 
 
+def counts(usage: dict[str, Any] | None) -> bool:
+    """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report."""
+    return bool(usage) and any(isinstance(count := usage.get(name), int) and count > 0 for name in ("input", "output"))  # type: ignore[union-attr]
+
+
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     encoding = exchange.offer.model.encoding if exchange.offer else None

@@ -32,7 +32,7 @@ class Exchange:
     the request may carry a sealed token of another provider."""
 
     __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
-                 "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms")
+                 "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any, begun: Callable[[], bool] = lambda: False) -> None:
         self.services = services
@@ -55,6 +55,8 @@ class Exchange:
         self.first_byte_ms: float | None = None
         self.upstream_ms = 0.0
         self.hub_usage: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+        """`hub_usage` in buckets, once somebody asked."""
         self.charge: Charge | None = None
         self.told_tier: str | None = None
         self.tier_sent = True
@@ -94,6 +96,18 @@ class Exchange:
             return self.told_tier
         return self.asked_tier() if self.tier_sent else None
 
+    def told_usage(self) -> dict[str, Any]:
+        """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in its own way."""
+        told = self.hub_usage or {}
+        usage = self._used()
+        excludes = self.offer.usage_excludes if self.offer else ()
+        return usage.in_hub(told) if usage.flags or excludes else told
+
+    def _used(self) -> Usage:
+        if self.usage is None:
+            self.usage = from_hub(self.hub_usage, excludes=self.offer.usage_excludes if self.offer else ())
+        return self.usage
+
     def reply_headers(self) -> Headers:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""
         assert self.offer is not None
@@ -122,7 +136,7 @@ class Exchange:
         self.settled = True
         self.services.live.discard(self)
         offer, inbound = self.offer, self.inbound
-        usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
+        usage = self._used()
         tariff = offer.tariff if offer else None
         if self.hub_usage is None:
             charge = no_charge(tariff, self.rates)

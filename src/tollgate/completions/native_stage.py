@@ -126,7 +126,14 @@ class NativePlain(_Native):
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
         untold = Untold(partial(_told_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage))
-        super().__init__(exchange, offer, PlainStream(partial(judge_chunk, offer), offer.errors.event_marks, _WATCHED[dialect], watch.see, untold))
+
+        def judge(event: dict[str, Any]) -> UpstreamError | None:
+            error = judge_chunk(offer, event)
+            if error is not None:
+                watch.count(event)
+            return error
+
+        super().__init__(exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, untold))
 
     @property
     def counted(self) -> bool:
@@ -175,11 +182,15 @@ class _Watch:
         self.response: dict[str, Any] | None = None
         self.message: dict[str, Any] | None = None
 
-    def see(self, name: str | None, event: dict[str, Any]) -> bool:
-        """Take one event; True when it ends the answer."""
+    def count(self, event: dict[str, Any], name: str | None = None) -> None:
+        """Note what an event tells of usage."""
         self.tap.feed(event, name)
         if self.read is not None:
             self.usage = self.read(event) or self.usage
+
+    def see(self, name: str | None, event: dict[str, Any]) -> bool:
+        """Take one event; True when it ends the answer."""
+        self.count(event, name)
         for holder in (event.get("message"), event.get("delta")):
             if isinstance(holder, dict) and "container" in holder:
                 self.minted.extend(minted_ids(holder))

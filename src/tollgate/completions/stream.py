@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.converted_stream import ConvertedStream
+from tollgate.completions.estimate import counts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
@@ -140,11 +141,11 @@ async def _used(exchange: Exchange, stage: Stage, *, left: bool = False) -> tupl
     """What the answer used, noted for its row, and whether it was counted here: where nothing was told, or a client left before the
     final count. A messages stream begins with one output token and tells the others at its end; of a provider that breaks off,
     what it told is all that is billed (DESIGN section 5)."""
-    usage = stage.usage()
+    usage = stage.usage() or {}
     exchange.told_tier = stage.tier()
     estimated = False
-    if not usage:
-        usage, estimated = await stage.estimate(), True
+    if not counts(usage):
+        usage, estimated = {**usage, **await stage.estimate()}, True
     elif left and not stage.counted:
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):

@@ -13,7 +13,7 @@ import orjson
 
 from tollgate.completions.attempt import AttemptFailed, read_answer
 from tollgate.completions.converted_stream import encode_events
-from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.estimate import counts, estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.errors import UpstreamFailed
@@ -40,17 +40,17 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         usage = offer.usage_read(body)
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    estimated = not usage
+    estimated = not counts(usage)
     if estimated:
-        usage = await estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", [])))
+        usage = {**(usage or {}), **await estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", [])))}
     exchange.hub_usage = usage
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
     elif exchange.stream:
-        out = _events(exchange, {**hub, "usage": usage})
+        out = _events(exchange, {**hub, "usage": exchange.told_usage()})
     else:
-        out = _converted_bytes(exchange, {**hub, "usage": usage})
+        out = _converted_bytes(exchange, {**hub, "usage": exchange.told_usage()})
     if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle_answer(estimated=estimated)

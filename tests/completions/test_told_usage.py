@@ -1,0 +1,80 @@
+"""Usage told in odd ways: zeros, beside an error, counted in the provider's own manner. The row and the client hear the same."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from conformance.upstreams import ASKS, PATHS, provider
+from support.inprocess import inprocess, replying, rows
+
+SSE = {"content-type": "text/event-stream"}
+FAILS = "errors: {rules: [{when: $.type == 'response.failed', verdict: next, message: $.response.error.message}]}"
+ZERO = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+XAI = {"prompt_tokens": 291, "completion_tokens": 26, "total_tokens": 513, "completion_tokens_details": {"reasoning_tokens": 196}}
+
+
+def chat(usage: object) -> bytes:
+    return json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "up-1", "usage": usage,
+                       "choices": [{"index": 0, "message": {"role": "assistant", "content": "four words of text"}, "finish_reason": "stop"}]}).encode()
+
+
+def chunks(*events: dict) -> list[bytes]:
+    frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up-1"}
+    return [*(b"data: " + json.dumps({**frame, **event}).encode() + b"\n\n" for event in events), b"data: [DONE]\n\n"]
+
+
+def said(text: str, finish: str | None = None) -> dict:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize("client", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
+    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": ZERO}), headers=SSE) if stream else replying(body=chat(ZERO))
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert row["estimated"] and row["input_tokens"] > 0 and row["output_tokens"] == 4 and row["cost"] > 0
+
+
+@pytest.mark.parametrize("usage", [
+    XAI, {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20, "completion_tokens_details": {"reasoning_tokens": 11}},
+    {"prompt_tokens": 2168, "completion_tokens": 5, "total_tokens": 2173, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}}])
+@pytest.mark.parametrize("client", ["messages", "responses"])
+async def test_clients_of_other_formats_are_told_what_is_billed(tmp_path, client, usage):
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}) as here:
+        told = (await here.post(PATHS[client], ASKS[client])).json()["usage"]
+        (row,) = await rows(here, tmp_path)
+    prompt = [row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]]
+    answer = row["output_tokens"] + row["reasoning_tokens"]
+    if client == "messages":
+        assert [told["input_tokens"], told["cache_read_input_tokens"], told["cache_creation_input_tokens"], told["output_tokens"]] == [*prompt, answer]
+    else:
+        assert (told["input_tokens"], told["output_tokens"], told["total_tokens"]) == (sum(prompt), answer, sum(prompt) + answer)
+        assert told["output_tokens_details"]["reasoning_tokens"] == row["reasoning_tokens"] <= answer
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_usage_told_beside_an_error_is_billed(tmp_path, client):
+    error = {"error": {"code": 502, "message": "broke"}, "choices": [], "usage": {"prompt_tokens": 43, "completion_tokens": 10, "total_tokens": 53}}
+    app = replying(blocks=chunks(said("hi"), error), headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 43, 10)
+    assert row["cost"] == Decimal(43 + 20) / 10**6
+
+
+async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
+    failed = {"type": "response.failed", "sequence_number": 2, "response": {
+        "id": "r", "object": "response", "status": "failed", "error": {"code": "server_error", "message": "broke"}, "output": [], "usage": {"input_tokens": 43, "output_tokens": 10, "total_tokens": 53}}}
+    events = [{"type": "response.created", "sequence_number": 0, "response": {"id": "r", "object": "response", "status": "in_progress", "output": []}},
+              {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0, "content_index": 0, "delta": "hi", "logprobs": []}, failed]
+    app = replying(blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "responses", more=FAILS)}, apps={"acme": app}) as here:
+        await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 43, 10)
