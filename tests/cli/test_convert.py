@@ -84,19 +84,50 @@ def test_an_unknown_protocol_has_a_suggestion() -> None:
     assert result.exit_code == 2 and "did you mean `messages`?" in result.stderr
 
 
-def test_broken_json_is_said() -> None:
-    assert run("--from", "chat", "--to", "messages", given="{").exit_code == 1
+@pytest.mark.parametrize(("given", "said"), [
+    ("{", "-: found no JSON: "), ("[1]", "-: found JSON that is no object, wanted the body of a request"), ("", "-: found no JSON: ")])
+def test_what_is_no_body_is_named_with_its_file(tmp_path: Path, given: str, said: str) -> None:
+    result = run("--from", "chat", "--to", "messages", given=given)
+    assert (result.exit_code, result.stderr.startswith(said)) == (1, True), result.stderr
+    file = tmp_path / "body.json"
+    file.write_text(given)
+    result = CliRunner().invoke(main, ["convert", "--from", "chat", "--to", "messages", str(file)])
+    assert (result.exit_code, result.stderr.startswith(f"{file}{said[1:]}")) == (1, True), result.stderr
 
 
-def test_a_provider_s_route_applies_its_edits(tmp_path: Path) -> None:
+def test_an_ability_that_no_mapping_reads_is_said() -> None:
+    result = run("--from", "chat", "--to", "messages", "--can", "mid_sytem", "--can", "strict_tools")
+    assert result.exit_code == 0
+    assert "--can mid_sytem: no mapping reads it (did you mean `mid_system`?)\n" in result.stderr and "strict_tools" not in result.stderr
+
+
+@pytest.fixture
+def acme(tmp_path: Path) -> str:
     (tmp_path / "providers").mkdir()
     (tmp_path / "gateway.yaml").write_text("")
     (tmp_path / "providers" / "acme.yaml").write_text(
         "provider: acme\nspeaks: chat\nurl: https://acme.example/v1/chat/completions\n"
-        "request: [{rename: {max_completion_tokens: max_tokens}}]\nmodels: {acme/one: {upstream: one-2026}}\n"
+        "request: [{rename: {max_completion_tokens: max_tokens}}]\nmodels: {acme/one: {upstream: one-2026, aliases: [one]}}\n"
     )
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    (("--model", "acme/one1"), 1, "no model acme/one1 (did you mean `acme/one`?)"),
+    (("--model", "zzz"), 1, "no model zzz (tollgate models --routes lists them)"),
+    (("--model", "one", "--provider", "bemo"), 1, "one is not served at bemo, but through chat at acme"),
+    (("--model", "one", "--to", "messages"), 1, "one is not served through messages, but through chat at acme"),
+    (("--to", "chat", "--provider", "acme"), 2, "--provider chooses between the routes of --model, which is not given"),
+])
+def test_a_route_there_is_not_is_said(acme: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+    result = run("--from", "messages", *arguments, "--config", acme)
+    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+@pytest.mark.parametrize("name", ["acme/one", "one"])
+def test_a_provider_s_route_applies_its_edits(acme: str, name: str) -> None:
     given = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    result = run("--from", "messages", "--model", "acme/one", "--config", str(tmp_path), given=given)
+    result = run("--from", "messages", "--model", name, "--config", acme, given=given)
     body = json.loads(result.stdout)
     assert body["model"] == "one-2026" and body["max_tokens"] == 9 and "max_completion_tokens" not in body
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, with_books
+
+if TYPE_CHECKING:
+    from tollgate.ledger.interface import Books
 
 
 @click.group(help="Create and list accounts.")
@@ -43,7 +46,7 @@ def list_(path: Path | None, as_json: bool) -> None:
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Any) -> accounts.AccountView:
+    async def work(books: Books) -> accounts.AccountView:
         await accounts.open_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
 
@@ -62,7 +65,7 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
 def show(path: Path | None, id: str, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Any) -> tuple[accounts.AccountView, list[accounts.KeyView]]:
+    async def work(books: Books) -> tuple[accounts.AccountView, list[accounts.KeyView]]:
         return await accounts.account_view(books, id), await accounts.key_views(books, id)
 
     view, keys = with_books(path, work)
@@ -89,7 +92,7 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Any) -> accounts.AccountView:
+    async def work(books: Books) -> accounts.AccountView:
         await accounts.change_account(books, id, name, role)
         return await accounts.account_view(books, id)
 
@@ -100,17 +103,18 @@ def change(path: Path | None, id: str, name: str | None, role: str | None, as_js
         click.echo(f"account {id} is {view.account.name}, role {view.account.role}")
 
 
-@command.command(help="Print a link that signs in to the dashboard, once and within 15 minutes. The gateway must be running.")
+@command.command(short_help="Print a link that signs in to the dashboard.",
+                 help="Print a link that signs in to the dashboard, once and within 15 minutes. The gateway must be running.")
 @click.option("--account", default="default", show_default=True, help="Account to sign in as.")
 @json_option
 @config_option
 def link(path: Path | None, account: str, as_json: bool) -> None:
     from tollgate.ledger import Ledger
 
-    async def work(books: Any) -> str:
+    async def work(books: Books) -> str:
         if isinstance(books, Ledger):
             fail("no gateway is running here, so nobody would know the link; start it with: tollgate serve")
-        return await books.create_link(account)  # type: ignore[no-any-return]
+        return await books.create_link(account)
 
     address = with_books(path, work)
     if as_json:
@@ -120,7 +124,8 @@ def link(path: Path | None, account: str, as_json: bool) -> None:
         click.echo("it works once, within 15 minutes", err=True)
 
 
-@command.command(help="Set the dashboard password of an account: asked for twice, or one line from stdin. Ends its sessions.")
+@command.command(short_help="Set the dashboard password of an account.",
+                 help="Set the dashboard password of an account: asked for twice, or one line from stdin. Ends its sessions.")
 @click.argument("id")
 @click.option("--stdin", is_flag=True, help="Read the password from stdin instead of asking.")
 @click.option("--remove", is_flag=True, help="Take the password away; links still sign in.")

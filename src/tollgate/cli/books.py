@@ -29,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def config_option(command: Command) -> Command:
     """`--config`, as every command has it."""
     return click.option("--config", "path", type=click.Path(path_type=Path), default=None,
-                        help="gateway.yaml to use; default: the one in this folder, else the built-in one.")(command)
+                        help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.")(command)
 
 
 def json_option(command: Command) -> Command:

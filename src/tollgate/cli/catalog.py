@@ -36,7 +36,7 @@ class _Planned:
     left_out: list[str]
 
 
-@command.command("import")
+@command.command("import", short_help="Turn a facts file into models files, and show what changes first.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--provider", default=None, help="Only this provider of the facts file. Default: refresh every models file there is.")
 @click.option("--as", "name", default=None, help="The provider's name here, when it differs.")

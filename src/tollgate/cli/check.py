@@ -1,28 +1,28 @@
 """`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
 
-The configuration is loaded, then compiled by each of `STAGES`, whose problems join one list. Exit code 0: it loads and
-runs; 1: it does not.
+The configuration is loaded and compiled; then each stage, `run(report, options)` of a module beside this one, adds what it
+finds to the report. Exit code 0: it loads and runs; 1: it does not.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from tollgate.cli.books import config_option
 from tollgate.errors import ConfigErrors
 
 if TYPE_CHECKING:
     from tollgate.config.build import Loaded
     from tollgate.config.load import Problem
+    from tollgate.config.model import Model, Provider
+    from tollgate.runtime import Runtime
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Report:
 
     problems: list[Problem] = field(default_factory=list)
     loaded: Loaded | None = None
-    runtime: Any = None
+    runtime: Runtime | None = None
     said: list[str] = field(default_factory=list)
 
     @property
@@ -46,15 +46,8 @@ class Report:
         return [problem for problem in self.problems if problem.level == "error"]
 
 
-Stage = Callable[[Report, Options], None]
-
-STAGES = ("tollgate.cli.check_running:run", "tollgate.cli.check_examples:run")
-"""Checks that run on a configuration that loads and compiles: `run(report, options)` adds to the report's problems."""
-
-
 @click.command(help="Check the configuration and say everything that is wrong with it.")
-@click.option("--config", "path", type=click.Path(path_type=Path), default=None,
-              help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--routes", is_flag=True, help="Print every model with its routes, in the order they are tried.")
 @click.option("--coverage", is_flag=True, help="Print which lines of the mappings no example reaches.")
@@ -82,16 +75,17 @@ def check(path: Path | None, options: Options) -> Report:
 
 
 def _checked(path: Path | None, options: Options) -> Report:
+    from tollgate.cli import check_examples, check_running
     from tollgate.config.build import in_order, load_gateway
+    from tollgate.runtime import build_runtime
 
     report = Report()
     try:
         report.loaded = load_gateway(path, environ=os.environ, everything=True)
         report.problems += report.loaded.warnings
-        if importlib.util.find_spec("tollgate.runtime"):
-            report.runtime = importlib.import_module("tollgate.runtime").build_runtime(report.loaded, everything=True)
-            for stage in _stages():
-                stage(report, options)
+        report.runtime = build_runtime(report.loaded, everything=True)
+        for stage in (check_running, check_examples):
+            stage.run(report, options)
     except ConfigErrors as errors:
         report.problems += errors.problems
     report.problems = in_order(report.problems)
@@ -108,15 +102,6 @@ def write_schemas(folder: Path) -> list[Path]:
     for name, text in sorted(texts.items()):
         (folder / name).write_text(text, "utf-8")
     return [folder / name for name in sorted(texts)]
-
-
-def _stages() -> list[Stage]:
-    found = []
-    for place in STAGES:
-        module, _, name = place.partition(":")
-        if importlib.util.find_spec(module):
-            found.append(getattr(importlib.import_module(module), name))
-    return found
 
 
 def _print(report: Report, routes: bool) -> None:
@@ -144,7 +129,7 @@ def _print_routes(loaded: Loaded) -> None:
         click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
 
 
-def _fitting(provider: Any, model: Any) -> list[str]:
+def _fitting(provider: Provider, model: Model) -> list[str]:
     from tollgate.config.provider_model import serves
 
     return [protocol for protocol in provider.endpoints if serves(protocol) == model.type]

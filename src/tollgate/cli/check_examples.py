@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def run(report: Report, options: Options) -> None:
     """Add what is wrong with the examples; with `--coverage`, say which lines of the mappings none of them reaches."""
-    runtime: Runtime = report.runtime
+    runtime = report.runtime
+    assert runtime is not None, "stages run on what compiles"
     mappings = list(runtime.mappings.values())
     for mapping in mappings:
         report.problems += mapping.warnings

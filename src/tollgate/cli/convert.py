@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tollgate.cli.books import config_option, fail, print_json
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
+    from tollgate.config.model import Gateway
     from tollgate.mapping import Context, Mapping
     from tollgate.mapping.explain import Explained
     from tollgate.mapping.provider.offer import Offer
@@ -43,7 +45,7 @@ them --from is the upstream's protocol and --to the client's.
 
 --from images shows what an image model's file makes of an input, or with --answer of a provider's answer to the step
 that --to names (submit, poll, fetch).""")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: the name of a mapping, such as chat or messages.")
 @click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
 @click.option("--answer", "what", flag_value="response", help="FILE is a whole answer.")
@@ -57,16 +59,20 @@ that --to names (submit, poll, fetch).""")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the result and what was lost.")
 @config_option
 def command(
-    file: Any, source: str, target: str | None, what: str | None, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
+    file: str, source: str, target: str | None, what: str | None, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
     explain: bool, as_json: bool, path: Path | None,
 ) -> None:
+    with click.open_file(file, "rb") as opened:
+        raw = opened.read()
     if source == "images":
         from tollgate.cli.convert_images import convert_image
 
-        convert_image(file.read(), model, provider, target, what == "response", path)
+        convert_image(raw, file, model, provider, target, what == "response", path)
         return
+    if provider is not None and model is None:
+        raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    given = _read(file.read(), job.what, texts=job.offer is not None and job.offer.framing == "sse-text")
+    given = _read(raw, file, job.what, texts=job.offer is not None and job.offer.framing == "sse-text")
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -92,7 +98,7 @@ def _job(
     from tollgate.mapping.tracing import TraceContext
 
     try:
-        mappings, offer = _parts(path, model, provider, target if what == "request" else source)
+        gateway, mappings, offer = _parts(path, model, provider, target if what == "request" else source)
     except ConfigErrors as errors:
         fail(str(errors))
     if target is None:
@@ -102,13 +108,16 @@ def _job(
     one, two = _known(mappings, source), _known(mappings, target)
     client, upstream = (one, two) if what == "request" else (two, one)
     facts = dict(offer.model_facts) if offer else {"upstream": model or "upstream-model"}
-    abilities = {**(offer.can if offer else {}), **dict(_ability(entry) for entry in can)}
+    asked = dict(_ability(entry) for entry in can)
+    _warn_of_unread(gateway, asked)
+    abilities = {**(offer.can if offer else {}), **asked}
     return Job(what, client, upstream, offer, TraceContext(facts, abilities, strict=strict))
 
 
-def _parts(path: Path | None, model: str | None, provider: str | None, protocol: str | None) -> tuple[dict[str, Mapping], Offer | None]:
-    """The mappings, and the offer of `--model` that speaks `protocol`. Providers are read only for a model."""
+def _parts(path: Path | None, model: str | None, provider: str | None, protocol: str | None) -> tuple[Gateway, dict[str, Mapping], Offer | None]:
+    """The configuration, its mappings, and the offer of `--model` that speaks `protocol`. Providers are read only for a model."""
     from tollgate.config.build import load_gateway, load_mappings
+    from tollgate.config.load import nearest
 
     if model is None:
         from tollgate.mapping import compile_mapping
@@ -116,18 +125,20 @@ def _parts(path: Path | None, model: str | None, provider: str | None, protocol:
 
         gateway = load_mappings(path, environ=os.environ)
         plugins = load_plugins(gateway.plugins)
-        return {name: compile_mapping(document, plugins=plugins) for name, document in gateway.mappings.items()}, None
+        return gateway, {name: compile_mapping(document, plugins=plugins) for name, document in gateway.mappings.items()}, None
     from tollgate.runtime import build_runtime
 
     loaded = load_gateway(path, environ=os.environ, everything=True)
     runtime = build_runtime(loaded, everything=True)
-    offers = [
-        offer for name, compiled in runtime.providers.items() if provider in (None, name)
-        for offer in compiled.offers.get(model, ()) if offer.mapping is not None and protocol in (None, offer.mapping.name)
-    ]
-    if not offers:
-        fail(f"no route: {model}{f' at {provider}' if provider else ''}{f' speaking {protocol}' if protocol else ''}")
-    return dict(runtime.mappings), min(offers, key=lambda offer: offer.priority)
+    every = [offer for compiled in runtime.providers.values() for offers in compiled.offers.values() for offer in offers
+             if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)]
+    fitting = [offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)]
+    if not every:
+        fail(f"no model {model} ({nearest(model, [name for each in runtime.providers.values() for name in each.offers]) or 'tollgate models --routes lists them'})")
+    if not fitting:
+        there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in every}))
+        fail(f"{model} is not served{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}, but through {there}")
+    return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.priority)
 
 
 def _known(mappings: dict[str, Mapping], name: str) -> Mapping:
@@ -137,6 +148,17 @@ def _known(mappings: dict[str, Mapping], name: str) -> Mapping:
     if found is None:
         raise click.UsageError(f"no mapping is called {name} ({nearest(name, mappings) or 'there are ' + ', '.join(sorted(mappings))})")
     return found
+
+
+def _warn_of_unread(gateway: Gateway, abilities: Iterable[str]) -> None:
+    from tollgate.config.can_words import words_read
+    from tollgate.config.load import nearest
+
+    known = words_read(gateway)
+    for word in abilities:
+        if word not in known:
+            hint = nearest(word, known)
+            click.echo(f"--can {word}: no mapping reads it{f' ({hint})' if hint else ''}", err=True)
 
 
 def _ability(text: str) -> tuple[str, Any]:
@@ -149,11 +171,15 @@ def _ability(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _read(raw: bytes, what: str, *, texts: bool = False) -> Any:
+def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
+    """What the file `name` holds: the events of a stream, else one JSON object; ends the command when it is something else."""
     try:
-        return orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
+        given = orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
     except orjson.JSONDecodeError as error:
-        fail(f"not JSON: {error}")
+        fail(f"{name}: found no JSON: {error}")
+    if what != "stream" and not isinstance(given, dict):
+        fail(f"{name}: found JSON that is no object, wanted the body of {'a request' if what == 'request' else 'an answer' if what == 'response' else 'an error'}")
+    return given
 
 
 def _events(raw: bytes, *, texts: bool = False) -> list[Any]:

@@ -19,7 +19,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 STEPS = ("submit", "poll", "fetch")
 
 
-def convert_image(raw: bytes, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None) -> None:
+def convert_image(raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None) -> None:
     """Print the result as JSON; ends with status 1 and the reason when the input is refused or does not fit."""
     if model is None:
         raise click.UsageError("--from images needs --model")
@@ -29,7 +29,7 @@ def convert_image(raw: bytes, model: str | None, provider: str | None, step: str
     try:
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        fail(f"not JSON: {error}")
+        fail(f"{name}: found no JSON: {error}")
     try:
         print_json(_answer(offer, step, given) if answered else _request(offer, given))
     except TollgateError as error:
@@ -87,5 +87,6 @@ def _offer(path: Path | None, model: str, provider: str | None) -> Any:
     offers = [offer for name, compiled in runtime.providers.items() if provider in (None, name) for offer in compiled.images]
     found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]
     if not found:
-        fail(f"no image model {model}{f' at {provider}' if provider else ''} {nearest(model, [offer.model.id for offer in offers])}".rstrip())
+        hint = nearest(model, [offer.model.id for offer in offers])
+        fail(f"no image model {model}{f' at {provider}' if provider else ''}{f' ({hint})' if hint else ''}")
     return min(found, key=lambda offer: offer.model.priority)

@@ -11,7 +11,7 @@ _REPOSITORY = "src/tollgate/schemas/"
 """Where the shipped files, which are the repository's own, say their schemas are."""
 
 
-@click.command(help="Write a starter configuration into a folder. Nothing that exists is overwritten.")
+@click.command(help="Write a starter configuration into FOLDER (default: this one). Nothing that exists is overwritten.")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("."))
 def command(folder: Path) -> None:
     from tollgate.cli.check import write_schemas

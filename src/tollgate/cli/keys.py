@@ -11,6 +11,7 @@ from tollgate.cli.books import config_option, confirm_or_stop, json_option, prin
 
 if TYPE_CHECKING:
     from tollgate.accounts import KeyView
+    from tollgate.ledger.interface import Books
 
 
 def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
@@ -32,7 +33,7 @@ def command() -> None:
 def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Any) -> list[KeyView]:
+    async def work(books: Books) -> list[KeyView]:
         if account is not None:
             await books.get_account(account)
         return await accounts.key_views(books, account)

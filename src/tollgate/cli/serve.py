@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tollgate.cli.address import addresses
+from tollgate.cli.books import config_option
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import EngineName
+    from tollgate.server import Opened
 
 
 @click.command(help="Run the gateway.")
-@click.option("--config", "path", type=click.Path(path_type=Path), default=None, help="gateway.yaml to use; default: the one in this folder, else the built-in one.")
+@config_option
 @click.option("--bind", multiple=True, callback=addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
@@ -42,7 +44,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
         runtime = server.load(path, cache=cache, adjust=adjusted)
     except ConfigErrors as errors:
         click.echo(str(errors), err=True)
-        click.echo(f"\n{len(errors.problems)} problem(s); the gateway did not start.", err=True)
+        click.echo("\nthe gateway did not start", err=True)
         sys.exit(1)
     try:
         server.run(server.serve(runtime, path, _announce, cache, adjusted))
@@ -51,7 +53,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
         sys.exit(1)
 
 
-def _announce(opened) -> None:  # type: ignore[no-untyped-def]
+def _announce(opened: Opened) -> None:
     settings = opened.services.runtime.current.gateway.server
     base = settings.base_url.rstrip("/").removesuffix("/v1")
     catalog = opened.services.runtime.current.catalog
