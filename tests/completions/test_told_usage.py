@@ -78,3 +78,11 @@ async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
         await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 43, 10)
+
+
+async def test_counts_written_as_floats_are_counts(tmp_path):
+    usage = {"prompt_tokens": 12.0, "completion_tokens": 3.0, "total_tokens": 15.0}
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}) as here:
+        await here.post(PATHS["chat"], ASKS["chat"])
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 12, 3)

@@ -11,7 +11,7 @@ from tollgate.mapping import Tap
 
 def counts(usage: dict[str, Any] | None) -> bool:
     """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report."""
-    return bool(usage) and any(isinstance(count := usage.get(name), int) and count > 0 for name in ("input", "output"))  # type: ignore[union-attr]
+    return bool(usage) and any(isinstance(count := usage.get(name), int | float) and count > 0 for name in ("input", "output"))  # type: ignore[union-attr]
 
 
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
