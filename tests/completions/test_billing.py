@@ -165,3 +165,20 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi", "previous_response_id": "resp_1"})
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "previous_response_id")
         assert "does not exist" not in reply.text
+
+
+@pytest.mark.parametrize("broken", ["tollgate.completions.whole.told_tier", "tollgate.completions.native_stage.NativeChat.feed", "tollgate.completions.native_stage.NativeChat.close"])
+async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monkeypatch, broken):
+    def slip(*_: object) -> None:
+        raise KeyError("slip")
+
+    stream = "native_stage" in broken
+    app = replying(blocks=blocks(None), headers=SSE) if stream else replying(body=chat())
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
+        monkeypatch.setattr(broken, slip)
+        with pytest.raises(Exception, match="slip"):
+            reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+            raise AssertionError(reply.text) if reply.status_code == 200 else KeyError("slip")
+        assert here.services.ledger.available("default") == here.balance()
+        (row,) = (await published_rows(here, tmp_path)).values()
+    assert (row["outcome"], row["cost"], row["error_code"]) == ("error", BASE if broken.endswith("close") else 0, "internal_error"), "what was told is billed"

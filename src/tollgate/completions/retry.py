@@ -44,7 +44,7 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
 async def settle_failure(exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what
+    Who got an answer from no route pays for none, even if one answered what could not be told. A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what
     `used` counts where not all of it was sent; before the route was called, for nothing.
     """
     if exchange.settled:
@@ -53,9 +53,12 @@ async def settle_failure(exchange: Exchange, error: BaseException, used: Callabl
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
         exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])))
-    elif isinstance(error, TollgateError):
-        outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
-        await exchange.settle(outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, error), error=error)
+    elif isinstance(error, Exception):
+        told = error if isinstance(error, TollgateError) else TollgateError("the gateway failed")
+        outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if told.status < 500
+                   else "upstream_error" if isinstance(error, TollgateError) else "error")
+        exchange.hub_usage = exchange.usage = None
+        await exchange.settle(outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, told), error=told)
     else:
         exchange.release()
 

@@ -113,9 +113,11 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         if not exchange.settled:
             exchange.services.settlements.spawn(_settle_gone(exchange, stage, exchange.begun()))
         raise
+    except Exception:
+        answer.abort()
+        await _settle_slip(exchange, stage)
+        raise
     finally:
-        if not exchange.settled and stage.error is not None:
-            exchange.release()
         await answer.close()
 
 
@@ -129,6 +131,15 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     except (TimeoutError, UpstreamError):
         pass
     return out
+
+
+async def _settle_slip(exchange: Exchange, stage: Stage) -> None:
+    """A mistake of ours ended the stream: its row says so, and bills what was told."""
+    exchange.hub_usage = stage.usage()
+    try:
+        await exchange.settle("error", error=TollgateError("the gateway failed"))
+    finally:
+        exchange.release()
 
 
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
