@@ -6,10 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.attempt import judge_chunk
-from tollgate.completions.converted_stream import Reframed, converts_frames
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
+from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.untold import Untold
 from tollgate.completions.whole import told_tier

@@ -7,6 +7,7 @@ seen on the event that is the pattern: that the text stands in it once, and that
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,55 +23,65 @@ if TYPE_CHECKING:
 _MARK = " \ue000Text\ue000 "
 _MARKED = orjson.dumps(_MARK)
 
+_TEXT = {str}
+
 Rules = Callable[..., Any]
-Pairs = list[tuple[str | None, bytes]]
-"""Events as they came: SSE name and data."""
+Said = tuple[str | None, list[bytes]]
+"""Events for the client: the SSE name of each, and their JSON."""
 
 
 class Alike:
-    """One pattern: the events that say more of `part`, by their name and their bytes before and after the text."""
+    """One pattern: the events that say more of one part, by their SSE name and by their JSON before and after the text."""
 
-    __slots__ = ("_after", "_before", "_name", "_part", "used")
+    __slots__ = ("_part", "after", "before", "name", "used")
 
     def __init__(self, part: Part, name: str | None, before: bytes, after: bytes) -> None:
         self._part = part
-        self._name = name
-        self._before = before
-        self._after = after
+        self.name = name
+        self.before = before
+        self.after = after
         self.used = False
         """An event was alike."""
 
-    def take(self, run: Run, pairs: Pairs, at: int) -> int:
-        """Say the events from `pairs[at]` on that are alike; the number of the first that is not."""
+    def take(self, run: Run, written: list[bytes]) -> Said:
+        """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up to the first
+        that cannot be told this way."""
         part = self._part
         frame = part.frame
         if part is not run.open_part or not frame or part.fresh or not part.told:
-            return at
-        name, before, after = self._name, self._before, self._after
-        said, head, middle, tail = frame
-        start, rest = len(before), -len(after)
-        say, hear, known = run.out.append, part.pieces.append, len(part.pieces)
-        for each, data in pairs[at:] if at else pairs:
-            if each != name or not data.startswith(before) or not data.endswith(after):
-                break
-            written = data[start:rest]
-            try:
-                text = orjson.loads(written)
-            except orjson.JSONDecodeError:
-                break
-            if text.__class__ is not str or not text:
-                break
-            hear(text)
-            if middle is None:
-                say((said, head + written + tail))
-            else:
-                say((said, b"%b%d%b%b%b" % (head, run.seq, middle, written, tail)))
-                run.seq += 1
-            at += 1
-        if len(part.pieces) > known:
+            return None, []
+        texts = _texts(written)
+        if len(texts) < len(written):
+            written = written[:len(texts)]
+        if texts:
             self.used = True
-            run.received_chars += sum(map(len, part.pieces[known:]))
-        return at
+            part.pieces += texts
+            run.received_chars += sum(map(len, texts))
+        name, head, middle, tail = frame
+        if middle is None:
+            return name, [head + text + tail for text in written]
+        first = run.seq
+        run.seq += len(written)
+        return name, [b"%b%d%b%b%b" % (head, number, middle, text, tail) for number, text in enumerate(written, first)]
+
+
+def _texts(written: list[bytes]) -> list[str]:
+    """The texts that are written so, up to the first that is none, or empty. All at once where they are all good: no text goes on
+    over a line break, so none can be a piece of another."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        texts = orjson.loads(b"[%b]" % b",\n".join(written))
+        if len(texts) == len(written) and {*map(type, texts)} == _TEXT and "" not in texts:
+            return texts  # type: ignore[no-any-return]
+    texts = []
+    for one in written:
+        try:
+            text = orjson.loads(one)
+        except orjson.JSONDecodeError:
+            break
+        if type(text) is not str or not text:
+            break
+        texts.append(text)
+    return texts
 
 
 def alike(rules: Rules, run: Run, context: Context, name: str | None, data: bytes) -> Alike | None:

@@ -9,7 +9,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
 from tollgate.mapping.names import OWN_RESPONSE
-from tollgate.mapping.stream_alike import Alike, Pairs, alike
+from tollgate.mapping.stream_alike import Alike, Said, alike
 from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import AnyKind, Speaker
 
@@ -27,7 +27,7 @@ _NAMED = {"$event", "data"}
 class StreamConverter:
     """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes."""
 
-    __slots__ = ("_alike", "_context", "_marked", "_rules", "_run", "_vain", "failure", "source", "target")
+    __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
     def __init__(self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False) -> None:
         if source.stream_in is None or target.speaker is None:
@@ -40,8 +40,9 @@ class StreamConverter:
         self._rules = source.stream_in
         self._run = Run(target.speaker, context, closes=source.stream_closes, frames=frames)
         self._marked = False
-        self._alike: Alike | None = None
         self._vain = 0
+        self.pattern: Alike | None = None
+        """What the next events may be like, see `follow`."""
         self.failure: MappingFailure | None = None
         """What went wrong in the mapping itself, for the log; the client was told an error."""
 
@@ -75,20 +76,17 @@ class StreamConverter:
 
     @property
     def follows(self) -> bool:
-        """Whether it is worth while to call `feed_alike`: not where the events of an upstream differ in more than their text."""
+        """Whether it is worth while to call `follow`: not where the events of an upstream differ in more than their text."""
         return self._vain < _MOST_VAIN
 
     def follow(self, name: str | None, data: bytes) -> None:
-        """The event just fed is the pattern for those to come, by its name and its JSON as it was written."""
-        self._vain = 0 if self._alike is not None and self._alike.used else self._vain + 1
-        self._alike = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
+        """The event just fed becomes the pattern for those to come, by its name and its JSON as it was written."""
+        self._vain = 0 if self.pattern is not None and self.pattern.used else self._vain + 1
+        self.pattern = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
 
-    def feed_alike(self, out: list[Out], pairs: Pairs, at: int) -> int:
-        """`feed_into` for the events from `pairs[at]` on that are like the pattern. The number of the first that is not."""
-        if self._alike is None:
-            return at
-        self._run.out = out
-        return self._alike.take(self._run, pairs, at)
+    def feed_alike(self, written: list[bytes]) -> Said:
+        """`feed` for events that are the pattern but for their texts, given as they are written in JSON; it may take only the first of them."""
+        return self.pattern.take(self._run, written) if self.pattern is not None else (None, [])
 
     def finish(self) -> list[Out]:
         """The upstream ended: what is open is closed, then the finish (or an error, when it never stopped) is told."""

@@ -1,0 +1,143 @@
+"""What a route streams: frames of its framing, as parsed events, unwrapped and edited as its provider file says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate import sse
+from tollgate.completions.native import parsed_event
+from tollgate.mapping import Context
+from tollgate.upstream.framing import Frame, decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollgate.routing import Offer
+
+
+def converts_frames(offer: Offer) -> bool:
+    """True when even a native stream must be taken apart: another framing, or edits on events."""
+    return offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None
+
+
+Received = tuple[str | None, Any, bool]
+"""One event of a route: its framing's name, its value after unwrapping and edits, and whether it may tell an error."""
+
+
+class RouteEvents:
+    """Takes a route's bytes apart; one per stream."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._decoder = decoder(offer.framing)
+        self._offer = offer
+        self._context = Context(model=offer.model_facts, can=offer.can)
+        self._text = offer.framing == "sse-text"
+        self._as_sent = offer.unwrap is None and offer.stream_edits is None
+        self.plain = self._as_sent and offer.framing == "sse"
+        """Every event is read as it was written."""
+        self.done = False
+        """True once the upstream has said [DONE]."""
+        self.written: list[tuple[str | None, bytes]] = []
+        """The events read last, by name and data, as they were written."""
+
+    def feed(self, block: bytes) -> list[Received]:
+        """The events that this block completes."""
+        lines = self._decoder
+        if not isinstance(lines, sse.Decoder):
+            return self._read_frames(lines.feed(block))
+        if self._text:
+            return self._read_texts(lines.feed_pairs(block))
+        calm = self._as_sent and not lines.pending and self.is_quiet(block)
+        return self._read(lines.feed_pairs(block), calm=calm)
+
+    @property
+    def pending(self) -> bool:
+        """True while part of an event has been taken."""
+        return isinstance(self._decoder, sse.Decoder) and self._decoder.pending
+
+    def is_quiet(self, block: bytes) -> bool:
+        """Whether no event of these bytes tells an error."""
+        return not self._offer.errors.may_match(block)
+
+    def finish(self) -> list[Received]:
+        """The events in what is left."""
+        return self._read_frames(self._decoder.finish())
+
+    def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
+        found: list[Received] = []
+        for frame in frames:
+            if self._text:
+                found += self._read_texts([(frame.name, frame.data)])
+            elif not frame.error:
+                found += self._read([(frame.name, frame.data)], calm=False)
+            elif (told := parsed_event(frame.data)) is not None:
+                message = told.get("message") if isinstance(told, dict) else None
+                found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
+        return found
+
+    def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:
+        """Parsed events; `calm` when it is known that none of them tells an error."""
+        as_sent, may_match = self._as_sent, self._offer.errors.may_match
+        self.written = pairs
+        found: list[Received] = []
+        for name, data in pairs:
+            try:
+                event = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                if not data:
+                    continue
+                if data == b"[DONE]":
+                    self.done = True
+                    continue
+                event = parsed_event(data)
+                if event is None:
+                    continue
+            if calm:
+                found.append((name, event, False))
+            elif as_sent:
+                found.append((name, event, may_match(data)))
+            else:
+                found.append((name, self._edited(event), True))
+        return found
+
+    def _read_texts(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
+        found: list[Received] = []
+        for name, data in pairs:
+            if data == b"[DONE]":
+                self.done = True
+            elif data:
+                found.append((name, self._edited(data.decode("utf-8", "replace")), True))
+        return found
+
+    def _edited(self, event: Any) -> Any:
+        if self._offer.unwrap is not None:
+            event = self._offer.unwrap(event)
+        if self._offer.stream_edits is not None and isinstance(event, dict):
+            event = self._offer.stream_edits(event, self._context)
+        return event
+
+
+class Reframed:
+    """A native stream whose framing is not SSE, or whose events are edited, written again as the SSE clients expect."""
+
+    def __init__(self, offer: Offer, dialect: str) -> None:
+        self._events = RouteEvents(offer)
+        self._named = dialect != "chat"
+
+    def feed(self, block: bytes) -> bytes:
+        """SSE bytes for the frames this block completes."""
+        return self._encode(self._events.feed(block))
+
+    def finish(self) -> bytes:
+        """SSE bytes for what is left."""
+        return self._encode(self._events.finish())
+
+    def _encode(self, events: list[Received]) -> bytes:
+        out = []
+        for name, event, _ in events:
+            if self._named and isinstance(event, dict) and isinstance(event.get("type"), str):
+                name = event["type"]
+            out.append(sse.encode(orjson.dumps(event), name))
+        return b"".join(out)

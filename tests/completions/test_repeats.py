@@ -1,0 +1,188 @@
+"""Events that are the one before but for their text: told the same whether each is read whole or not."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapping.test_properties import CLIENTS, MAPPINGS, QUICK, chat_answers
+from mapping.test_stream_frames import AWKWARD, call, chunk
+from tollgate.completions import converted_stream
+from tollgate.completions.converted_stream import ConvertedStream
+from tollgate.completions.repeats import take_repeats
+from tollgate.config.load import read_text
+from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
+from tollgate.sse import Decoder
+
+together: list[int] = []
+"""How many events were taken together, each time."""
+
+
+@pytest.fixture(autouse=True)
+def _counting() -> Iterator[None]:
+    def take(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
+        said, end = take_repeats(converter, block, at)
+        together.append(said.count(b"\n\n"))
+        return said, end
+
+    with patch.object(converted_stream, "take_repeats", take):
+        yield
+
+
+def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes:
+    """An event as an upstream sends it: an object, or its JSON."""
+    data = event if type(event) is bytes else json.dumps(event, ensure_ascii=ascii).encode()
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
+
+
+def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> tuple[list[Any], StreamConverter]:
+    """What a client is told of a stream, and its converter at the end. `whole`: every event is read whole."""
+    exchange: Any = SimpleNamespace(
+        services=SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)), metrics=SimpleNamespace(unmatched=lambda *_: None)),
+        context=Context(run_id="r1", now=5), inbound=SimpleNamespace(dialect=target), hub_usage=None,
+    )
+    offer: Any = SimpleNamespace(
+        framing="sse", unwrap=None, stream_edits=None, usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
+        provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None),
+    )
+    stage = ConvertedStream(exchange, offer)
+    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(stage.usage() or {}, estimated=False)
+    return [(event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data)) for event in Decoder().feed(out)], stage._converter
+
+
+def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
+    """Asserts that both ways tell the same; how many events were taken together with others."""
+    mapping = MAPPINGS[source] if isinstance(source, str) else source
+    whole, plain = told(mapping, target, blocks, whole=True)
+    together.clear()
+    short, quick = told(mapping, target, blocks, whole=False)
+    assert short == whole
+    assert quick.parts() == plain.parts()
+    assert (quick.usage, quick.stop, quick.lost, quick.received_text_chars) == (plain.usage, plain.stop, plain.lost, plain.received_text_chars)
+    return sum(together)
+
+
+TEXTS = ["a", *AWKWARD, "", "b", *AWKWARD]
+CHAT = [*(chunk(reasoning=text) for text in TEXTS), *(chunk(content=text) for text in TEXTS), call("", id="c1", type="function"), *(call(text) for text in TEXTS), chunk("tool_calls")]
+
+
+@pytest.mark.parametrize("ascii", [True, False])
+@pytest.mark.parametrize("target", CLIENTS)
+def test_a_chat_stream_is_told_the_same(target: str, ascii: bool) -> None:
+    stream = b"".join(written(event, ascii=ascii) for event in CHAT)
+    assert both_ways("chat", target, [stream]) > len(AWKWARD)
+
+
+@QUICK
+@given(cuts=st.sets(st.integers(1, 20_000), max_size=12))
+def test_it_is_told_the_same_in_any_cut(cuts: set[int]) -> None:
+    stream = b"".join(written(event) for event in CHAT)
+    at = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    both_ways("chat", "messages", [stream[start:end] for start, end in itertools.pairwise(at)])
+
+
+def block(kind: str, field: str, texts: list[str], number: int, **opening: Any) -> list[dict[str, Any]]:
+    deltas = [{"type": "content_block_delta", "index": number, "delta": {"type": kind, field: text}} for text in texts]
+    return [{"type": "content_block_start", "index": number, "content_block": opening}, *deltas, {"type": "content_block_stop", "index": number}]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("target", CLIENTS)
+def test_a_messages_stream_is_told_the_same(target: str, named: bool) -> None:
+    texts = ["a", *AWKWARD, "text", "delta", "0", "e", "f"]
+    events = [
+        {"type": "message_start", "message": {"id": "m", "model": "x", "usage": {"input_tokens": 3, "output_tokens": 1}}},
+        *block("thinking_delta", "thinking", texts, 0, type="thinking", thinking=""), *block("text_delta", "text", texts, 1, type="text", text=""),
+        {"type": "ping"}, *block("text_delta", "text", texts, 2, type="text", text=""),
+        *block("input_json_delta", "partial_json", ['{"a', '": 1', "23", "4", "}"], 3, type="tool_use", id="t", name="f", input={}),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}}, {"type": "message_stop"},
+    ]
+    assert both_ways("messages", target, [b"".join(written(event, name=event["type"] if named else None) for event in events)]) > 2 * len(AWKWARD)
+
+
+@pytest.mark.parametrize("target", CLIENTS)
+@QUICK
+@given(answer=chat_answers())
+def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]]) -> None:
+    both_ways("chat", target, [b"".join(written(event) for event in answer[1])])
+
+
+@pytest.mark.parametrize("odd", [
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"},"more":1}', id="another field"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":{"a":1}}}', id="another field that ends alike"),
+    pytest.param(b'{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}', id="another part"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}', id="no text"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":5}}', id="a number"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["x"]}}', id="a list"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}', id="two texts"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x}}', id="no JSON"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text": "x" }}', id="blanks"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}  ', id="blanks at the end"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\xff"}}', id="broken characters"),
+    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}', id="half a character"),
+    pytest.param(b'{"type":"content_block_stop","index":0}', id="the end"),
+    pytest.param(b'{"type":"error","error":{"message":"no","type":"overloaded_error"}}', id="an error"),
+    pytest.param(b"[DONE]", id="the end mark"),
+])
+@pytest.mark.parametrize("target", ["chat", "responses"])
+def test_an_event_that_is_something_else_is_read(odd: bytes, target: str) -> None:
+    start = b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+    alike = [b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}' % text for text in (b"one", b"two", b"three", b"four")]
+    events = [written(data) for data in (start, *alike, odd, *alike)]
+    both_ways("messages", target, [b"".join(events)])
+    assert both_ways("messages", target, events) >= 1
+
+
+@pytest.mark.parametrize("between", [b": a comment\n\n", b"\n\n", b"id: 5\n", b"event: x\n", b"retry: 9\n\n"])
+def test_what_stands_between_events_is_no_text(between: bytes) -> None:
+    events = [written(chunk(content=text)) for text in ("one", "two", "three", "four", "five")]
+    both_ways("chat", "messages", [b"".join([*events, between, *events])])
+
+
+def test_carriage_returns_are_line_ends_too() -> None:
+    stream = b"".join(written(chunk(content=text)) for text in ("one", "two", "three", "four"))
+    both_ways("chat", "messages", [stream, stream.replace(b"\n", b"\r\n"), stream])
+
+
+def test_a_name_is_part_of_the_likeness() -> None:
+    texts = ["one", "two", "three", "four"]
+    assert both_ways("chat", "messages", [written(chunk(content=text), name=name) for text, name in zip(texts, (None, None, "x", None), strict=True)]) == 0
+    assert both_ways("chat", "messages", [written(chunk(content=text)) for text in texts]) == 2
+
+
+def test_an_upstream_whose_events_differ_in_more_is_not_followed_for_long() -> None:
+    events = [written({**chunk(content="word"), "obfuscation": "x" * number}) for number in range(80)]
+    together.clear()
+    _, converter = told(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
+    assert not any(together)
+    assert len(together) < 12
+    assert not converter.follows
+
+
+RULES = """
+mapping: x
+stream:
+  to_hub:
+    always:
+      - {start: {id: $.id}}
+      - {delta: {kind: text, text: %s}}
+      - {$when: $.why, stop: {reason: $.why}}
+"""
+EVENTS = [written(b'{"id":"i","t":"%b"}' % text) for text in (b"one", b"two", b"three", b"four", b"five")]
+
+
+@pytest.mark.parametrize(("promise", "count"), [("", 0), (", steady: true", 3)])
+def test_only_a_rule_that_promises_it_is_spared(promise: str, count: int) -> None:
+    assert both_ways(compile_mapping(read_text(RULES % ("$.t" + promise), "x.yaml")), "chat", EVENTS) == count
+
+
+@pytest.mark.parametrize("text", ["{{ $.t | strip }}", "{{ $.t ~ $.t }}", "{{ $.t | lower }}"])
+def test_a_promise_that_is_seen_not_to_hold_is_not_relied_on(text: str) -> None:
+    assert both_ways(compile_mapping(read_text(RULES % f'"{text}", steady: true', "x.yaml")), "chat", EVENTS) == 0
