@@ -46,7 +46,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
     """What a client is told of a stream, and its converter at the end. `whole`: every event is read whole."""
     exchange: Any = SimpleNamespace(
         services=SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)), metrics=SimpleNamespace(unmatched=lambda *_: None)),
-        context=Context(run_id="r1", now=5), inbound=SimpleNamespace(dialect=target), hub_usage=None,
+        context=Context(run_id="r1", now=5), inbound=SimpleNamespace(dialect=target), told_usage=lambda: stage.usage() or {},
     )
     offer: Any = SimpleNamespace(
         framing="sse", unwrap=None, stream_edits=None, usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
