@@ -196,3 +196,15 @@ def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(pric
     charge = price_usage(usage, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)
     assert abs(Fraction(charge.cost) - due) <= Fraction(1, 2 * 10**12)
     assert charge.cost <= upper_bound(usage.prompt_tokens, usage.completion_tokens, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)
+
+
+def test_words_of_the_usage_multiply_beside_the_tier():
+    tariff = compile_tariff(Pricing(prices={"prompt": Decimal(1), "completion": Decimal(2)}, unit=1, currency="USD", written={},
+                                    multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")}))
+    used = Usage(input=10, output=5)
+    for told, tier, times, rule in (
+        ((), None, "1", "base"), (["standard", "global"], None, "1", "base"), (["fast"], None, "2", "fast"), (["us", "fast"], None, "2.2", "fast us"),
+        (["us"], "batch", "0.55", "batch us"), (["batch"], "batch", "0.5", "batch"),
+    ):
+        charge = price_usage(used, tariff, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=told)
+        assert (charge.cost, charge.rule) == (20 * Decimal(times), rule)

@@ -9,12 +9,13 @@ Which prices hold, each step replacing only the prices it names:
 3. every `volumes` row whose bounds match, in order, for the whole request: `min_prompt_tokens` is exclusive ("more
    than"), the other bounds inclusive, all prompt tokens count (cached ones too), `thinking` asks whether it reasoned;
 4. the service tier: its price, moved in the proportion in which steps 2 and 3 moved the base price, so that "half
-   price" stays half price for a long prompt. A `multipliers` name used as a tier multiplies all token prices.
+   price" stays half price for a long prompt. A `multipliers` name used as a tier multiplies all token prices;
+5. every other `multipliers` name that the answer's usage tells (a faster mode, a region) multiplies them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -126,13 +127,14 @@ class Tariff:
         self.base = _Prices(pricing.prices, pricing.unit, "base")
         self._windows = tuple(_minutes(window) for window in pricing.windows)
         self.simple = not pricing.volumes and not pricing.windows
-        self._memo: dict[tuple[int, int, str | None], _Prices] = {}
+        self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
 
-    def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None) -> _Prices:
-        """The prices that hold for a request of this size at this moment."""
+    def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None, told: Collection[str] = ()) -> _Prices:
+        """The prices that hold for a request of this size at this moment; `told` may name multipliers."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
-        if self.simple and tier is None:
+        factors = tuple(name for name in pricing.multipliers if name in told and name != tier) if told else ()
+        if self.simple and tier is None and not factors:
             return self.base
         rows = 0
         for place, row in enumerate(pricing.volumes):
@@ -144,13 +146,13 @@ class Tariff:
             for place, window in enumerate(self._windows):
                 if _is_open(window, moment):
                     open_windows |= 1 << place
-        key = (rows, open_windows, tier)
+        key = (rows, open_windows, tier, factors)
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = self._combine(rows, open_windows, tier)
+            found = self._memo[key] = self._combine(*key)
         return found
 
-    def _combine(self, rows: int, open_windows: int, tier: str | None) -> _Prices:
+    def _combine(self, rows: int, open_windows: int, tier: str | None, factors: tuple[str, ...]) -> _Prices:
         pricing, rule = self.pricing, []
         base = dict(pricing.prices)
         merged = dict(base)
@@ -169,6 +171,9 @@ class Tariff:
                 merged |= {name: CONTEXT.multiply(merged[name], factor) for name in TOKEN_PRICES if name in merged}
             for name, price in pricing.service_tiers.get(tier, {}).items():
                 merged[name] = _moved(price, base.get(name), merged.get(name))
+        for each in factors:
+            rule.append(each)
+            merged |= {name: CONTEXT.multiply(merged[name], pricing.multipliers[each]) for name in TOKEN_PRICES if name in merged}
         return _Prices(merged, pricing.unit, " ".join(rule) or "base")
 
 
@@ -178,18 +183,18 @@ def compile_tariff(pricing: Pricing) -> Tariff:
 
 
 def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *, at: datetime,
-                service_tier: str | None = None, thinking: bool | None = None) -> Charge:
+                service_tier: str | None = None, thinking: bool | None = None, multipliers: Collection[str] = ()) -> Charge:
     """What `usage` costs at `pricing`: sum of bucket x price / unit, plus call, pictures and searches, in USD by `rates`.
 
     `at` is the moment of the request (UTC where it names no zone), `thinking` whether it reasoned (told by the usage
-    when None). No price known costs nothing. ValueError when `rates` lacks the currency.
+    when None), `multipliers` are words of the answer's usage that may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
     """
     if pricing is None:
         return NO_CHARGE
     tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
     prompt = usage.input + usage.cache_read + usage.cache_write + usage.cache_write_1h + usage.audio_input
     completion = usage.output + usage.reasoning + usage.audio_output
-    prices = tariff.prices(prompt, completion, usage.reasoning > 0 if thinking is None else thinking, at, service_tier)
+    prices = tariff.prices(prompt, completion, usage.reasoning > 0 if thinking is None else thinking, at, service_tier, multipliers)
     due = usage.input * prices.prompt + usage.output * prices.completion + prices.request
     if usage.cache_read:
         due += usage.cache_read * prices.input_cache_read

@@ -182,3 +182,11 @@ async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monke
         assert here.services.ledger.available("default") == here.balance()
         (row,) = (await published_rows(here, tmp_path)).values()
     assert (row["outcome"], row["cost"], row["error_code"]) == ("error", BASE if broken.endswith("close") else 0, "internal_error"), "what was told is billed"
+
+
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "speed": "fast", "inference_geo": "us", "service_tier": "standard"}}).encode()
+    more = ', multipliers: {fast: "2", us: "1.1"}'
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages", more)}, apps={"acme": replying(body=answer)}) as here:
+        assert (await spent(here, ASK, client))[1] == BASE * Decimal("2.2")

@@ -141,7 +141,7 @@ class Exchange:
         if self.hub_usage is None:
             charge = no_charge(tariff, self.rates)
         else:
-            charge = price_usage(usage, tariff, self.rates, at=inbound.received_at, service_tier=self._tier())
+            charge = price_usage(usage, tariff, self.rates, at=inbound.received_at, service_tier=self._tier(), multipliers=self.hub_usage.get("multipliers", ()))
         self.charge = charge
         if usage.flags:
             log.warning("request %s: provider %s counts what cannot be: %s", inbound.request_id, offer.provider if offer else "", "; ".join(usage.flags))
