@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate import endpoints
-from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
+from tollgate.errors import BadRequest, MethodNotAllowed, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
 from tollgate.services import Reply, Services, new_request_id
 
@@ -96,13 +96,17 @@ class App:
         services.metrics.running += 1
         try:
             try:
+                headers = headers_of(scope)
+                if "transfer-encoding" in headers and "content-length" in headers:  # hypercorn lets both through
+                    responder.closes = True  # as RFC 9112, 6.1 has it: what a proxy takes for the body may be meant to be a request here
+                    raise BadRequest("a request has a Content-Length or a Transfer-Encoding, not both")
                 if route is None:
                     raise NotFound(f"no such endpoint: {method[:20]} {path[:200]}")
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(", ".join(route.methods))
                 if services.draining and route.works:
                     raise Unavailable("the gateway is shutting down")
-                reply = await route.endpoint(endpoints.Request(services, scope, headers_of(scope), receive, responder, request_id, argument))
+                reply = await route.endpoint(endpoints.Request(services, scope, headers, receive, responder, request_id, argument))
                 status = reply.status
                 await self._send(scope, receive, responder, reply)
             except TollgateError as error:  # also of a stream whose row cannot be written
@@ -137,7 +141,7 @@ class App:
     async def _send(self, scope: Scope, receive: Receive, responder: Responder, reply: Reply) -> None:
         """Send a reply; one that leaves before the request's body has been read says whether the connection ends with it."""
         if responder.unread and not responder.started:
-            responder.closes = await leaves_unread(scope, receive, self.services.runtime.current.gateway.server.engine)
+            responder.closes = responder.closes or await leaves_unread(scope, receive, self.services.runtime.current.gateway.server.engine)
         await responder.send(reply)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
