@@ -26,6 +26,10 @@ Stopped = Callable[[], Awaitable[None]]
 _KEEP_ALIVE_SECONDS = 75
 _KEEP_ALIVE_REQUESTS = 10**9
 """A busy client's connection is not closed for being used: hypercorn would do so after a thousand requests."""
+_MOST_HEAD_BYTES = 64 * 1024
+"""Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
+_LOOK_SECONDS = 0.5
+"""Between two looks whether a client is still there whose next request waits for its turn."""
 _BACKLOG = 2048
 _WISH_FOR_HTTP2 = re.compile(rb"\r\n[Uu]pgrade: *h2c(?=\r\n)")
 """As a header line. It cannot stand in a body: JSON has no line breaks inside of texts."""
@@ -75,7 +79,7 @@ class Hypercorn:
         config.backlog = _BACKLOG
         config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
         config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
-        config.h11_max_incomplete_size = 64 * 1024
+        config.h11_max_incomplete_size = _MOST_HEAD_BYTES
         for address in config.bind:
             try:
                 _leave_alive(address)
@@ -89,12 +93,54 @@ class Hypercorn:
         self._config = config
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        from hypercorn.asyncio import run as hypercorn_run
         from hypercorn.asyncio import serve as hypercorn_serve
 
+        hypercorn_run.TCPServer = _leaving_with_its_client()  # type: ignore[attr-defined]
         for each in self._config.create_sockets().insecure_sockets:
             each.listen(_BACKLOG)
         announce()
         await hypercorn_serve(app, self._config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
+
+
+def _leaving_with_its_client() -> Any:
+    """hypercorn's connection, gone as soon as its client has closed it and nothing of it is being answered. hypercorn itself
+    keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect anew for every
+    request would use up the sockets a process may have. Nor does it look for the end while bytes of a next request wait,
+    be they the line break that some clients send after a body."""
+    from hypercorn.asyncio.tcp_server import TCPServer
+    from hypercorn.asyncio.worker_context import EventWrapper
+    from hypercorn.events import Closed
+
+    class Turn(EventWrapper):
+        """When the next request on a connection may be read."""
+
+        def __init__(self, reader: asyncio.StreamReader) -> None:
+            super().__init__()
+            self._reader = reader
+
+        async def wait(self) -> None:
+            while not self.is_set():
+                if self._reader.at_eof() or self._reader.exception() is not None:
+                    raise _Left
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await super().wait()
+
+    class Leaving(TCPServer):
+        async def _read_data(self) -> None:
+            self.protocol.protocol.can_read = Turn(self.reader)  # type: ignore[union-attr]
+            try:
+                await super()._read_data()
+            except _Left:
+                await self.protocol.handle(Closed())
+            await self.idle_task.stop()
+
+    return Leaving
+
+
+class _Left(Exception):
+    """The client is gone, with a request of its own unread."""
 
 
 class Uvicorn:
@@ -115,7 +161,7 @@ class Uvicorn:
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         import uvicorn
 
-        config = uvicorn.Config(app, http=_without_upgrades(), log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
+        config = uvicorn.Config(app, http=_careful(), log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
         running = uvicorn.Server(config)
         running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
@@ -132,16 +178,72 @@ class Uvicorn:
             watcher.cancel()
 
 
-def _without_upgrades() -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol, deaf to the wish for HTTP/2 that Java's client sends along with its first request: a server
-    may ignore it (RFC 9110, 7.8), but the parser would take the body for something else, and the request for empty."""
+def _careful() -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol, with bounds to what a client sends beside a body, as hypercorn has them.
+
+    It is also deaf to the wish for HTTP/2 that Java's client sends along with its first request: a server may ignore it
+    (RFC 9110, 7.8), but the parser would take the body for something else, and the request for empty.
+    """
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    class Deaf(HttpToolsProtocol):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if b"h2c" in data else data)
+    class Careful(HttpToolsProtocol):
+        _bare = 0
+        """Bytes since a head was complete or a body went on."""
+        _late: asyncio.TimerHandle | None = None
+        _answering: Any = None
 
-    return Deaf
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._late = self.loop.call_later(_KEEP_ALIVE_SECONDS, transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            self._bare += len(data)
+            super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if b"h2c" in data else data)
+            if self._bare:
+                self._unfinished()
+
+        def on_headers_complete(self) -> None:
+            self._bare = 0
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+            super().on_headers_complete()
+            if not self.parser.should_upgrade():
+                self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+
+        def on_body(self, body: bytes) -> None:
+            self._bare = 0
+            super().on_body(body)
+
+        def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+            self._answering = cycle
+            super()._start_asgi_task(cycle, app)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.pipeline:  # more requests are read when those that came are answered
+                self.flow.pause_reading()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
+            if self._late is not None:
+                self._late.cancel()
+            if self._answering is not None and not self._answering.response_complete:
+                self._answering.disconnected = True
+                self._answering.message_event.set()
+
+        def _unfinished(self) -> None:
+            """A head is not complete yet, or a body's end is not here: it may not be endless, nor may a head take forever."""
+            idle = self.cycle is None or self.cycle.response_complete
+            if self._bare <= _MOST_HEAD_BYTES:
+                if idle and self._late is None:
+                    self._late = self.loop.call_later(_KEEP_ALIVE_SECONDS, self.transport.close)
+            elif idle and not self.transport.is_closing():
+                self.send_400_response(f"The head of a request may have {_MOST_HEAD_BYTES} bytes.")
+            else:
+                self.transport.close()
+
+    return Careful
 
 
 def _leave_alive(address: str) -> None:
