@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.load import Map, plain, read_text
 from tollgate.config.schema import gateway_schema
 from tollgate.config.shape import check_shape
@@ -27,6 +27,11 @@ def uncommented(text: str) -> str:
 
 def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
     assert [problem.render() for problem in loaded.warnings] == []
+
+
+def test_of_mappings_nobody_needs_only_the_names_are_known() -> None:
+    mappings = load_mappings(REPOSITORY / "gateway.yaml", environ={}, needed={"chat", "cohere"}).mappings
+    assert [name for name, document in mappings.items() if document.text] == ["chat", "cohere"] and "messages" in mappings
 
 
 def test_only_the_sandbox_needs_no_secret(loaded: Loaded) -> None:

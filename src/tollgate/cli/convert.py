@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def _job(
     from tollgate.mapping.tracing import TraceContext
 
     try:
-        gateway, mappings, offer = _parts(path, model, provider, target if what == "request" else source)
+        gateway, mappings, offer = _parts(path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can))
     except ConfigErrors as errors:
         fail(str(errors))
     if target is None:
@@ -114,8 +114,11 @@ def _job(
     return Job(what, client, upstream, offer, TraceContext(facts, abilities, strict=strict))
 
 
-def _parts(path: Path | None, model: str | None, provider: str | None, protocol: str | None) -> tuple[Gateway, dict[str, Mapping], Offer | None]:
-    """The configuration, its mappings, and the offer of `--model` that speaks `protocol`. Providers are read only for a model."""
+def _parts(
+    path: Path | None, model: str | None, provider: str | None, protocol: str | None, spoken: Container[str | None], *, read_all: bool,
+) -> tuple[Gateway, dict[str, Mapping | None], Offer | None]:
+    """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks `protocol`. Providers are read
+    only for a model, the texts of other mappings only for `read_all`."""
     from tollgate.config.build import load_gateway, load_mappings
     from tollgate.config.load import nearest
 
@@ -123,9 +126,9 @@ def _parts(path: Path | None, model: str | None, provider: str | None, protocol:
         from tollgate.mapping import compile_mapping
         from tollgate.mapping.plugins import load_plugins
 
-        gateway = load_mappings(path, environ=os.environ)
+        gateway = load_mappings(path, environ=os.environ, needed=None if read_all else spoken)
         plugins = load_plugins(gateway.plugins)
-        return gateway, {name: compile_mapping(document, plugins=plugins) for name, document in gateway.mappings.items()}, None
+        return gateway, {name: compile_mapping(document, plugins=plugins) if name in spoken else None for name, document in gateway.mappings.items()}, None
     from tollgate.runtime import build_runtime
 
     loaded = load_gateway(path, environ=os.environ, everything=True)
@@ -141,7 +144,7 @@ def _parts(path: Path | None, model: str | None, provider: str | None, protocol:
     return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.priority)
 
 
-def _known(mappings: dict[str, Mapping], name: str) -> Mapping:
+def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
     from tollgate.config.load import nearest
 
     found = mappings.get(name)

@@ -122,13 +122,13 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
     return settings
 
 
-def load_mappings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
+def load_mappings(path: Path | None = None, *, environ: Mapping[str, str], needed: Container[str | None] | None) -> Gateway:
     """The gateway file and the mapping files, without providers, for commands about mappings alone.
 
-    Raises `ConfigErrors` with every problem of those files.
+    Of the built-in mappings those that are not `needed` are known by name only; None: all are needed. Raises `ConfigErrors` with every problem of those files.
     """
     loading = _Loading(environ)
-    gateway = loading.with_mappings(path)
+    gateway = loading.with_mappings(path, needed)
     if any(problem.level == "error" for problem in loading.problems):
         raise ConfigErrors(in_order(loading.problems))
     return gateway
@@ -201,13 +201,13 @@ class _Loading:
         self.problems += reading.problems
         return settings
 
-    def with_mappings(self, path: Path | None) -> Gateway:
+    def with_mappings(self, path: Path | None, needed: Container[str | None] | None) -> Gateway:
         """As `run`, without providers."""
         settings = self.settings(path)
         file, folder = _gateway_file(path)
         document = read_file(file, shown(file)) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
         root = document.root if isinstance(document.root, Map) else Map({}, {}, document.root.mark)
-        mappings = self._mappings(self._mapping_files(document, root, folder))
+        mappings = self._mappings(self._mapping_files(document, root, folder), needed)
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
     def _read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
@@ -331,7 +331,7 @@ class _Loading:
         self.problems += problems
         return tree
 
-    def _mappings(self, paths: list[Path], needed: Container[str] | None = None) -> dict[str, Document]:
+    def _mappings(self, paths: list[Path], needed: Container[str | None] | None = None) -> dict[str, Document]:
         """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its examples."""
         mappings: dict[str, Document] = {}
         built_in = defaults_root() / "mappings"
