@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tollgate.config.build import load_gateway
+from support.inprocess import runtime_of
 from tollgate.discovery import Discoverer
 from tollgate.reload import Reloader
-from tollgate.runtime import RuntimeHolder, build_runtime
+from tollgate.runtime import RuntimeHolder
 from tollgate.upstream import Client
 
 PROVIDER = """
@@ -67,7 +67,7 @@ class Scene:
         self.lists = Lists()
         self.client = Client(environ={})
         self.client.register_app("acme", self.lists)
-        self.holder = RuntimeHolder(build_runtime(load_gateway(folder, environ=self.environ)))
+        self.holder = RuntimeHolder(runtime_of(folder, self.environ))
         self.swaps: list[object] = []
         self.discoverer = Discoverer(self.holder, self.client, on_swap=self.swaps.append, spread=lambda: 1.0)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import duckdb
 import pytest
+import pytest_asyncio
 
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import COLUMNS, Ledger, UsageRow
@@ -21,10 +23,11 @@ from .tollgate import Tollgate
 NOW = datetime.now(UTC)
 
 
-@pytest.fixture
-async def used(tollgate: Tollgate, tmp_path: Path) -> Tollgate:
-    """Six requests of two accounts over three days; the store itself is gone, the published files remain."""
-    async with Ledger(Store(directory=tmp_path / "elsewhere", usage_directory=tmp_path / "usage"), Credits()) as ledger:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Usage files of six requests of two accounts over three days."""
+    folder = tmp_path_factory.mktemp("published")
+    async with Ledger(Store(directory=folder / "var", usage_directory=folder / "usage"), Credits()) as ledger:
         for number, (account, model, days, outcome, cost) in enumerate((
                 ("alice", "acme/large", 0, "ok", "0.10"), ("alice", "acme/large", 1, "ok", "0.20"), ("alice", "acme/small", 1, "ok", "0.01"),
                 ("bob", "acme/large", 2, "ok", "0.30"), ("bob", "other/large", 0, "upstream_error", "0"),
@@ -33,6 +36,13 @@ async def used(tollgate: Tollgate, tmp_path: Path) -> Tollgate:
                 f"req_{number}", account, f"key_{account}", "chat", time=NOW - timedelta(days=days), model=model,
                 provider=model.split("/")[0], cost=Decimal(cost), input_tokens=100, output_tokens=10, outcome=outcome,
                 status=200 if outcome == "ok" else 500, error_code=None if outcome == "ok" else "upstream_failed", ttfb_ms=50.0, total_ms=100.0 * number))
+    return folder / "usage"
+
+
+@pytest.fixture
+def used(tollgate: Tollgate, published: Path) -> Tollgate:
+    """A folder with these files only: the store they come from is not there."""
+    shutil.copytree(published, tollgate.folder / "usage")
     return tollgate
 
 

@@ -7,7 +7,8 @@ import json
 from decimal import Decimal
 
 from completions.test_pipeline import GOOD, SECRET, Leaving, provider
-from support.inprocess import inprocess, replying, rows
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
 from tollgate.completions.aside import is_long
 
 TURNS = 40_000

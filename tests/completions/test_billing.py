@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.inprocess import inprocess, replying
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 MESSAGE = {"id": "m1", "type": "message", "role": "assistant", "model": "up-1", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "stop_sequence": None}
@@ -75,7 +75,7 @@ async def test_a_row_tells_which_prices_applied(tmp_path):
     tiers = ', volumes: [{min_prompt_tokens: 5, prompt: "3", completion: "4"}], service_tiers: {flex: {prompt: "0.5", completion: "1"}}'
     async with inprocess(tmp_path, providers={"acme": provider(more=tiers)}, apps={"acme": replying(body=chat("flex"))}) as here:
         _, cost = await spent(here, ASK)
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
         assert [(row["price_rule"], row["cost"]) for row in rows.values()] == [("volumes[0] flex", cost)]
 
 
@@ -180,7 +180,7 @@ async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monke
             reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
             raise AssertionError(reply.text) if reply.status_code == 200 else KeyError("slip")
         assert here.services.ledger.available("default") == here.balance()
-        (row,) = (await published_rows(here, tmp_path)).values()
+        (row,) = (await rows_by_id(here, tmp_path)).values()
     assert (row["outcome"], row["cost"], row["error_code"]) == ("error", BASE if broken.endswith("close") else 0, "internal_error"), "what was told is billed"
 
 

@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider
-from support.inprocess import inprocess, replying, rows
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
 
 from .test_pipeline import SSE, Leaving
 

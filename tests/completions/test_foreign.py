@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess, replying, rows
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
 from tollgate.errors import ConfigErrors
 
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}

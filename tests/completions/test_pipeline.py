@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess, replying, rows
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
 from tollgate.errors import Unavailable
 
 ANSWER = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",

@@ -13,5 +13,5 @@ def running(tmp_path_factory, request):
     if request.param == "uvicorn":
         pytest.importorskip("uvicorn", reason="the second engine is an extra")
     folder = tmp_path_factory.mktemp(request.param)
-    with beside_sandbox(folder, settings=f"server: {{engine: {request.param}, drain_seconds: 10}}\n", store="publish_seconds: 1") as started:
+    with beside_sandbox(folder, settings=f"server: {{engine: {request.param}, drain_seconds: 10}}\n", store="publish_seconds: 1, apply_seconds: 0.2") as started:
         yield started

@@ -12,8 +12,8 @@ import pytest
 
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess
-from support.recorded import published_rows
 from support.running import environment
+from support.usage_files import rows_by_id
 
 HEADER, QUERY, VARIABLE, FILE = "canary-header-81f1", "canary-query-6c22", "canary-variable-9d33", "canary-file-4e44"
 CANARIES = (HEADER, QUERY, VARIABLE, FILE)
@@ -84,7 +84,7 @@ async def test_25_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalo
         wrong = await here.post(PATHS["chat"], ASKS["chat"], key="sk-tg-" + "q" * 49)
         said.append(wrong.text)
         assert "q" * 10 not in wrong.text
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
         assert len(rows) == len(protocols) ** 2 * len(WISHES) * 2
         said += [str(row) for row in rows.values()]
         key = here.key

@@ -12,7 +12,7 @@ import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import inprocess, replying
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 from tollgate.sandbox import Sandbox
 
 CLIENTS = ("chat", "responses", "messages")
@@ -33,7 +33,7 @@ async def test_26_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, cl
             assert reply.status_code == 401 and key not in reply.text
             error = reply.json()["error"]
             assert DIALECT_KEYS[client] in (error.get("code"), error.get("type"))
-        assert len(await published_rows(here, tmp_path)) == 1
+        assert len(await rows_by_id(here, tmp_path)) == 1
         assert 'tollgate_refused_total{reason="invalid_api_key"} 5' in (await here.get("/metrics")).text
 
 
@@ -60,7 +60,7 @@ async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_
                 assert first.headers[f"x-ratelimit-limit-{kind}"] in ("2", "100000")
                 assert re.fullmatch(r"(\d+m)?\d+(ms|s)", first.headers[f"x-ratelimit-reset-{kind}"])
             assert (first.headers["x-ratelimit-remaining-requests"], second.headers["x-ratelimit-remaining-requests"]) == ("1", "0")
-        assert len(await published_rows(here, tmp_path)) == 2, "a refused request leaves no row"
+        assert len(await rows_by_id(here, tmp_path)) == 2, "a refused request leaves no row"
 
 
 async def test_a_token_limit_counts_what_was_really_used(tmp_path):
@@ -129,7 +129,7 @@ async def test_what_a_format_lacks_is_named_and_strict_refuses_it(tmp_path):
         _, key = await here.services.ledger.create_key("default", strict=True)
         assert (await here.post(PATHS["chat"], asked, key=key)).status_code == 400
         assert (await here.post(PATHS["chat"], ASKS["chat"], key=key)).status_code == 200
-        rows = [row for row in (await published_rows(here, tmp_path)).values() if row["outcome"] == "ok"]
+        rows = [row for row in (await rows_by_id(here, tmp_path)).values() if row["outcome"] == "ok"]
         assert "seed" in rows[0]["lost"] and "x-tollgate-dropped" not in (await here.post(PATHS["chat"], ASKS["chat"])).headers
 
 

@@ -21,7 +21,7 @@ from conformance.upstreams import ASKS, CELLS, IDS, PATHS, events, provider, who
 from replay.clients import complete_response, published, published_event
 from support import sdks
 from support.inprocess import inprocess, replying
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 from tollgate.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ async def answered(folder, upstream: str, body, *, client: str | None = None, as
     app = replying(blocks=body, headers=SSE, seen=seen) if stream else replying(body=body if isinstance(body, bytes) else json.dumps(body).encode(), seen=seen)
     async with inprocess(folder, providers={"acme": provider("app://acme/v1/talk", upstream, **how)}, apps={"acme": app}) as here:
         reply = await here.post(PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})})
-        rows = list((await published_rows(here, folder)).values())
+        rows = list((await rows_by_id(here, folder)).values())
     return reply, rows[0] if rows else None, [json.loads(each[3]) for each in seen]
 
 
@@ -144,7 +144,7 @@ async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
         replies = [await here.post(PATHS["chat"], body) for _ in range(50)]
         assert all(reply.status_code == 200 for reply in replies) and time.monotonic() - began < 5
         stuck.set()
-        assert len(await published_rows(here, tmp_path)) == 50
+        assert len(await rows_by_id(here, tmp_path)) == 50
 
 
 # ---- conversion -----------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ async def test_16_errors_have_the_shape_and_status_the_sdks_classify(tmp_path, c
         with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
             await sdks.events(sdk, client, body)
         assert caught.value.status_code == status, "the same before a stream has begun"
-        assert {row["status"] for row in (await published_rows(here, tmp_path)).values()} == {status}
+        assert {row["status"] for row in (await rows_by_id(here, tmp_path)).values()} == {status}
 
 
 @pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (404, "not_found_error"), (413, "request_too_large"), (422, "invalid_request_error")])
@@ -470,7 +470,7 @@ async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
             await asyncio.sleep(0.005)
             worst = max(worst, time.perf_counter() - began)
         reply = await busy
-        (row,) = (await published_rows(here, tmp_path)).values()
+        (row,) = (await rows_by_id(here, tmp_path)).values()
     assert reply.status_code == 200 and row["estimated"] and row["output_tokens"] > 1_000_000
     assert worst < 1.0, f"the loop stood still for {worst:.2f} s"
 
@@ -494,7 +494,7 @@ async def test_26_strangers_fill_no_table(tmp_path):
         for n in range(200):
             assert (await here.post(PATHS[CLIENTS[n % 3]], b"x" * 10, key=f"sk-{n}")).status_code == 401
         assert (await here.http.get("/.env")).status_code == 404
-        assert await published_rows(here, tmp_path) == {}
+        assert await rows_by_id(here, tmp_path) == {}
         assert 'reason="invalid_api_key"} 200' in (await here.get("/metrics")).text
         text = (await here.get("/metrics")).text
         assert len(text.splitlines()) < 200, "labels are bounded"
@@ -529,7 +529,7 @@ async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_pa
                 break
             await asyncio.sleep(0.05)
         assert {poll.json()["data"]["cost"] for poll in polls} == {0.01}
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
         assert [row["cost"] for row in rows.values()] == [Decimal("0.01")] and here.balance() == Decimal("99.99")
         failed = (await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[fail=no]] [[duration=50ms]] a cat"}})).json()["data"]["id"]
         while (done := (await here.get(f"/v1/images/generations/{failed}")).json()["data"])["status"] != "failed":

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from conformance.test_spec_catalog import shape
 from support.inprocess import inprocess, replying
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 from tollgate.ledger import Generation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -259,7 +259,7 @@ async def test_other_tool_failures_are_flagged_too(here):
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
 async def test_every_answer_left_a_row_with_account_key_model_tokens_and_cost(here):
-    rows = list((await published_rows(here, here.services.runtime.current.gateway.store.directory.parent)).values())
+    rows = list((await rows_by_id(here, here.services.runtime.current.gateway.store.directory.parent)).values())
     assert {row["endpoint"] for row in rows} == {"chat", "responses", "messages", "embeddings", "images", "mcp"}
     for row in rows:
         assert row["account_id"] and row["key_id"] and row["model"] and row["request_id"] and row["outcome"]

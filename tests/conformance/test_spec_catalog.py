@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from support.inprocess import inprocess
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -177,6 +177,6 @@ async def test_the_image_model_list_is_an_envelope_of_descriptors(here):
 async def test_an_alias_reaches_its_model_and_the_row_names_the_canonical_one(here):
     for name in ("priced", "acme/priced"):
         assert (await here.post("/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "hi"}]})).status_code == 200
-    rows = list((await published_rows(here, here.services.runtime.current.gateway.store.directory.parent)).values())
+    rows = list((await rows_by_id(here, here.services.runtime.current.gateway.store.directory.parent)).values())
     assert [(row["model"], row["asked_model"]) for row in rows] == [("acme/priced", "priced"), ("acme/priced", "acme/priced")]
     assert (await here.get("/v1/models/priced")).json()["id"] == "acme/priced"

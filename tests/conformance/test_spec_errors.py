@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from conformance.upstreams import ASKS, provider
 from support.inprocess import inprocess
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 from tollgate.routing import Health
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -215,11 +215,11 @@ async def test_a_mistake_is_a_400_that_names_it_and_leaves_no_row(scene, dialect
     assert message.startswith(wanted)
     if dialect in ("responses", "messages"):
         assert said["error"]["type"] == "invalid_request_error"
-    assert reply.headers["x-request-id"] not in await published_rows(here, folder)
+    assert reply.headers["x-request-id"] not in await rows_by_id(here, folder)
 
 
 async def test_errors_hold_nothing_back_and_cost_nothing(scene):
     here, _, folder = scene
     assert here.services.ledger.available("default") == here.balance() == 100
-    rows = (await published_rows(here, folder)).values()
+    rows = (await rows_by_id(here, folder)).values()
     assert rows and {row["outcome"] for row in rows} <= {"rejected", "upstream_error", "timeout"} and all(row["cost"] == 0 for row in rows)

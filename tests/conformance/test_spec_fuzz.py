@@ -19,7 +19,7 @@ import pytest
 from conformance import bodies
 from support.inprocess import inprocess, replying
 from support.mutate import mutated
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 
 ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
 SEED = os.environ.get("TOLLGATE_FUZZ_SEED", "1")
@@ -72,7 +72,7 @@ async def test_a_broken_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp
     if dialect == "count_tokens":
         assert not list((tmp_path / "usage").rglob("*.duckdb")), "counting tokens is free, and leaves no row"
         return
-    rows = await published_rows(here, tmp_path)
+    rows = await rows_by_id(here, tmp_path)
     assert {row["request_id"] for row in rows.values() if row["outcome"] == "ok"} == answered
     assert {row["outcome"] for row in rows.values()} <= {"ok", "rejected"}
     assert all(row["cost"] == 0 for row in rows.values() if row["outcome"] == "rejected")

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, error_events, events, opening, provider, whole
 from support.inprocess import inprocess
-from support.recorded import published_rows
+from support.usage_files import rows_by_id
 from support.wire import chunked, full_backlog, head, raw, says, stream_of, wire
 
 HTML = b"<!doctype html><html><body>502 Bad Gateway nginx-internal-7</body></html>"
@@ -61,7 +61,7 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
             if says_budget != "ok":
                 assert says_budget in reply.text, name
             given[reply.headers["x-request-id"]] = status
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
         assert {request_id: row["status"] for request_id, row in rows.items()} == given
         assert all(row["cost"] == 0 and row["outcome"] in ("upstream_error", "timeout") and row["error_code"] for row in rows.values())
         assert sum(row["outcome"] == "timeout" for row in rows.values()) == 1
@@ -133,7 +133,7 @@ async def test_15_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstrea
                 raise AssertionError(f"{name}: {error}: {reply.text[-700:]}") from None
             assert word in told["message"], f"{name}: {told}"
             wanted[reply.headers["x-request-id"]] = (name, outcome)
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
         assert here.services.ledger.available("default") == here.balance()
     for request_id, (name, outcome) in wanted.items():
         row = rows[request_id]
@@ -168,7 +168,7 @@ async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
             end = {"chat": "data: [DONE]", "messages": "message_stop", "responses": "response.completed"}[client]
             assert end in reply.text.strip().rsplit("\n\n", 1)[-1], f"{name}: {reply.text[-500:]}"
             assert " there" in reply.text and "hel" in reply.text, name
-        rows = (await published_rows(here, tmp_path)).values()
+        rows = (await rows_by_id(here, tmp_path)).values()
         assert len(rows) == len(odd)
         assert {(row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) for row in rows} == {("ok", 10, 5, False)}
 
@@ -180,7 +180,7 @@ async def test_a_whole_answer_with_invalid_utf8_reaches_the_client_readable(tmp_
         for client in ("chat", "responses", "messages"):
             reply = await here.post(PATHS[client], ASKS[client])
             assert reply.status_code == 200 and "lo" in reply.content.decode() and reply.json()
-        assert {row["outcome"] for row in (await published_rows(here, tmp_path)).values()} == {"ok"}
+        assert {row["outcome"] for row in (await rows_by_id(here, tmp_path)).values()} == {"ok"}
 
 
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])

@@ -1,9 +1,13 @@
-"""A gateway in this process with the sandbox, and browsers that look at its pages."""
+"""A gateway in this process with the sandbox, and browsers that look at its pages.
+
+A test gets a gateway of its own, unless its file says that one serves them all; the functions here make either's fixtures.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
@@ -13,28 +17,54 @@ from support.inprocess import Here, inprocess
 
 from .browser import Browser
 
-ROOT = Path(__file__).resolve().parents[2]
+IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
+
+
+def gateway(folder: Path) -> contextlib.AbstractAsyncContextManager[Here]:
+    """A gateway with its state in `folder`, the sandbox and its image models."""
+    return inprocess(folder, providers={"sandbox-images": IMAGES})
+
+
+@contextlib.asynccontextmanager
+async def browsers(here: Here) -> AsyncIterator[Callable[[], Browser]]:
+    """What makes browsers, each with cookies of its own."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make() -> Browser:
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787", timeout=60)
+            stack.push_async_callback(client.aclose)
+            return Browser(here, client)
+
+        yield make
+
+
+async def user(here: Here, browser: Browser, id: str, credits: int) -> Browser:
+    """A new account that is no operator, signed in."""
+    await here.services.ledger.create_account(id, id.title())
+    await here.services.ledger.grant(id, Decimal(credits), "a gift")
+    return await browser.sign_in(id)
+
+
+def asking(here: Here) -> Callable[..., Awaitable[httpx.Response]]:
+    """Sends a chat request with a key, and waits until its row can be read."""
+
+    async def send(key: str, text: str = "hi", **more: object) -> httpx.Response:
+        reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": text}], **more}, key=key)
+        await here.services.ledger.settle()
+        return reply
+
+    return send
 
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Here]:
-    images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
-    async with inprocess(tmp_path, providers={"sandbox-images": images}) as opened:
+    async with gateway(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
 async def browser(here: Here) -> AsyncIterator[Callable[[], Browser]]:
-    """Makes browsers, each with cookies of its own."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients: list[httpx.AsyncClient] = []
-
-        def make() -> Browser:
-            client = httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787", timeout=60)
-            clients.append(client)
-            stack.push_async_callback(client.aclose)
-            return Browser(here, client)
-
+    async with browsers(here) as make:
         yield make
 
 
@@ -47,20 +77,9 @@ async def operator(browser: Callable[[], Browser]) -> Browser:
 @pytest.fixture
 async def alice(here: Here, browser: Callable[[], Browser]) -> Browser:
     """A user with ten credits, signed in."""
-    from decimal import Decimal
-
-    await here.services.ledger.create_account("alice", "Alice")
-    await here.services.ledger.grant("alice", Decimal(10), "a gift")
-    return await browser().sign_in("alice")
+    return await user(here, browser(), "alice", 10)
 
 
 @pytest.fixture
-def ask(here: Here):
-    """Send a chat request with a key, and wait until its row can be read."""
-
-    async def send(key: str, text: str = "hi", **more: object) -> httpx.Response:
-        reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": text}], **more}, key=key)
-        await here.services.ledger.settle()
-        return reply
-
-    return send
+def ask(here: Here) -> Callable[..., Awaitable[httpx.Response]]:
+    return asking(here)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
-import pytest
+import pytest_asyncio
+
+from .conftest import asking, browsers, gateway
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SHAPES = {"path", "rect", "circle"}
@@ -44,22 +47,23 @@ class Page(HTMLParser):
         return [(tag, attributes, within) for tag, attributes, within in self.tags if tag in names]
 
 
-@pytest.fixture
-async def pages(here, operator, ask):
-    import re
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pages(tmp_path_factory):
+    """Every page once, as an operator sees it after an answer and a failure."""
+    async with gateway(tmp_path_factory.mktemp("pages")) as here, browsers(here) as browser:
+        ask, operator = asking(here), await browser().sign_in("default")
+        await ask(here.key)
+        await ask(here.key, "[[error=503]]")
+        key = (await here.services.ledger.list_keys())[0].id
+        request = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)[1]
+        return {path: Page((await operator.get(path.format(key=key, request=request))).text) for path in PATHS}
 
-    await ask(here.key)
-    await ask(here.key, "[[error=503]]")
-    key = (await here.services.ledger.list_keys())[0].id
-    request = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)[1]
-    return {path: Page((await operator.get(path.format(key=key, request=request))).text) for path in PATHS}
 
-
-async def test_pages_are_well_formed(pages):
+def test_pages_are_well_formed(pages):
     assert {path: page.wrong for path, page in pages.items() if page.wrong} == {}
 
 
-async def test_every_field_has_a_label(pages):
+def test_every_field_has_a_label(pages):
     for path, page in pages.items():
         labels = {attributes.get("for") for _, attributes, _ in page.all("label")}
         for _, field, _ in page.all("input", "select", "textarea"):
@@ -67,7 +71,7 @@ async def test_every_field_has_a_label(pages):
                 assert field.get("id") in labels, (path, field)
 
 
-async def test_ids_are_unique_and_references_lead_somewhere(pages):
+def test_ids_are_unique_and_references_lead_somewhere(pages):
     for path, page in pages.items():
         ids = [attributes["id"] for _, attributes, _ in page.tags if "id" in attributes]
         assert len(ids) == len(set(ids)), (path, sorted(id for id in ids if ids.count(id) > 1))
@@ -77,33 +81,33 @@ async def test_ids_are_unique_and_references_lead_somewhere(pages):
                     assert target in ids, (path, name, target)
 
 
-async def test_every_page_has_one_heading_one_main_and_a_language(pages):
+def test_every_page_has_one_heading_one_main_and_a_language(pages):
     for path, page in pages.items():
         assert len(page.all("h1")) == 1 and len(page.all("main")) == 1, path
         assert page.all("html")[0][1]["lang"] == "en" and len(page.all("title")) >= 1
 
 
-async def test_tables_have_captions_and_headers_scopes(pages):
+def test_tables_have_captions_and_headers_scopes(pages):
     for path, page in pages.items():
         assert len(page.all("table")) == len(page.all("caption")), path
         assert all(attributes.get("scope") in ("col", "row") for _, attributes, _ in page.all("th")), path
 
 
-async def test_pictures_have_names(pages):
+def test_pictures_have_names(pages):
     for path, page in pages.items():
         assert all(attributes.get("alt") for _, attributes, _ in page.all("img")), path
         for _, attributes, _ in page.all("svg"):
             assert attributes.get("aria-hidden") == "true" or attributes.get("aria-labelledby") or attributes.get("aria-label"), (path, attributes)
 
 
-async def test_the_current_page_is_marked(pages):
+def test_the_current_page_is_marked(pages):
     for path, page in pages.items():
         if path != "/nowhere":
             current = [attributes["href"] for _, attributes, within in page.all("a") if attributes.get("aria-current") == "page"]
             assert len(current) == 1, (path, current)
 
 
-async def test_what_scrolls_can_be_reached_by_keyboard(pages):
+def test_what_scrolls_can_be_reached_by_keyboard(pages):
     for path, page in pages.items():
         for _, attributes, _ in page.all("div"):
             if attributes.get("class") == "scroll":

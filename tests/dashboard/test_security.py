@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from decimal import Decimal
 from urllib.parse import quote
 
 import pytest
+import pytest_asyncio
 
 from tollgate.dashboard.application import PLACES
 from tollgate.ledger import UsageRow
 
 from .browser import text_of
+from .conftest import asking, browsers, gateway, user
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVIL = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}"
 
@@ -19,6 +24,49 @@ EVIL = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}"
 def filled(path: str, **parts: str) -> str:
     """A path of the table with its variable parts filled in."""
     return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: quote(parts.get(found[1], "x"), safe=""), path)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory):
+    """One gateway for the whole file: what is tried here changes nothing."""
+    async with gateway(tmp_path_factory.mktemp("security")) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(here):
+    async with browsers(here) as make:
+        yield make
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def operator(browser):
+    return await browser().sign_in("default")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def alice(here, browser):
+    return await user(here, browser(), "alice", 10)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def others(here, operator, browser):
+    """What belongs to `default`, and `bob`, who wants to see it."""
+    await asking(here)(here.key, "a secret question")
+    job = await made_picture(here, "a private picture")
+    keys = await here.services.ledger.list_keys("default")
+    row = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)
+    assert row
+    return {"bob": await user(here, browser(), "bob", 1), "key": keys[0], "request": row[1], "job": job}
+
+
+async def made_picture(here, prompt: str) -> str:
+    """The id of an image job that has ended well."""
+    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": prompt}})
+    job = made.json()["data"]["id"]
+    while (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] != "succeeded":
+        await asyncio.sleep(0.01)
+    return job
 
 
 GETS = [place for place in PLACES if "GET" in place.methods]
@@ -48,10 +96,10 @@ async def test_a_user_is_not_shown_the_operators_pages(alice):
 async def test_a_form_without_our_token_is_refused(here, operator, browser, place, token):
     if token == "other":
         token = await (await browser().sign_in("default")).token()
-    before = len(await here.services.ledger.list_keys())
+    before = len(await here.services.ledger.list_keys()), here.balance()
     reply = await operator.post(filled(place.path, account="default"), token=token, id="eve", name="n", once="1", amount="5", key="x", prompt="x", model="x")
     assert reply.status_code == 403
-    assert len(await here.services.ledger.list_keys()) == before and here.balance() == Decimal(100)
+    assert (len(await here.services.ledger.list_keys()), here.balance()) == before
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -74,29 +122,12 @@ async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser)
         assert reply.headers["referrer-policy"] == "same-origin" and reply.headers["cache-control"] == "no-store"
 
 
-async def test_no_page_has_scripts_or_styles_of_its_own(here, operator, ask):
-    await ask(here.key)
+async def test_no_page_has_scripts_or_styles_of_its_own(here, operator):
+    await asking(here)(here.key)
     for place in GETS:
         page = (await operator.get(filled(place.path, model="sandbox/echo", account="default"))).text
         assert not re.search(r"<script(?![^>]*\bsrc=)|<style\b|\sstyle=|\son\w+=|javascript:", page), place.path
         assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page), place.path
-
-
-@pytest.fixture
-async def others(here, operator, browser, ask):
-    """What belongs to `default`, and `bob`, who wants to see it."""
-    await ask(here.key, "a secret question")
-    await here.services.ledger.create_account("bob")
-    await here.services.ledger.grant("bob", Decimal(1), "small")
-    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a private picture"}})
-    job = made.json()["data"]["id"]
-    for _ in range(100):
-        if (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] == "succeeded":
-            break
-    keys = await here.services.ledger.list_keys("default")
-    row = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)
-    assert row
-    return {"bob": await browser().sign_in("bob"), "key": keys[0], "request": row[1], "job": job}
 
 
 async def test_one_account_cannot_open_anything_of_another(others, operator):
@@ -136,8 +167,13 @@ async def test_one_account_cannot_spend_with_the_key_of_another(here, others, pa
     assert here.balance() == before
 
 
-async def test_names_and_errors_are_text_never_markup(here, operator):
+async def test_names_and_errors_are_text_never_markup(tmp_path):
     """Key names, account names, model names a caller made up, end users, errors, losses: all end up on pages."""
+    async with gateway(tmp_path) as here, browsers(here) as browser:
+        await names_and_errors_are_text(here, await browser().sign_in("default"))
+
+
+async def names_and_errors_are_text(here, operator):
     await here.services.ledger.create_account("eve", EVIL)
     await operator.post("/keys", once="q", name=EVIL, models="all")
     await here.services.ledger.grant("default", Decimal(1), EVIL)
@@ -164,11 +200,7 @@ async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeyp
     async def svg(visit, image):
         return "image/svg+xml", b"<svg onload=alert(1)>"
 
-    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "x"}})
-    job = made.json()["data"]["id"]
-    for _ in range(100):
-        if (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] == "succeeded":
-            break
+    job = await made_picture(here, "x")
     good = await operator.get(f"/images/{job}/0")
     assert good.headers["content-type"] == "image/png" and good.content.startswith(b"\x89PNG")
     monkeypatch.setattr(images, "_bytes", svg)

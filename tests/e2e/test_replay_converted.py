@@ -26,7 +26,8 @@ from replay.cells import CLIENTS, READERS, UPSTREAMS
 from replay.traffic import Exchange, exchange, ids
 from support import sdks
 from support.inprocess import inprocess
-from support.recorded import CALLED, HELLO, Player, provider_of, published_rows, request_of
+from support.recorded import CALLED, HELLO, Player, provider_of, request_of
+from support.usage_files import rows_by_id
 from tollgate.errors import BadRequest
 
 SAMPLE = 48
@@ -71,7 +72,7 @@ async def test_answers_reach_the_sdk_as_recorded(client: str, upstream: str, tmp
             if misses:
                 missed[x.id] = misses
             told[x.id] = x
-        rows = list((await published_rows(here, tmp_path)).values())
+        rows = list((await rows_by_id(here, tmp_path)).values())
     assert len(rows) == len(told) and {row["upstream_protocol"] for row in rows} == {upstream}
     tell(capsys, f"answers {upstream} -> {client}", len(told), missed)
 

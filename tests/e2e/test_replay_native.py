@@ -20,7 +20,8 @@ if not traffic.present():
 from replay import read_chat, read_messages, read_responses
 from replay.traffic import Exchange, exchange, ids, read_sse
 from support.inprocess import inprocess
-from support.recorded import CALLED, Player, provider_of, published_rows, request_of
+from support.recorded import CALLED, Player, provider_of, request_of
+from support.usage_files import rows_by_id
 
 READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages}
 OWN_KEY = {401, 402, 403}
@@ -52,7 +53,7 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
             if misses:
                 missed[x.id] = misses
             billed[reply.headers["x-request-id"]] = x
-        rows = await published_rows(here, tmp_path)
+        rows = await rows_by_id(here, tmp_path)
     for request_id, x in billed.items():
         if x.id not in missed and (found := row_misses(x, rows.get(request_id))):
             missed[x.id] = found

@@ -11,7 +11,8 @@ import pytest
 
 from completions.test_pipeline import Leaving
 from image_fakes import Provider
-from support.inprocess import inprocess, rows, unspoken
+from support.inprocess import inprocess, unspoken
+from support.usage_files import rows
 
 ACME = """
 provider: acme

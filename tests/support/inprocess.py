@@ -16,7 +16,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import httpx
 
 from tollgate.config.build import Known, load_gateway
@@ -28,8 +27,8 @@ UpstreamApp = Callable[[str, str, Mapping[str, str], bytes], Awaitable[tuple[int
 
 _mappings: dict[str, Any] = {}
 """Mapping files read so far: as at a reload, what holds the same text is not read again."""
-_richest: list[Runtime | None] = [None]
-"""The runtime with the most mappings so far: what is the same in the next configuration is not compiled again, as at a reload."""
+_runtimes: list[Runtime] = []
+"""One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again, as at a reload."""
 
 
 @dataclass
@@ -61,11 +60,7 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
                     environ: Mapping[str, str] | None = None, sandbox: bool = True) -> AsyncIterator[Here]:
     """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
-    loaded = load_gateway(path, environ=environ or {}, previous=Known({}, _mappings, ()))
-    _mappings.update(loaded.known.mappings)
-    runtime = build_runtime(loaded, previous=_richest[0])
-    if _richest[0] is None or len(runtime.mappings) >= len(_richest[0].mappings):
-        _richest[0] = runtime
+    runtime = runtime_of(path, environ or {})
     opened = await open_gateway(runtime, path)
     for name, app in (apps or {}).items():
         opened.services.client.register_app(name, app)
@@ -75,6 +70,18 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
             yield Here(opened, opened.first_key or "", client)
     finally:
         await close_gateway(opened)
+
+
+def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
+    """The configuration at `path`, read and compiled as at a reload of that among the earlier ones which has most in common with it."""
+    loaded = load_gateway(path, environ=environ, previous=Known({}, _mappings, ()))
+    _mappings.update(loaded.known.mappings)
+    texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
+    nearest = max(_runtimes, key=lambda one: sum(texts.get(name) == one.gateway.mappings[name].text for name in one.mappings), default=None)
+    runtime = build_runtime(loaded, previous=nearest)
+    if nearest is None or any(nearest.mappings.get(name) is not mapping for name, mapping in runtime.mappings.items()):
+        _runtimes.append(runtime)
+    return runtime
 
 
 def unspoken(name: str) -> str:
@@ -110,13 +117,3 @@ def replying(status: int = 200, body: bytes = b"", *, headers: Mapping[str, str]
         return status, headers or {"content-type": "application/json"}, chunks()
 
     return app
-
-
-async def rows(here: Here, folder: Path) -> list[dict[str, Any]]:
-    """The usage rows in `folder` as an analyst reads them, oldest first; what is still being settled is waited for."""
-    await here.services.settlements.drain(5)
-    await here.services.ledger.settle()
-    with duckdb.connect() as reader:
-        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') ORDER BY time")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -11,10 +11,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import duckdb
 
 from replay.traffic import FOLDER, Exchange, index
 
@@ -108,15 +105,3 @@ def request_of(x: Exchange, model: str) -> dict[str, Any]:
     if x.stream:
         body["stream"] = True
     return body
-
-
-async def published_rows(here: Any, folder: Path) -> dict[str, dict[str, Any]]:
-    """Every usage row by request id, as an analyst reads it."""
-    await here.services.settlements.drain(5)
-    await here.services.ledger.settle()
-    if not list(folder.glob("usage/**/*.duckdb")):
-        return {}
-    with duckdb.connect() as reader:
-        cursor = reader.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage')")
-        names = [column[0] for column in cursor.description]
-        return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}

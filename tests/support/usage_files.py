@@ -1,0 +1,37 @@
+"""The usage files of a gateway under test, read as an analyst reads them: in a DuckDB of their own."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+
+@functools.cache
+def _reader() -> duckdb.DuckDBPyConnection:
+    """One for the whole run: opening a DuckDB takes ten times as long as reading such a file with it."""
+    return duckdb.connect()
+
+
+def usage_rows(folder: Path, where: str = "true") -> list[dict[str, Any]]:
+    """The published rows of the gateway whose state is in `folder`, oldest first."""
+    if not any(folder.glob("usage/**/*.duckdb")):
+        return []
+    with _reader().cursor() as cursor:
+        cursor.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') SELECT * WHERE {where} ORDER BY time")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+async def rows(here: Any, folder: Path) -> list[dict[str, Any]]:
+    """The same of an in-process gateway, once everything it answered is settled."""
+    await here.services.settlements.drain(5)
+    await here.services.ledger.settle()
+    return usage_rows(folder)
+
+
+async def rows_by_id(here: Any, folder: Path) -> dict[str, dict[str, Any]]:
+    """The same by request id."""
+    return {row["request_id"]: row for row in await rows(here, folder)}
