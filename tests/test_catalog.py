@@ -164,3 +164,8 @@ def test_a_model_whose_offers_differ_keeps_every_offer():
     of = model(price=price(prompt="1"))
     only = make_route(of, (offer(of, "responses"), offer(of, "chat")))
     assert make_catalog([only]).resolve("acme/large").routes[0].offer("chat").protocol == "chat"
+
+
+@pytest.mark.parametrize(("ids", "shown"), [((), "MODEL"), (("b/b", "a/a"), "a/a"), (("a/a", "sandbox/echo"), "sandbox/echo")])
+def test_the_model_of_examples_is_the_sandbox_s_or_the_first(ids, shown):
+    assert make_catalog([route(id=name) for name in ids]).example() == shown

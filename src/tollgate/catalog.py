@@ -103,6 +103,10 @@ class Catalog:
         """The model of a canonical id or alias."""
         return self._names.get(name)
 
+    def example(self) -> str:
+        """A chat model to show in examples: the sandbox's, else the first; MODEL when there is none."""
+        return "sandbox/echo" if "sandbox/echo" in self.models else next((model.id for model in self.models.values() if model.type == "chat"), "MODEL")
+
     def find(self, name: str, access: Access) -> CatalogModel | None:
         """The same, when this caller may use it; unknown and not permitted look alike."""
         model = self._names.get(name)

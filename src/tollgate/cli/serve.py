@@ -56,11 +56,9 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
 def _announce(opened: Opened) -> None:
     settings = opened.services.runtime.current.gateway.server
     base = settings.base_url.rstrip("/").removesuffix("/v1")
-    catalog = opened.services.runtime.current.catalog
     lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
     if opened.first_key:
-        models = [model.id for model in catalog.models.values() if model.type == "chat"]
-        model = "sandbox/echo" if "sandbox/echo" in models else next(iter(models), "MODEL")
+        model = opened.services.runtime.current.catalog.example()
         lines += [
             f"  key        {opened.first_key}   (account default; shown once)",
             "",

@@ -29,24 +29,6 @@ TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write",
 FLAT_PRICES = ("request", "image", "web_search")
 PRICES = TOKEN_PRICES + FLAT_PRICES
 
-IMAGE_PRICES = {
-    "price": "One unit, usually a picture; what the catalog shows.",
-    "per": "What a unit is: image or megapixel.",
-    "pixels": "How many pixels this provider calls a megapixel.",
-    "whole": "Whether megapixels are rounded up to whole ones.",
-    "first": "The first megapixel, where it is dearer than the others.",
-    "cases": "Other prices under a condition, the first that holds: [{when, price}].",
-    "by": "What the table is looked up by.",
-    "table": "Prices by the values of `by`.",
-    "lines": "Counted lines of a bill: [{count, price, unit}].",
-    "told": "The cost the answer tells: {amount, unit}.",
-    "times": "Multipliers out of the request.",
-    "asked": "How many pictures the request asks for.",
-    "size": "Width and height asked for.",
-    "miss": "refuse: a job whose price is not found is refused.",
-}
-"""Prices of image jobs; the image compiler checks what they say."""
-
 ENCODINGS = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "p50k_edit", "r50k_base", "gpt2")
 
 PROVIDER_NAME = r"^[a-z0-9][a-z0-9._-]*$"

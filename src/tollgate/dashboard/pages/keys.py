@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from starlette.responses import Response
 
 from tollgate import accounts
 from tollgate.accounts import KeyView, KeyWish
 from tollgate.catalog import access_of, may_use
-from tollgate.dashboard import charts
+from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Form, Visit
-from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger import KeyRecord
 from tollgate.ledger.reports import Filters
 from tollgate.money import show as plain
-
-_DAYS = 30
 
 
 async def show(visit: Visit) -> Response:
@@ -35,7 +32,7 @@ async def create(visit: Visit) -> Response:
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, wish)
     except BadRequest as error:
         return await _list(visit, wish, error)
-    return visit.render("key_made.html", key=key, secret=secret, example=_example(visit), useless=_fits_nothing(visit, key))
+    return visit.render("key_made.html", key=key, secret=secret, example=visit.services.runtime.current.catalog.example(), useless=_fits_nothing(visit, key))
 
 
 async def one(visit: Visit) -> Response:
@@ -76,15 +73,12 @@ async def _list(visit: Visit, wish: KeyWish, error: BadRequest | None = None) ->
     order = {"active": 0, "expired": 1, "revoked": 2}
     views.sort(key=lambda view: (order[view.state], -view.key.created_at.timestamp()))
     return visit.render("keys.html", status=400 if error else 200, views=views, wish=wish, error=error, once=secrets.token_urlsafe(12),
-                        models=_chat_models(visit))
+                        models=_model_ids(visit))
 
 
 async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest | None = None) -> Response:
-    width = timedelta(days=1)
-    report = await visit.state.reports.report(Filters(account=visit.me.id, key=view.key.id), width, _DAYS)
-    series = [charts.Series("Cost", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("cost", "Cost by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
-    return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_chat_models(visit),
+    report, chart = await spent_by_day(visit, Filters(account=visit.me.id, key=view.key.id))
+    return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_model_ids(visit),
                         last_used=view.key.last_used, useless=_fits_nothing(visit, view.key))
 
 
@@ -102,7 +96,7 @@ def _as_typed(view: KeyView) -> KeyWish:
                    rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict)
 
 
-def _chat_models(visit: Visit) -> list[str]:
+def _model_ids(visit: Visit) -> list[str]:
     return list(visit.services.runtime.current.catalog.models)
 
 
@@ -112,8 +106,3 @@ def _fits_nothing(visit: Visit, key: KeyRecord) -> bool:
         return False
     access = access_of(key)
     return not any(may_use(access, model) for model in visit.services.runtime.current.catalog.models.values())
-
-
-def _example(visit: Visit) -> str:
-    catalog = visit.services.runtime.current.catalog
-    return "sandbox/echo" if catalog.resolve("sandbox/echo") else next((model.id for model in catalog.models.values() if model.type == "chat"), "MODEL")

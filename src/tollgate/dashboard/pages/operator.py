@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
 
 from starlette.responses import Response
 
 from tollgate import accounts as service
-from tollgate.dashboard import charts
+from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger.links import LINK_SECONDS
 from tollgate.ledger.reports import Filters
-
-_DAYS = 30
 
 
 async def accounts(visit: Visit) -> Response:
@@ -86,10 +82,7 @@ async def _list(visit: Visit, error: BadRequest | None = None) -> Response:
 async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = "") -> Response:
     name = visit.argument("account")
     view = await service.account_view(visit.ledger, name)
-    width = timedelta(days=1)
-    report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
-    series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
+    _, chart = await spent_by_day(visit, Filters(account=name))
     return visit.render("one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
                         grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60, form=visit.form,
                         once=secrets.token_urlsafe(12))

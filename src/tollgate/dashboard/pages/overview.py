@@ -26,10 +26,8 @@ async def show(visit: Visit) -> Response:
     views = await key_views(visit.ledger, name)
     today = await visit.state.reports.report(filters, timedelta(days=1), 2)
     chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money, money_axis)
-    catalog = visit.services.runtime.current.catalog
-    example = "sandbox/echo" if catalog.resolve("sandbox/echo") else next((model.id for model in catalog.models.values() if model.type == "chat"), "MODEL")
     return visit.render(
         "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all, yesterday=today.buckets[0].all, chart=chart,
         models=report.by("model")[:5], rows=newest, names={view.key.id: view.key.name or f"…{view.key.last_four}" for view in views},
-        active=[view for view in views if view.state == "active"], example=example,
+        active=[view for view in views if view.state == "active"], example=visit.services.runtime.current.catalog.example(),
         minimum=visit.services.runtime.current.gateway.credits.minimum)
