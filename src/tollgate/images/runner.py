@@ -200,17 +200,14 @@ class Jobs:
             if not await self._store(generation):
                 return await self.stored(generation.account_id, generation.id)
             try:
-                if not offer.synchronous:
-                    said = await self._submit(generation, offer, given)
-                    generation = with_state(generation, said)
-                    if said.outcome.status in PENDING:
-                        await self._store(generation)
-                        return generation
-                else:
-                    said = await self._submit(generation, offer, given)
-                    if said.outcome.status in PENDING:
-                        raise UpstreamFailed("the provider says it is not done, and its file has no poll step", provider=offer.provider)
-                return await self._settle(with_state(generation, said), offer, given, said)
+                said = await self._submit(generation, offer, given)
+                if said.outcome.status in PENDING and offer.synchronous:
+                    raise UpstreamFailed("the provider says it is not done, and its file has no poll step", provider=offer.provider)
+                begun = with_state(generation, said)
+                if said.outcome.status in PENDING:
+                    await self._store(begun)
+                    return begun
+                return await self._settle(begun, offer, given, said)
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
             except UpstreamError as error:
