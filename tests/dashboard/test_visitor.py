@@ -66,3 +66,16 @@ async def test_a_closed_address_may_still_sign_in_by_link(tmp_path, monkeypatch)
         assert await guess(here, account="fresh") == 429
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787") as client:
             assert (await (await Browser(here, client).sign_in()).get("/keys")).status_code == 200
+
+
+async def test_the_password_page_counts_wrong_ones_for_the_visitor_too_and_not_for_our_proxy(tmp_path, monkeypatch):
+    monkeypatch.setattr(signin, "check_password", lambda password, stored: False)
+    async with inprocess(tmp_path, settings="server: {trusted_proxies: [127.0.0.1]}\n") as here:
+        await here.services.ledger.update_account("default", password_hash="some")
+        for number in range(BY_ADDRESS):
+            await guess(here, "203.0.113.7", account=f"account-{number}")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787") as client:
+            operator = await Browser(here, client).sign_in()
+            for visitor, status in (("203.0.113.7", 429), ("203.0.113.8", 403)):
+                tried = await operator.post("/account/password", page="/account", headers={"x-forwarded-for": visitor}, current="x" * 12, remove="yes")
+                assert tried.status_code == status

@@ -24,9 +24,7 @@ async def form(visit: Visit) -> Response:
 async def with_password(visit: Visit) -> Response:
     """Account and password; the answer to a wrong one does not say which of the two it was."""
     name, password, onward = visit.form["account"].strip(), visit.form["password"], visit.form["next"]
-    address = visit.address
-    throttle = visit.state.throttle
-    wait = throttle.wait(address, name)
+    wait = visit.state.throttle.wait(visit.address, name)
     if wait:
         response = _form(visit, onward, name, f"Too many tries. Wait {max(1, round(wait / 60))} minutes, or use a sign-in link.", 429)
         response.headers["retry-after"] = str(max(1, round(wait)))
@@ -35,14 +33,21 @@ async def with_password(visit: Visit) -> Response:
         account = await visit.ledger.get_account(name)
     except NotFound:
         account = None
-    throttle.failed(address, name)  # counted before the slow check, so that many tries at once do not slip through
-    async with visit.state.passwords:
-        fits = await asyncio.to_thread(check_password, password, account.password_hash if account else "")
-    if account is None or not fits:
+    if not await password_fits(visit, name, password, account.password_hash if account else "") or account is None:
         return _form(visit, onward, name, "That account and password do not fit.", 403)
-    throttle.succeeded(address, name)
     visit.new_session = visit.state.sessions.signed_in(account)
     return _onward(visit, onward)
+
+
+async def password_fits(visit: Visit, account: str, password: str, stored: str) -> bool:
+    """Whether a password is the stored one; a wrong one is counted against the visitor's address and the account."""
+    throttle, address = visit.state.throttle, visit.address
+    throttle.failed(address, account)  # counted before the slow check, so that many tries at once do not slip through
+    async with visit.state.passwords:
+        fits = await asyncio.to_thread(check_password, password, stored)
+    if fits:
+        throttle.succeeded(address, account)
+    return fits
 
 
 async def link(visit: Visit) -> Response:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import timedelta
-
 from starlette.responses import Response
 
 from tollgate import accounts
-from tollgate.dashboard import charts
+from tollgate.dashboard.signin import password_fits
+from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.errors import BadRequest
 from tollgate.ledger.reports import Filters
-from tollgate.passwords import LONGEST, SHORTEST, check_password
-
-_DAYS = 30
+from tollgate.passwords import LONGEST, SHORTEST
 
 
 async def credits(visit: Visit) -> Response:
     """Balance, what makes it up, and every grant."""
     name = visit.me.id
-    width = timedelta(days=1)
-    report = await visit.state.reports.report(Filters(account=name), width, _DAYS)
-    series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
-    chart = charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
+    report, chart = await spent_by_day(visit, Filters(account=name))
     days = [bucket for bucket in report.buckets if bucket.all.cost]
     sums = await visit.ledger.sums(name)
     pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7
@@ -41,14 +33,10 @@ async def settings(visit: Visit) -> Response:
 async def password(visit: Visit) -> Response:
     """Set, change or take away the password; other sessions end, this one goes on."""
     me, form = visit.me, visit.form
-    throttle, address = visit.state.throttle, visit.request.client.host if visit.request.client else ""
     if me.password_hash:
-        if throttle.wait(address, me.id):
+        if visit.state.throttle.wait(visit.address, me.id):
             return _settings(visit, "Too many tries. Wait some minutes.", 429)
-        async with visit.state.passwords:
-            fits = await asyncio.to_thread(check_password, form["current"], me.password_hash)
-        if not fits:
-            throttle.failed(address, me.id)
+        if not await password_fits(visit, me.id, form["current"], me.password_hash):
             return _settings(visit, "The current password is another one.", 403)
     remove = form["remove"] == "yes"
     if not remove and form["new"] != form["again"]:
