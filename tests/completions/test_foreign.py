@@ -132,6 +132,21 @@ async def test_an_error_after_some_text_ends_the_stream(tmp_path):
         assert reply.text.count('"error"') == 1 and '"hi"' in reply.text
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_stopped_because_of_an_error_is_never_told_as_finished(tmp_path, stream, path):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    failed = {"body": json.dumps({**ANSWER, "why": "error"}).encode()}
+    if stream:
+        failed = {"blocks": [b'data: {"bit": "hi"}\n\n', b'data: {"why": "error", "heard": 10, "spoken": 5}\n\n'], "headers": SSE}
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits")}, apps={"acme": replying(**failed)}) as here:
+        reply = await here.post(path, {**ASK, "max_tokens": 9, "stream": stream})
+        assert reply.status_code == (200 if stream else 500)
+        assert not any(word in reply.text for word in ('"stop"', "end_turn", "message_stop", "[DONE]"))
+        (row,) = await rows(here, tmp_path)
+        assert row["outcome"] == "upstream_error" and row["output_tokens"] == (5 if stream else 0)
+
+
 TEXTS = """
 stream:
   to_hub:

@@ -24,6 +24,8 @@ from tollgate.upstream import Answer, Call
 _MAX_ERROR_BYTES = 256 * 1024
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _JSON_FRAMINGS = ("ndjson", "json-array")
+UNFINISHED = "the upstream could not finish the answer"
+"""What is said of an answer that stopped because of an error its provider has no words for."""
 
 
 class AttemptFailed(Exception):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import judge_chunk
+from tollgate.completions.attempt import UNFINISHED, judge_chunk
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.repeats import take_repeats
 from tollgate.completions.route_events import Received, RouteEvents
@@ -55,8 +55,9 @@ class ConvertedStream:
         out = self._take(self._events.finish())
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
-        if self.error is None and not converter.stop:
-            self.error = UpstreamFailed("the upstream ended before the answer was finished", provider=self._offer.provider)
+        if self.error is None and converter.stop in (None, "error"):
+            why = UNFINISHED if converter.stop else "the upstream ended before the answer was finished"
+            self.error = UpstreamFailed(why, provider=self._offer.provider)
         return out if began else self._if_answered(out)
 
     def usage(self) -> dict[str, Any] | None:

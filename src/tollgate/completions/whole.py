@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.attempt import AttemptFailed, read_answer
+from tollgate.completions.attempt import UNFINISHED, AttemptFailed, read_answer
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import counts, estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
@@ -31,9 +31,10 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     if not exchange.native:
         assert exchange.context is not None
         hub = response_to_hub(offer.mapping, edited, exchange.context)
-        told = hub.get("error")
-        if hub.get("stop") == "error" and isinstance(told, dict):
-            raise AttemptFailed(UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=offer.provider))
+        if hub.get("stop") == "error":
+            told = hub.get("error")
+            why = told.get("message") if isinstance(told, dict) else None
+            raise AttemptFailed(UpstreamFailed(str(why or UNFINISHED), provider=offer.provider))
         if not hub.get("parts") and (not hub.get("stop") or isinstance(body, list)):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     if offer.usage_read is not None:
