@@ -45,3 +45,25 @@ async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_p
     deltas = [event for event in (json.loads(each.partition(b"\n")[0]) for each in got) if event["type"] == "content_block_delta"]
     assert row["outcome"] == "client_gone" and row["estimated"]
     assert row["output_tokens"] >= len(deltas) > 5
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_counts_the_prompt_alone(tmp_path, client):
+    chunks = [json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up-1", "usage": {"prompt_tokens": 10, "completion_tokens": None},
+                          "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}) for word in WORDS]
+
+    async def app(*_: object):
+        async def paced():
+            for chunk in chunks:
+                yield f"data: {chunk}\n\n".encode()
+                await asyncio.sleep(0.02)
+
+        return 200, SSE, paced()
+
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        leaving = Leaving({**ASKS[client], "stream": True}, here.key, blocks=14)
+        leaving.scope["path"] = PATHS[client]
+        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), 5)
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"]) == ("client_gone", True, 10)
+    assert row["output_tokens"] >= 5

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, provider
-from support.inprocess import inprocess, replying, rows
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
 
 SSE = {"content-type": "text/event-stream"}
 FAILS = "errors: {rules: [{when: $.type == 'response.failed', verdict: next, message: $.response.error.message}]}"

@@ -92,7 +92,7 @@ class NativeChat(_Native):
 
     @property
     def counted(self) -> bool:
-        return True
+        return self._inner.finished
 
     def usage(self) -> dict[str, Any] | None:
         told = self._inner.usage

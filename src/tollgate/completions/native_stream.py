@@ -199,6 +199,11 @@ class ChatStream(_Passing):
             self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
         return out
 
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is all there, so that usage told by now is the last."""
+        return self.ended or self._finish is not None
+
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
         return [*super().received(), *([self._finish] if self._finish is not None else ())]
