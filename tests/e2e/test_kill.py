@@ -1,39 +1,37 @@
 """A process killed at any instant loses no acknowledged row and charges none twice (DESIGN invariants 1 and 2)."""
 
 import asyncio
+import contextlib
 import json
 import random
 from decimal import Decimal
 
-import duckdb
-import httpx
-
+from support.client import CutOff, Raw
 from support.inprocess import write_config
 from support.running import free_port, start_gateway
+from support.usage_files import usage_rows
 
 KILLS = 20
 CLIENTS = 16
 
 
-async def load(url: str, key: str, seen: list[str], stop: asyncio.Event) -> None:
+async def load(base: str, key: str, seen: list[str], stop: asyncio.Event) -> None:
     """Ask until the gateway is gone; `seen` gets the id of every answer that was seen to its end."""
-    async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=10) as client:
-        while not stop.is_set():
-            body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[tokens=8]] hello"}], "stream": random.random() < 0.5}
-            try:
-                async with client.stream("POST", "/chat/completions", json=body) as reply:
-                    text = (await reply.aread()).decode()
-            except httpx.HTTPError:
-                return
-            if reply.status_code == 200 and (text.endswith("data: [DONE]\n\n") if body["stream"] else text.endswith("}")):
-                seen.append(reply.headers["x-request-id"])
+    with contextlib.suppress(OSError, EOFError, CutOff):
+        async with Raw(base, key) as client:
+            while not stop.is_set():
+                body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[tokens=8]] hello"}], "stream": random.random() < 0.5}
+                status, headers, raw = await client.ask("/v1/chat/completions", body)
+                text = raw.decode()
+                if status == 200 and (text.endswith("data: [DONE]\n\n") if body["stream"] else text.endswith("}")):
+                    seen.append(headers["x-request-id"])
 
 
 async def one_life(folder, port: int, key: str, seen: list[str]) -> str:
     running = start_gateway(folder, port=port)
     key = key or running.key
     stop = asyncio.Event()
-    clients = [asyncio.create_task(load(running.url, key, seen, stop)) for _ in range(CLIENTS)]
+    clients = [asyncio.create_task(load(running.base, key, seen, stop)) for _ in range(CLIENTS)]
     await asyncio.sleep(random.uniform(0.1, 0.6))
     running.kill()
     stop.set()
@@ -51,11 +49,10 @@ async def test_every_answer_seen_to_its_end_has_one_row_after_twenty_kills(tmp_p
     last = start_gateway(tmp_path, port=port)
     shown = json.loads(last.cli("credits", "show", "default", "--json"))
     assert last.stop() == 0
-    with duckdb.connect() as reader:
-        rows = reader.execute(f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT request_id, cost").fetchall()
-    ids = [request_id for request_id, _ in rows]
+    rows = usage_rows(tmp_path)
+    ids = [row["request_id"] for row in rows]
     assert len(ids) == len(set(ids)), "a request is recorded twice"
     assert set(seen) <= set(ids), f"{len(set(seen) - set(ids))} of {len(seen)} acknowledged answers have no row"
-    spent = sum((cost for _, cost in rows), Decimal(0))
+    spent = sum((row["cost"] for row in rows), Decimal(0))
     account = shown[0] if isinstance(shown, list) else shown
     assert Decimal(str(account["balance"])) == Decimal(str(account["granted"])) - spent

@@ -19,6 +19,8 @@ WRITERS = 16
 
 
 async def main(folder: Path, run: str) -> None:
+    if not sys.stdin.readline():  # it is started before it is its turn: its imports take longer than it then lives
+        return
     store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=0.02, publish_seconds=0.02)
     ledger = Ledger(store, Credits())
     await ledger.open()

@@ -19,25 +19,36 @@ from .hammer import COST
 KILLS = 22
 
 
-def _run_and_kill(folder: Path, run: int, after: float) -> set[str]:
-    """Start the hammer, kill it `after` seconds of recording; gives the ids it was told are durable."""
+def _hammer(folder: Path, run: int) -> subprocess.Popen[bytes]:
+    """A hammer that waits for its turn."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run)], stdout=subprocess.PIPE,
-                               env=environment, cwd=Path(__file__).parents[1])
-    assert process.stdout is not None
+    return subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            env=environment, cwd=Path(__file__).parents[1])
+
+
+def _run_and_kill(process: subprocess.Popen[bytes], after: float) -> set[str]:
+    """Let the hammer record, kill it `after` seconds of that; gives the ids it was told are durable."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
     assert process.stdout.readline() == b"ready\n"
     time.sleep(after)
     process.send_signal(signal.SIGKILL)
     said = process.stdout.read()
     process.wait()
+    process.stdout.close()
     return set(said[: said.rfind(b"\n") + 1].decode().split())
 
 
 async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(tmp_path: Path) -> None:
     moments = random.Random(7)
     acknowledged: set[str] = set()
+    following = _hammer(tmp_path, 0)
     for run in range(KILLS):
-        acknowledged |= _run_and_kill(tmp_path, run, moments.uniform(0.02, 0.25))
+        hammer, following = following, _hammer(tmp_path, run + 1)
+        acknowledged |= _run_and_kill(hammer, moments.uniform(0.02, 0.25))
+    following.kill()
+    following.communicate()
     assert len(acknowledged) > KILLS * 20
 
     async with new_ledger(tmp_path) as ledger:

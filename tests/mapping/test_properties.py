@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ def test_any_stream_ends_in_order(source: str, events: list[Any]) -> None:
 # -- valid documents with one thing wrong in them
 
 
+@functools.cache
 def examples(name: str, of: str) -> list[Any]:
     """What the examples of a mapping file are given."""
     items = MAPPINGS[name].examples.items if MAPPINGS[name].examples else ()

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import Message
 from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from mappings.support import context, converted, mapping
+from support.sdks import message_events, response_events
 from tollgate.mapping import convert_request, convert_response
 
 CAN: dict[str, dict[str, Any]] = {"chat": {"reasoning_details": True}, "messages": {}, "responses": {}, "gemini": {}}
@@ -134,11 +134,11 @@ def received_stream(client: str, events: list[tuple[str | None, Any]]) -> Any:
     if client == "responses":
         responses = ResponseStreamState(input_tools=omit, text_format=omit)
         for _, event in events:
-            responses.handle_event(TypeAdapter(ResponseStreamEvent).validate_python(event))
+            responses.handle_event(response_events().validate_python(event))
         return Response.model_validate(events[-1][1]["response"])
     snapshot, bufs = None, {}
     for _, event in events:
-        snapshot = accumulate_event(event=TypeAdapter(RawMessageStreamEvent).validate_python(event), current_snapshot=snapshot, json_bufs=bufs)
+        snapshot = accumulate_event(event=message_events().validate_python(event), current_snapshot=snapshot, json_bufs=bufs)
     return snapshot
 
 

@@ -18,11 +18,11 @@ from anthropic.lib.streaming._messages import accumulate_event
 from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
-from pydantic import TypeAdapter
 
 from replay import read_chat, read_messages, read_responses
 from replay.facts import Answer
 from replay.traffic import FOLDER
+from support.sdks import message_events, response_events
 
 OPENAPI = FOLDER.parent / "schemas" / "openai-openapi.json"
 
@@ -109,7 +109,7 @@ def without_custom_type(chunk: dict[str, Any]) -> dict[str, Any]:
 
 
 def responses_stream(events: list[tuple[str | None, Any]]) -> Answer:
-    adapter = TypeAdapter(responses_types.ResponseStreamEvent)
+    adapter = response_events()
     state = ResponseStreamState(input_tools=omit, text_format=omit)
     spoken: dict[tuple[int, str], str] = {}
     open_items: set[int] = set()
@@ -156,7 +156,7 @@ def responses_stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 def messages_stream(events: list[tuple[str | None, Any]]) -> Answer:
-    adapter = TypeAdapter(anthropic_types.RawMessageStreamEvent)
+    adapter = message_events()
     snapshot, bufs, error, ended = None, {}, None, False
     open_block: int | None = None
     for name, event in events:
@@ -226,16 +226,21 @@ def complete_response(body: dict[str, Any]) -> None:
 
 
 @functools.cache
-def schema_of(name: str) -> Any:
-    """A validator for one schema of the published document; `nullable: true` is read as it is meant."""
-    import jsonschema
+def published_document() -> Any:
+    """The published document; `nullable: true` is read as it is meant."""
     from referencing import Registry, Resource
     from referencing.jsonschema import DRAFT202012
 
     document = nulls(json.loads(Path(OPENAPI).read_text()))
-    registry = Registry().with_resource("urn:openai", Resource(document, DRAFT202012))
-    validator = jsonschema.Draft202012Validator({"$ref": f"urn:openai#/components/schemas/{name}"}, registry=registry)
-    return validator
+    return Registry().with_resource("urn:openai", Resource(document, DRAFT202012)).crawl()
+
+
+@functools.cache
+def schema_of(name: str) -> Any:
+    """A validator for one schema of the published document."""
+    import jsonschema
+
+    return jsonschema.Draft202012Validator({"$ref": f"urn:openai#/components/schemas/{name}"}, registry=published_document())
 
 
 def nulls(node: Any) -> Any:

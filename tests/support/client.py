@@ -11,6 +11,10 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 
+class CutOff(Exception):
+    """The other side ended in the middle of a body."""
+
+
 class Raw:
     """One connection to `base`. Not reused after a request that was left."""
 
@@ -46,10 +50,15 @@ class Raw:
         if "content-length" in headers:
             return await self.reader.readexactly(int(headers["content-length"]))
         found = []
-        while size := int(await self.reader.readline(), 16):
+        while size := self._size(await self.reader.readline()):
             found.append((await self.reader.readexactly(size + 2))[:-2])
         await self.reader.readline()
         return b"".join(found)
+
+    def _size(self, line: bytes) -> int:
+        if not line.endswith(b"\r\n"):
+            raise CutOff
+        return int(line, 16)
 
     async def ask(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes]:
         """A request and its whole answer; the connection stays open."""

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
 import anthropic
 import httpx2
 import openai
+from anthropic.types import RawMessageStreamEvent
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+
+@functools.cache
+def response_events() -> TypeAdapter[Any]:
+    """The SDK's type of a responses event; building it takes longer than reading most streams."""
+    return TypeAdapter(ResponseStreamEvent)
+
+
+@functools.cache
+def message_events() -> TypeAdapter[Any]:
+    """The same for the events of messages."""
+    return TypeAdapter(RawMessageStreamEvent)
 
 
 def client_of(here: Any, protocol: str) -> Any:
