@@ -7,7 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from tollgate.measures import Bucket, Measures, Report, percentile
+from tollgate.ledger.usage_row import COLUMNS
+from tollgate.measures import ENDED, ENDPOINTS, OUTCOMES, Bucket, Measures, Report, percentile
 
 
 def packed(values: list[float]) -> int:
@@ -52,3 +53,10 @@ def test_a_report_sums_its_buckets_dearest_first():
     report = Report(timedelta(hours=1), tuple(day))
     assert report.all().cost == 9 and [(name, measures.cost) for name, measures in report.by("model")] == [("b", 6), ("a", 3)]
     assert report.until == start + timedelta(hours=3)
+
+
+def test_the_words_to_choose_rows_by_are_those_the_columns_explain():
+    about = {column.name: column.about for column in COLUMNS}
+    assert about["endpoint"].partition(": ")[2].partition(" (")[0].split(", ") == list(ENDPOINTS)
+    assert about["outcome"].partition(": ")[2].split(", ") == list(OUTCOMES)
+    assert set(ENDED) == {*OUTCOMES, "failed"}

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from tollgate.app import App
     from tollgate.config.model import Server
 
@@ -163,19 +165,26 @@ class Uvicorn:
 
         config = uvicorn.Config(app, http=_careful(), log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
-        running = uvicorn.Server(config)
-        running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-
-        async def watch() -> None:
-            await stopped()
-            running.should_exit = True
-
-        watcher = asyncio.get_running_loop().create_task(watch())
         announce()
-        try:
-            await running.serve(sockets=self._sockets)
-        finally:
-            watcher.cancel()
+        await serve_until(stopped, config, self._sockets)
+
+
+async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    """Run uvicorn on these sockets until `stopped` returns; signals are left to the caller."""
+    import uvicorn
+
+    running = uvicorn.Server(config)
+    running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+
+    async def watch() -> None:
+        await stopped()
+        running.should_exit = True
+
+    watcher = asyncio.get_running_loop().create_task(watch())
+    try:
+        await running.serve(sockets=sockets)
+    finally:
+        watcher.cancel()
 
 
 def _careful() -> type[asyncio.Protocol]:

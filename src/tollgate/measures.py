@@ -14,6 +14,12 @@ from typing import ClassVar
 
 DIMENSIONS = ("model", "key_id", "provider", "endpoint", "account_id")
 """What usage is broken down by."""
+ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
+"""The words of the column `endpoint`."""
+OUTCOMES = ("ok", "client_gone", "upstream_error", "timeout", "error", "rejected")
+"""The words of the column `outcome`."""
+ENDED = ("ok", "failed", *OUTCOMES[1:])
+"""What can be asked for: an outcome, or `failed` for all but `ok`."""
 ALL = "all"
 
 _ROOM = 40

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from tollgate.cli.books import fail, print_json
 from tollgate.errors import ConfigErrors, TollgateError
+
+if TYPE_CHECKING:
+    from tollgate.mapping.images.offer import ImageOffer
 
 STEPS = ("submit", "poll", "fetch")
 
@@ -36,7 +39,7 @@ def convert_image(raw: bytes, name: str, model: str | None, provider: str | None
         fail(str(error))
 
 
-def _request(offer: Any, given: Any) -> dict[str, Any]:
+def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     """The input with its defaults, the call that submits it (headers left out: they hold the key), and what is held for it."""
     from tollgate.mapping.images.price import PriceMissing
     from tollgate.money import show
@@ -53,7 +56,7 @@ def _request(offer: Any, given: Any) -> dict[str, Any]:
             "body": step.body(values) if step.body else None, "price": price, "currency": offer.price.currency}
 
 
-def _answer(offer: Any, name: str | None, given: Any) -> dict[str, Any]:
+def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     """What a provider's answer to a step means: the step's result, and the job it makes of it."""
     from tollgate.mapping.images.outcome import read_outcome
     from tollgate.money import show
@@ -74,7 +77,7 @@ def _answer(offer: Any, name: str | None, given: Any) -> dict[str, Any]:
     return shown
 
 
-def _offer(path: Path | None, model: str, provider: str | None) -> Any:
+def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
     """The image offer of a model, also of a provider that is off: converting needs no key."""
     from tollgate.config.build import load_gateway
     from tollgate.config.load import nearest

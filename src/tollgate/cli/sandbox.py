@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import sys
@@ -13,8 +12,7 @@ from typing import Any
 import click
 
 from tollgate.cli.address import network_address
-
-Stopped = Callable[[], Awaitable[None]]
+from tollgate.engines import Stopped, serve_until
 
 
 @click.command(help="Run the sandbox provider as a server of its own.")
@@ -95,15 +93,4 @@ async def _uvicorn(app: Any, listening: socket.socket, stopped: Stopped) -> None
 
     config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_keep_alive=75,
                             timeout_graceful_shutdown=1, server_header=False)
-    server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-
-    async def watch() -> None:
-        await stopped()
-        server.should_exit = True
-
-    watcher = asyncio.get_running_loop().create_task(watch())
-    try:
-        await server.serve(sockets=[listening])
-    finally:
-        watcher.cancel()
+    await serve_until(stopped, config, [listening])

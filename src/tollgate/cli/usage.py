@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tollgate.cli.books import config_option, fail, print_json, print_table, settings
+from tollgate.measures import ENDED, ENDPOINTS
 
 if TYPE_CHECKING:
     import duckdb
 
 _REPORTS = ("summary", "by-model", "by-key", "by-account", "by-provider", "by-endpoint", "by-day", "by-hour", "errors", "slow", "requests")
-_ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
-_OUTCOMES = ("ok", "failed", "client_gone", "upstream_error", "timeout", "error", "rejected")
 
 
 def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -43,8 +42,8 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--key", default=None, help="Only this key id.")
 @click.option("--model", default=None, help="Only models that match this glob.")
 @click.option("--provider", default=None, help="Only providers that match this glob.")
-@click.option("--endpoint", type=click.Choice(_ENDPOINTS), default=None, help="Only this endpoint.")
-@click.option("--outcome", type=click.Choice(_OUTCOMES), default=None, help="Only rows that ended so; failed is all but ok.")
+@click.option("--endpoint", type=click.Choice(ENDPOINTS), default=None, help="Only this endpoint.")
+@click.option("--outcome", type=click.Choice(ENDED), default=None, help="Only rows that ended so; failed is all but ok.")
 @click.option("--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")

@@ -27,6 +27,7 @@ from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import PENDING, Outcome
 
 if TYPE_CHECKING:
+    from tollgate.config.model import Gateway
     from tollgate.ledger import Hold, KeyRecord
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
@@ -365,7 +366,7 @@ class Jobs:
     # Bookkeeping.
 
     @property
-    def _gateway(self) -> Any:
+    def _gateway(self) -> Gateway:
         return self.services.runtime.current.gateway
 
     def _keep(self, generation: Generation, hold: Hold | None) -> None:

@@ -26,6 +26,7 @@ from tollgate.tools.guard import allowed_hosts, refuse
 from tollgate.tools.naming import CALLER, NAME, VERSION
 
 if TYPE_CHECKING:
+    from tollgate.config.model import Server
     from tollgate.ledger import KeyRecord
 
 __all__ = ["ToolsApp", "tools_app"]
@@ -104,7 +105,7 @@ class ToolsApp:
             metrics.answered("mcp", status or 499, asyncio.get_running_loop().time() - began)
 
     @property
-    def _server(self) -> Any:
+    def _server(self) -> Server:
         return self.services.runtime.current.gateway.server
 
     def _admit(self, headers: Mapping[str, str]) -> KeyRecord:

@@ -14,6 +14,7 @@ from tollgate.images import Order, describe, image_models, image_routes, is_job_
 
 if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord
+    from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
 WAIT_SECONDS = 30.0
@@ -105,14 +106,14 @@ async def call_tool(services: Services, caller: Caller, name: str, arguments: Ma
         raise ToolFailed(_said(error)) from error
 
 
-def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) -> list[Any]:
+def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) -> list[ImageOffer]:
     name = arguments.get("model_id")
     if not isinstance(name, str) or not name:
         raise ToolFailed("model_id is required")
     return image_routes(services.runtime.current, name, caller.key)
 
 
-def _chosen(offer: Any, *names: str) -> dict[str, Any]:
+def _chosen(offer: ImageOffer, *names: str) -> dict[str, Any]:
     described = describe(offer)
     return {name: described[name] for name in names}
 

@@ -8,11 +8,12 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from tollgate.dashboard.pages.usage import ENDPOINTS, OUTCOMES, RANGES, Scope, choices, key_names, read_wish
+from tollgate.dashboard.pages.usage import RANGES, Scope, choices, key_names, read_wish
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
+from tollgate.measures import ENDED, ENDPOINTS
 
 _PAGE = 50
 _OPERATORS_ONLY = ("provider_cost",)
@@ -47,7 +48,7 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     names = await key_names(visit, scope)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render("requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more, choices=choices(whole, names), names=names,
-                        outcomes=OUTCOMES, endpoints=ENDPOINTS, paged=bool(visit.query["before"]))
+                        outcomes=ENDED, endpoints=ENDPOINTS, paged=bool(visit.query["before"]))
 
 
 async def _one(visit: Visit, scope: Scope) -> Response:

@@ -19,7 +19,7 @@ from tollgate.dashboard.visit import Form, Visit
 from tollgate.dashboard.words import count_axis, milliseconds, money_axis, plain_money, time_axis
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
-from tollgate.measures import Measures, Report
+from tollgate.measures import ENDED, ENDPOINTS, Measures, Report
 
 RANGES: dict[str, tuple[str, timedelta, int]] = {
     "1h": ("Last hour", timedelta(minutes=2), 30),
@@ -30,8 +30,6 @@ RANGES: dict[str, tuple[str, timedelta, int]] = {
 }
 """Name -> words, width of a column, columns."""
 DEFAULT_RANGE = "7d"
-OUTCOMES = ("ok", "failed", "client_gone", "upstream_error", "timeout", "error", "rejected")
-ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
 GROUPS = {"model": "Model", "key_id": "Key", "provider": "Provider", "endpoint": "Endpoint", "account_id": "Account"}
 _SHOWN_SERIES = 6
 _SHOWN_VALUES = 12
@@ -73,7 +71,7 @@ def read_wish(query: Form) -> Wish:
     """The filter form of a query string; what it does not know is left at its default."""
     return Wish(
         range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE, model=query["model"][:200], key=query["key"][:60], provider=query["provider"][:100],
-        endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "", outcome=query["outcome"] if query["outcome"] in OUTCOMES else "",
+        endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "", outcome=query["outcome"] if query["outcome"] in ENDED else "",
         account=query["account"][:63], text=query["text"].strip()[:200])
 
 
@@ -117,7 +115,7 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     tables = [(title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)]) for name, title in groups.items()]
     return visit.render(
         "usage.html", scope=scope.prefix, wish=wish, ranges=RANGES, by=by, groups=groups, sums=report.all(), charts=drawn,
-        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables], choices=choices(whole, names), outcomes=OUTCOMES,
+        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables], choices=choices(whole, names), outcomes=ENDED,
         report=report)
 
 
