@@ -63,11 +63,7 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
     sent.clear()
     exchange.context = Context(model=offer.model_facts, can=offer.can,
                                strict=exchange.inbound.headers.get("x-tollgate-strict") == "true" or exchange.inbound.key.strict)
-    most = offer.batch or len(request.items)
-    if len(request.items) <= most:
-        parts = [await _part(exchange, request, offer, request.items, sent, asyncio.Lock(), whole=True)]
-    else:
-        parts = await _parts(exchange, request, offer, sent, [request.items[at : at + most] for at in range(0, len(request.items), most)])
+    parts = await _Attempt(exchange, request, offer, sent).parts()
     counted, estimated = await _tokens(parts, offer)
     first = parts[0]
     if first.native is not None:
@@ -77,57 +73,79 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
     return Embedded(counted, estimated, model, vectors=vectors, rest=first.rest if len(parts) == 1 else {})
 
 
-async def _parts(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item], slices: list[list[Item]]) -> list[_Part]:
-    """All parts, a few at a time; the first failure ends the others."""
-    gate = asyncio.Semaphore(AT_ONCE)
-    parsing = asyncio.Lock()
+class _Attempt:
+    """The calls of one request to one offer."""
 
-    async def one(items: list[Item]) -> _Part:
-        async with gate:
-            return await _part(exchange, request, offer, items, sent, parsing, whole=False)
+    def __init__(self, exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._offer = offer
+        self._sent = sent
+        self._native = offer.protocol == "embeddings"
+        self._parsing = asyncio.Lock()
+        """Held while an answer is numbers: these take more room than all texts together."""
 
-    tasks = [asyncio.ensure_future(one(items)) for items in slices]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
+    async def parts(self) -> list[_Part]:
+        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in a call. Those are
+        asked for a few at a time, and the first failure ends the others."""
+        items = self._request.items
+        most = self._offer.batch or len(items)
+        if len(items) <= most:
+            return [await self._part(items, whole=True)]
+        gate = asyncio.Semaphore(AT_ONCE)
 
+        async def one(some: list[Item]) -> _Part:
+            async with gate:
+                return await self._part(some, whole=False)
 
-async def _part(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], sent: list[Item], parsing: asyncio.Lock, *,
-                whole: bool) -> _Part:
-    """One call. `parsing` is held while an answer is numbers: these take more room than all texts together."""
-    body = _body(exchange, request, offer, items, whole=whole)
-    native = offer.protocol == "embeddings"
-    call = Call("POST", offer.url(False, exchange.inbound.query if native else ""), offer.headers(exchange.inbound.headers), body,
-                offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
-    began = time.perf_counter()
-    exchange.called = True
-    sent += items
-    try:
-        answer = await exchange.services.client.open(call)
-        async with answer:
-            exchange.first_byte(began)
-            read = time.perf_counter()
-            blocks = await _blocks(offer, answer)
-            exchange.upstream_ms += (time.perf_counter() - read) * 1000
-    except UpstreamError as error:
-        raise AttemptFailed(error) from None
-    as_it_came = native and not request.packed and answer.status == 200 and offer.response_edits is None and offer.usage_read is None
-    kept = keep(blocks) if as_it_came else None
-    if kept is not None:
-        hub = _read(offer, {"usage": kept.usage}) if kept.usage else {}
-        part = _Part(items, tokens=_input_tokens(hub.get("usage")))
-        if whole:
-            part.native = kept
-            return part
-        part.vectors = cut(kept) or []
-        if len(part.vectors) == len(items):
-            return part
-    async with parsing:
-        raw = b"".join(blocks)
-        blocks.clear()
-        return await _parsed(offer, _Part(items), raw, answer.status, answer.headers, packed_vector if request.packed else vector_text)
+        tasks = [asyncio.ensure_future(one(items[at : at + most])) for at in range(0, len(items), most)]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _part(self, items: list[Item], *, whole: bool) -> _Part:
+        """One call with these inputs; `whole`: they are all there are."""
+        answer, blocks = await self._called(items, _body(self._exchange, self._request, self._offer, items, whole=whole))
+        kept = keep(blocks) if self._may_pass(answer) else None
+        if kept is not None:
+            hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
+            part = _Part(items, tokens=_input_tokens(hub.get("usage")))
+            if whole:
+                part.native = kept
+                return part
+            part.vectors = cut(kept) or []
+            if len(part.vectors) == len(items):
+                return part
+        async with self._parsing:
+            raw = b"".join(blocks)
+            blocks.clear()
+            return await _parsed(self._offer, _Part(items), raw, answer.status, answer.headers, packed_vector if self._request.packed else vector_text)
+
+    async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
+        """Send one call: the head of its answer, and the body in the blocks it came in."""
+        exchange, offer = self._exchange, self._offer
+        call = Call("POST", offer.url(False, exchange.inbound.query if self._native else ""), offer.headers(exchange.inbound.headers), body,
+                    offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+        began = time.perf_counter()
+        exchange.called = True
+        self._sent += items
+        try:
+            answer = await exchange.services.client.open(call)
+            async with answer:
+                exchange.first_byte(began)
+                read = time.perf_counter()
+                blocks = await _blocks(offer, answer)
+                exchange.upstream_ms += (time.perf_counter() - read) * 1000
+        except UpstreamError as error:
+            raise AttemptFailed(error) from None
+        return answer, blocks
+
+    def _may_pass(self, answer: Answer) -> bool:
+        """Whether the answer may reach the client as the bytes that came."""
+        offer = self._offer
+        return self._native and not self._request.packed and answer.status == 200 and offer.response_edits is None and offer.usage_read is None
 
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
