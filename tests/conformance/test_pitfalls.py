@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anthropic
 import openai
+import orjson
 import pytest
 
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, events, provider, whole
@@ -105,6 +106,14 @@ async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, don
             assert mark == "data: [DONE]" and len(told) == 1
             assert json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10 and last.get("usage") or "moderation" in last
         assert row["request_id"] == reply.headers["x-request-id"], "our own id, never the provider's"
+
+
+@pytest.mark.parametrize("home", ["an extra chunk without choices", "the finishing chunk"])
+async def test_02_usage_is_found_though_the_last_chunks_are_written_in_another_way(tmp_path, home):
+    first, *rest = usage_homes()[home]
+    rest = [b"data: " + orjson.dumps(json.loads(block.removeprefix(b"data: "))) + b"\n\n" for block in rest]
+    _, row, _ = await answered(tmp_path, "chat", [first, *rest, b"data: [DONE]\n\n"], client="chat", stream=True)
+    assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (7, 3, False, "ok")
 
 
 @pytest.mark.parametrize("ending", ["response.incomplete", "response.failed"])

@@ -95,7 +95,7 @@ class NativeChat(_Native):
         return self._inner.finished
 
     def usage(self) -> dict[str, Any] | None:
-        told = self._inner.usage
+        told = self._inner.usage or self._inner.overlooked(self._left)
         if told is not None:
             if self._offer.usage_read is not None:
                 read: dict[str, Any] | None = self._offer.usage_read({"usage": told})

@@ -204,6 +204,16 @@ class ChatStream(_Passing):
         """Whether the answer is all there, so that usage told by now is the last."""
         return self.ended or self._finish is not None
 
+    def overlooked(self, left: bytes) -> dict[str, Any] | None:
+        """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way than
+        the model's own, and then no mark shows the one that counts."""
+        if self.ended and b'"usage"' in left:
+            for event in Decoder().feed(left):
+                chunk = parsed_event(event.data) if event.data else None
+                if isinstance(chunk, dict) and chunk.get("usage"):
+                    self.usage = chunk["usage"]
+        return self.usage
+
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
         return [*super().received(), *([self._finish] if self._finish is not None else ())]
