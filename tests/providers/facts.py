@@ -148,8 +148,9 @@ def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
     audio = sum(_n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO")
     audio -= sum(_n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO")
+    spoken = sum(_n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO")
     return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio, read, 0, 0,
-                   _n(usage.get("candidatesTokenCount")), _n(usage.get("thoughtsTokenCount")), audio, searches=usage.get("searches", 0))
+                   _n(usage.get("candidatesTokenCount")) - spoken, _n(usage.get("thoughtsTokenCount")), audio, spoken, usage.get("searches", 0))
 
 
 def bedrock(usage: dict[str, Any]) -> Buckets:
