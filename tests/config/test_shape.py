@@ -81,6 +81,12 @@ def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) 
     assert len({problem.path for problem in problems}) == len(problems)
 
 
+@pytest.mark.parametrize(("written", "hint"), [("15m", "write 900"), ("5s", "write 5"), ("2 h", "write 7200"), ("soon", ""), ("1d", "")])
+def test_a_span_where_seconds_belong_is_told_in_seconds(written: str, hint: str) -> None:
+    problems, _ = check_shape(read_text(f"timeouts: {{total: {written}}}\n", "gateway.yaml"), "gateway")
+    assert [(problem.message, problem.hint) for problem in problems] == [(f'found "{written}", wanted a number of seconds above 0', hint)]
+
+
 def test_what_is_wrong_is_cut_out_and_the_rest_kept() -> None:
     document = read_text("provider: acme\nwieght: 1\nmodels: {a/b: {context: x, name: A}}\nproxy: http://p.example\n", "acme.yaml")
     _, root = check_shape(document, "provider")

@@ -173,7 +173,7 @@ def _check_address(reading: Reading, node: Node, path: str) -> bool:
         reading.say(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
         return False
     if re.search(r"\s", outside):
-        reading.say(node, f"found a blank in {found(node)}, wanted an address without", path)
+        reading.say(node, f"found a blank in {found(node)}, wanted an address without blanks", path)
         return False
     return True
 

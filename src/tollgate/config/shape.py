@@ -7,6 +7,7 @@ cut out of the tree that is handed on, so that the rest of the file is still che
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -186,11 +187,18 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
             return f'put quotes around it: "{node.text}"'
         if isinstance(node.value, str) and node.quoted and set(kinds) & {"integer", "number"} and node.value.replace(".", "", 1).isdigit():
             return f"write {node.value} without quotes"
+        if "seconds" in str(schema.get("wanted")) and (span := _SPAN.fullmatch(node.text.strip())):
+            return f"write {int(span[1]) * _SECONDS[span[2]]}"
         if kinds == ["integer"] and (written := _written_out(node.text)):
             return f"write {written}"
         if kinds == ["array"] and node.value is not None:
             return f"write [{node.text}]" if len(node.text) < _MAX_SHOWN else "write a list"
     return ""
+
+
+_SPAN = re.compile(r"([0-9]{1,6})\s*(s|sec|m|min|h)")
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+"""Spans as people write them, where a number of seconds belongs: 15m -> 900."""
 
 
 def _written_out(text: str) -> str:
