@@ -19,6 +19,7 @@ WHOLE = {
     "chat": {
         "tools[] web_search", "tools[].custom.format text",      # of the house, or a format handed on as it is
         "metadata None", "tool_choice web_search",                # named as lost by its type
+        "web_search_options None",               # named as lost with all it holds
         "messages[].content[] None",             # no known part: told as JSON text
         "messages[].reasoning_details[] reasoning.encrypted", "messages[].reasoning_details[] reasoning.summary",
         "messages[].reasoning_details[] reasoning.text",         # a thought is put together from neighbours
