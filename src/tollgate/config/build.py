@@ -159,11 +159,7 @@ class _Loading:
         """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
 
     def run(self, path: Path | None) -> Loaded:
-        file, folder = _gateway_file(path)
-        document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
-        root = self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1))
-        reading = Reading(document)
-
+        document, root, folder = self._gateway_document(path)
         provider_files = self._provider_files(document, root, folder)
         mapping_files = self._mapping_files(document, root, folder)
         documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in provider_files]
@@ -172,12 +168,8 @@ class _Loading:
             tree = self._unchanged(doc) or self._shaped(doc, "provider")
             if tree is not None:
                 trees.append((doc, tree))
-        settings_folder = Path(Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
         referred = {doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree)) for doc, tree in trees}
-        secrets = self._secrets(root, referred.values(), folder / settings_folder)
-
-        settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
-        self.problems += reading.problems
+        secrets, settings = self._settings(document, root, folder, referred.values())
         providers = self._providers(trees, referred, secrets)
         mappings = self._mappings(mapping_files, needed=None if self.everything else needed_mappings(providers))
         gateway = replace(
@@ -192,23 +184,28 @@ class _Loading:
 
     def settings(self, path: Path | None) -> Gateway:
         """As `run`, without providers and mappings."""
-        file, folder = _gateway_file(path)
-        document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
-        root = self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1))
-        reading = Reading(document)
-        secrets = self._secrets(root, (), folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
-        settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
-        self.problems += reading.problems
-        return settings
+        return self._settings(*self._gateway_document(path), ())[1]
 
     def with_mappings(self, path: Path | None, needed: Container[str | None] | None) -> Gateway:
         """As `run`, without providers."""
-        settings = self.settings(path)
-        file, folder = _gateway_file(path)
-        document = read_file(file, shown(file)) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
-        root = document.root if isinstance(document.root, Map) else Map({}, {}, document.root.mark)
+        document, root, folder = self._gateway_document(path)
+        settings = self._settings(document, root, folder, ())[1]
         mappings = self._mappings(self._mapping_files(document, root, folder), needed)
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
+
+    def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
+        """The gateway file (an empty one where there is none), its checked tree, and the folder relative paths start from."""
+        file, folder = _gateway_file(path)
+        document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        return document, self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
+
+    def _settings(self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]) -> tuple[Secrets, Gateway]:
+        """The secrets that the files refer to, and the settings of the gateway file."""
+        reading = Reading(document)
+        secrets = self._secrets(root, referred, folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
+        settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
+        self.problems += reading.problems
+        return secrets, settings
 
     def _read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
         name = shown(path)
