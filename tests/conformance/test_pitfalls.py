@@ -129,6 +129,7 @@ async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, e
     for client in CLIENTS:
         _, row, _ = await answered(tmp_path / client, "responses", blocks, client=client, stream=True)
         assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False), client
+        assert row["outcome"] == ("upstream_error" if ending == "response.failed" else "ok"), client
 
 
 @pytest.mark.parametrize(("price", "wanted"), [("", 100), ("0", 0), ("7", 7)], ids=["no price: as completion", "0 is free", "a price of its own"])

@@ -78,6 +78,9 @@ class ConvertedStream:
         """A built answer names no state of the provider's."""
         return []
 
+    def told_error(self) -> None:
+        """A failure is never passed on as it came."""
+
     async def estimate(self) -> dict[str, Any]:
         """Hub usage counted from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))

@@ -186,10 +186,10 @@ class Exchange:
         await self.services.ledger.record(row, self.hold)
         return charge
 
-    async def settle_answer(self, *, estimated: bool) -> None:
-        """`settle` for an answer that came: when its row cannot be written, asking again would cost again, and the error says so."""
+    async def settle_answer(self, *, estimated: bool, told: UpstreamError | None = None) -> None:
+        """`settle` for an answer that came, if only to say in its last words that it failed (`told`): when its row cannot be written, asking again would cost again, and the error says so."""
         try:
-            await self.settle("ok", estimated=estimated)
+            await self.settle("ok" if told is None else "upstream_error", estimated=estimated, error=told)
         except Unavailable as error:
             error.billed = True
             raise

@@ -13,7 +13,7 @@ from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.untold import Untold
 from tollgate.completions.whole import told_tier
-from tollgate.errors import TollgateError, UpstreamError
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, Tap, response_from_hub, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
@@ -113,6 +113,9 @@ class NativeChat(_Native):
     def minted(self) -> list[str]:
         return []
 
+    def told_error(self) -> UpstreamError | None:
+        return None
+
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
         usage = self._inner.usage
         return self._inner.tail(_told_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
@@ -144,6 +147,11 @@ class NativePlain(_Native):
 
     def tier(self) -> str | None:
         return told_tier(self._watch.response or self._watch.message or {})
+
+    def told_error(self) -> UpstreamError | None:
+        """A response that failed ends in an event of its own, which passes as it came."""
+        told = self._tap.error
+        return UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=self._offer.provider) if told else None
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":

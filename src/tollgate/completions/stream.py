@@ -45,6 +45,8 @@ class Stage(Protocol):
 
     def minted(self) -> list[str]: ...
 
+    def told_error(self) -> UpstreamError | None: ...
+
     async def estimate(self) -> dict[str, Any]: ...
 
     def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes: ...
@@ -103,10 +105,14 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
             yield LastBlock(held + stage.failure(stage.error))
             return
-        exchange.route_answered()
+        told = stage.told_error()
+        if told is None:
+            exchange.route_answered()
+        else:
+            exchange.route_failed(told)
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-        await exchange.settle_answer(estimated=estimated)
+        await exchange.settle_answer(estimated=estimated, told=told)
         yield LastBlock(held + stage.tail(usage, estimated=estimated))
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
