@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import socket
 from decimal import Decimal
 from typing import Any
 
@@ -111,6 +113,22 @@ async def test_a_request_without_an_answer_costs_nothing(tmp_path, url, app):
         reply, cost = await spent(here, ASK)
         assert reply.status_code >= 400
         assert cost == 0
+
+
+@pytest.mark.parametrize(("scheme", "body"), [("https", ASK), ("http", ASK), ("https", {"model": "acme/one", "input": ["a", "b"]})], ids=["chat", "sent", "embeddings"])
+async def test_a_client_that_leaves_before_anything_was_sent_pays_nothing(tmp_path, scheme, body):
+    """The provider takes connections and says nothing: over https there is no request before it does."""
+    path = "/v1/embeddings" if "input" in body else "/v1/chat/completions"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = provider("embeddings" if "input" in body else "chat", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/x")
+        async with inprocess(tmp_path, providers={"acme": text.replace("upstream: up-1", "upstream: up-1\n    type: embedding") if "input" in body else text}) as here:
+            before = here.balance()
+            asking = asyncio.ensure_future(here.post(path, body))
+            await asyncio.sleep(0.2)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            (row,) = (await rows_by_id(here, tmp_path)).values()
+            assert (row["outcome"], row["cost"] > 0, here.balance() < before) == ("client_gone", scheme == "http", scheme == "http")
 
 
 async def test_an_answer_costs_its_flat_price_too(tmp_path):

@@ -67,11 +67,12 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         body, url = await converted_body(exchange, offer), offer.url(stream)
     call = Call("POST", url, headers, body, offer.timeouts, offer.provider, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     began = time.perf_counter()
-    exchange.called = True
     try:
         answer = await exchange.services.client.open(call)
     except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
         raise AttemptFailed(error) from None
+    finally:
+        exchange.called = call.sent
     exchange.first_byte(began)
     if answer.status >= 400 or answer.status < 200:
         raise await _refused(answer, offer)

@@ -129,10 +129,13 @@ class _Attempt:
         call = Call("POST", offer.url(False, exchange.inbound.query if self._native else ""), offer.headers(exchange.inbound.headers), body,
                     offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
         began = time.perf_counter()
-        exchange.called = True
-        self._sent += items
         try:
-            answer = await exchange.services.client.open(call)
+            try:
+                answer = await exchange.services.client.open(call)
+            finally:
+                if call.sent:
+                    exchange.called = True
+                    self._sent += items
             async with answer:
                 exchange.first_byte(began)
                 read = time.perf_counter()

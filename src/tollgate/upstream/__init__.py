@@ -47,7 +47,11 @@ class Client:
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
         added = await self._authoriser.headers(auth, call)
         mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
-        answer = await self._send(dataclasses.replace(call, headers=mine | added))
+        signed = dataclasses.replace(call, headers=mine | added)
+        try:
+            answer = await self._send(signed)
+        finally:
+            call.sent = signed.sent
         if answer.status == 401:
             self._authoriser.refused(auth)
         return answer

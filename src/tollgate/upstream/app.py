@@ -40,6 +40,7 @@ class AppTransport:
         run = _Run()
         answer = Answer(run, call, loop, loop.time())
         self._runs.add(run)
+        call.sent = True
         run.task = loop.create_task(run.pump(app, call, slash + path or "/", answer))
         run.task.add_done_callback(lambda _: self._runs.discard(run))
         try:

@@ -28,3 +28,5 @@ class Call:
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
+    sent: bool = False
+    """Set by the transport once there is a connection to send it on: from then on it may cost something."""

@@ -75,6 +75,7 @@ class HttpTransport:
                 connection = await self._acquire(call, pool, started, fresh=fresh)
             reused = connection.served > 0
             answer = Answer(connection, call, loop, started)
+            call.sent = True
             connection.send(answer, head, call.body, bodiless=call.method == "HEAD")
             try:
                 if len(call.body) > WRITE_WHOLE:
