@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tollgate.cli import COMMANDS, main
 from tollgate.config import can_words
 from tollgate.config.files import defaults_root
+from tollgate.mapping.hub import USAGE_FIELDS
 
 BAD = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: cheap}}}\n"
 GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ', completion: "2", unit: 1000000}}}')
@@ -196,7 +197,7 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     result = run("check")
     assert result.exit_code == 0
     heads = [line for line in result.stderr.splitlines() if line.startswith("providers/")]
-    words = "audio_input, audio_output, cache_read, cache_write, cache_write_1h, cost, images, input, output, reasoning, searches, total"
+    words = ", ".join(sorted(USAGE_FIELDS))
     assert heads == [
         "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
         f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
