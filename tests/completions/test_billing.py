@@ -208,3 +208,11 @@ async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
     more = ', multipliers: {fast: "2", us: "1.1"}'
     async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages", more)}, apps={"acme": replying(body=answer)}) as here:
         assert (await spent(here, ASK, client))[1] == BASE * Decimal("2.2")
+
+
+async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat())}) as here:
+        for name in ("ann\x00", "x" * 100_000):
+            assert (await here.post("/v1/chat/completions", {**ASK, "user": name})).status_code == 200
+        names = {row["end_user"] for row in (await rows_by_id(here, tmp_path)).values()}
+    assert names == {"ann\x00", "x" * 1000}

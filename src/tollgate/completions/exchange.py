@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.completions")
 
+_MOST_USER = 1000
+"""Characters of an end user's name in a row: callers may send megabytes there."""
+
 
 class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
@@ -79,11 +82,11 @@ class Exchange:
         self.tier_sent = True
 
     def end_user(self) -> str | None:
-        """The application-defined user of the request, where the format has one."""
+        """The application-defined user of the request, where the format has one; cut at a length that no name has."""
         node: Any = self.body
         for step in CLIENT_FORMATS[self.inbound.dialect].user_path:
             node = node.get(step) if isinstance(node, dict) else None
-        return node if isinstance(node, str) else None
+        return node[:_MOST_USER] if isinstance(node, str) else None
 
     def asked_tier(self) -> str | None:
         """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""
