@@ -137,6 +137,11 @@ request:
             assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == expected
 
 
+def test_an_object_is_not_known_by_the_names_of_its_fields_alone() -> None:
+    for logit_bias, said in ((None, []), ({}, []), ({"1": 2}, ["logit_bias"]), (None, []), ([], [])):
+        assert lost({"logit_bias": logit_bias}) == said
+
+
 def test_what_a_filter_finds_is_read_only_there() -> None:
     mapping = compiled("""
 mapping: found

@@ -21,6 +21,8 @@ MARKERS = frozenset({"type", "kind", "object"})
 """Fields whose text only says what the object is; the fields beside them say what it holds."""
 _MOST = 100
 _DEPTH = 150
+_MOST_SHAPES = 200
+"""Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
 
 _ABSENT = "\x00absent"
 _OTHER = "\x00other"
@@ -59,19 +61,23 @@ class Walker:
         self._ignored = ignored
         self._states: dict[tuple[frozenset[Reads], frozenset[int]], _State] = {}
         self._start: _State | None = None
+        self._aside = ignored
+        """The ignored fields that nobody takes whole anyway."""
         self._building = threading.RLock()
         """States are made on first use, by any thread; a half-made one must not be seen by another."""
 
     def lost(self, document: object) -> list[str]:
         """The paths of `document` that nothing reads, in document order, each once."""
-        if self._start is None:
-            self._start = self.state((self._root,))
+        start = self._start
+        if start is None:
+            start = self._start = self.state((self._root,))
+            self._aside = frozenset(key for key in self._ignored if start.fields.get(key, _MISSING) is not None)
         if type(document) is dict:
-            start = self._start.resolved(document)
-            if not start.whole and _all_read({key: value for key, value in document.items() if key not in self._ignored}, start, 0):
+            asked = document if self._aside.isdisjoint(document) else {key: value for key, value in document.items() if key not in self._aside}
+            if _all_read(asked, start, 0):
                 return []
         found: dict[str, None] = {}
-        self._walk(document, self._start, "", found, 0)
+        self._walk(document, start, "", found, 0)
         return list(found)
 
     def state(self, places: Any, done: frozenset[int] = frozenset()) -> _State:
@@ -125,26 +131,27 @@ class Walker:
 
 
 def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
-    """The quick look that most documents need only: True when nothing of an object is left unread."""
+    """The quick look that most documents need only: True when nothing of an object is left unread. What there is to look into is
+    remembered for objects of one shape."""
     if state.items is not None and not state.fields:
         state = state.items
-    if state._pending:
-        state = state.resolved(value)
-    if state.whole:
-        return True
-    if not value.keys() <= state.known:
-        if not state.fields:
-            return not value
-        for key in value.keys() - state.known:
-            below = value[key]
-            if not (below is None or below == [] or below == {} or key in MARKERS and type(below) is str):
-                return False
-    elif not state.fields:
-        return not value
-    for key, child in state.deep:
-        below = value.get(key)
-        if below is None:
-            continue
+    if state._roots.isdisjoint(value):
+        shape: Shape = tuple(value)
+    elif len(state._keys) == 1:
+        key, labels = state._keys[0]
+        label = value.get(key)
+        shape = (label if label is None or label.__class__ is str and label in labels else _OTHER, *value)
+    else:
+        shape = ()
+    deep = state.seen.get(shape)
+    if deep is None:
+        deep, known = _inside(value, state)
+        if deep is None:
+            return False
+        if known and shape and len(state.seen) < _MOST_SHAPES:
+            state.seen[shape] = deep
+    for key, child in deep:
+        below = value[key]
         kind = type(below)
         if kind is dict:
             if depth < _DEPTH and not _all_read(below, child, depth + 1):
@@ -152,6 +159,25 @@ def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
         elif kind is list and below and not _items_read(below, child, depth + 1):
             return False
     return True
+
+
+def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
+    """The fields of an object that must be looked into, None when another one is left unread; and whether this is so for every
+    object with the same fields and label."""
+    found, known = state, True
+    while found._pending:
+        found = found._following(value)
+        known = known and found._roots.isdisjoint(value)  # else a choice inside a choice, with labels of its own
+    if found.whole:
+        return (), known
+    if not found.fields:
+        return None if value else (), False
+    unknown = value.keys() - found.known
+    for key in unknown:
+        below = value[key]
+        if not (below is None or below == [] or below == {} or key in MARKERS and type(below) is str):
+            return None, False
+    return tuple([(key, child) for key, child in found.deep if key in value]), known and not unknown
 
 
 def _items_read(value: list[Any], state: _State, depth: int) -> bool:
@@ -175,7 +201,7 @@ def _items_read(value: list[Any], state: _State, depth: int) -> bool:
 class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
-    __slots__ = ("_done", "_keys", "_next", "_pending", "_places", "_quick", "_walker", "deep", "fields", "items", "known", "whole")
+    __slots__ = ("_done", "_keys", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known", "seen", "whole")
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
         self._walker = walker
@@ -190,11 +216,12 @@ class _State:
         self._keys: tuple[tuple[str, frozenset[str]], ...] = tuple(
             (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path))) for path in paths
         ) if all(len(path) == 1 for path in paths) else ()
-        self._quick: dict[Any, _State] = {}
-        """The usual case, labels in fields of the object itself: the known labels among them -> the next state."""
         self.known: frozenset[str] = frozenset()
-        self.deep: tuple[tuple[str, _State], ...] = ()
+        self.deep: Deep = ()
         """Fields whose value is not taken whole, so that it must be looked into."""
+        self.seen: dict[Shape, Deep] = {}
+        """For the shapes of objects met before, what of `deep` they have."""
+        self._roots = frozenset(switch.path[0] for switch in self._pending if switch.path)
         self.fields: dict[str, _State | None] = {}
         self.items: _State | None = None
         if self.whole:
@@ -219,23 +246,7 @@ class _State:
         """This state for a document whose labels are known."""
         state = self
         while state._pending:
-            keys = state._keys
-            if not keys:
-                state = state._following(value)
-                continue
-            if len(keys) == 1:
-                key, known = keys[0]
-                label: Any = value.get(key)
-                if label is not None and (label.__class__ is not str or label not in known):
-                    label = _OTHER
-            else:
-                label = tuple([
-                    one if (one := value.get(key)) is None or one.__class__ is str and one in known else _OTHER for key, known in keys
-                ])
-            found = state._quick.get(label)
-            if found is None:
-                found = state._quick[label] = state._following(value)
-            state = found
+            state = state._following(value)
         return state
 
     def _following(self, value: dict[str, Any]) -> _State:
@@ -251,6 +262,11 @@ class _State:
             following = self._next[labels] = self._walker.state(places, done)
         return following
 
+
+Deep = tuple[tuple[str, _State], ...]
+"""Fields with the state of their value."""
+Shape = tuple[str | None, ...]
+"""The names of an object's fields, behind the label where the places read depend on one."""
 
 _MISSING: Any = object()
 
