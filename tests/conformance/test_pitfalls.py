@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import base64
+import contextlib
 import json
 import random
 import socket
@@ -36,15 +37,32 @@ def test_every_row_has_a_test():
     assert found == {f"{row:02}" for row in range(1, 33)}
 
 
-async def answered(folder, upstream: str, body, *, client: str | None = None, ask=None, stream: bool = False, path_more: str = "", **how):
-    """One answer of an upstream through a gateway: the reply, its row and what the upstream was sent."""
-    client = client or upstream
-    seen: list = []
-    app = replying(blocks=body, headers=SSE, seen=seen) if stream else replying(body=body if isinstance(body, bytes) else json.dumps(body).encode(), seen=seen)
+@contextlib.asynccontextmanager
+async def answering(folder, upstream: str, *bodies, stream: bool = False, **how):
+    """A gateway whose upstream answers with the bodies in turn, with the last one ever after. Yields what asks it as a client
+    does, and gives the reply, its row and what the upstream was sent for it."""
+    coming, seen = list(bodies), []
+
+    async def app(*call):
+        body = coming.pop(0) if len(coming) > 1 else coming[0]
+        raw = body if stream or isinstance(body, bytes) else json.dumps(body).encode()
+        return await (replying(blocks=raw, headers=SSE, seen=seen) if stream else replying(body=raw, seen=seen))(*call)
+
     async with inprocess(folder, providers={"acme": provider("app://acme/v1/talk", upstream, **how)}, apps={"acme": app}) as here:
-        reply = await here.post(PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})})
-        rows = list((await rows_by_id(here, folder)).values())
-    return reply, rows[0] if rows else None, [json.loads(each[3]) for each in seen]
+
+        async def asked(client: str, ask=None, path_more: str = ""):
+            before = len(seen)
+            reply = await here.post(PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})})
+            row = (await rows_by_id(here, folder)).get(reply.headers["x-request-id"])
+            return reply, row, [json.loads(each[3]) for each in seen[before:]]
+
+        yield asked
+
+
+async def answered(folder, upstream: str, body, *, client: str | None = None, ask=None, path_more: str = "", **how):
+    """One answer of an upstream through a gateway: the reply, its row and what the upstream was sent."""
+    async with answering(folder, upstream, body, **how) as asked:
+        return await asked(client or upstream, ask, path_more)
 
 
 # ---- money ----------------------------------------------------------------------------------------------------------
@@ -96,16 +114,17 @@ def usage_homes() -> dict[str, list[bytes]]:
 @pytest.mark.parametrize("home", usage_homes())
 async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, done):
     blocks = [*usage_homes()[home], *([b"data: [DONE]\n\n"] if done else [])]
-    for client in CLIENTS:
-        reply, row, _ = await answered(tmp_path / client, "chat", blocks, client=client, stream=True)
-        assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (7, 3, False, "ok"), client
-        if client == "chat":
-            last, mark = reply.text.strip().split("\n\n")[-2:]
-            last = json.loads(last.removeprefix("data: "))
-            told = [block for block in reply.text.split("\n\n") if '"finish_reason": "stop"' in block or '"finish_reason":"stop"' in block]
-            assert mark == "data: [DONE]" and len(told) == 1
-            assert json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10 and last.get("usage") or "moderation" in last
-        assert row["request_id"] == reply.headers["x-request-id"], "our own id, never the provider's"
+    async with answering(tmp_path, "chat", blocks, stream=True) as asked:
+        for client in CLIENTS:
+            reply, row, _ = await asked(client)
+            assert row, "our own id, never the provider's"
+            assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (7, 3, False, "ok"), client
+            if client == "chat":
+                last, mark = reply.text.strip().split("\n\n")[-2:]
+                last = json.loads(last.removeprefix("data: "))
+                told = [block for block in reply.text.split("\n\n") if '"finish_reason": "stop"' in block or '"finish_reason":"stop"' in block]
+                assert mark == "data: [DONE]" and len(told) == 1
+                assert json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10 and last.get("usage") or "moderation" in last
 
 
 @pytest.mark.parametrize("home", ["an extra chunk without choices", "the finishing chunk"])
@@ -126,10 +145,11 @@ async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, e
     else:
         last["response"]["incomplete_details"] = {"reason": "max_output_tokens"}
     blocks[-1] = f"event: {ending}\ndata: {json.dumps(last)}\n\n".encode()
-    for client in CLIENTS:
-        _, row, _ = await answered(tmp_path / client, "responses", blocks, client=client, stream=True)
-        assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False), client
-        assert row["outcome"] == ("upstream_error" if ending == "response.failed" else "ok"), client
+    async with answering(tmp_path, "responses", blocks, stream=True) as asked:
+        for client in CLIENTS:
+            _, row, _ = await asked(client)
+            assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False), client
+            assert row["outcome"] == ("upstream_error" if ending == "response.failed" else "ok"), client
 
 
 @pytest.mark.parametrize(("price", "wanted"), [("", 100), ("0", 0), ("7", 7)], ids=["no price: as completion", "0 is free", "a price of its own"])
@@ -564,9 +584,12 @@ def test_31_few_dependencies_and_each_with_a_floor():
 @pytest.mark.parametrize("upstream", CLIENTS)
 async def test_32_absurd_usage_is_clamped_and_marked(tmp_path, upstream):
     names = ("prompt_tokens", "completion_tokens") if upstream == "chat" else ("input_tokens", "output_tokens")
-    for n, (prompt, output) in enumerate(((-5, 10), (10**15, 10), (10, "lots"), (True, None), (3.0, 4))):
-        reply, row, _ = await answered(tmp_path / str(n), upstream, whole(upstream, **{names[0]: prompt, names[1]: output}))
-        assert reply.status_code == 200 and 0 <= row["input_tokens"] <= 20_000_000 and 0 <= row["output_tokens"] <= 20_000_000 and row["cost"] >= 0
+    absurd = ((-5, 10), (10**15, 10), (10, "lots"), (True, None), (3.0, 4))
+    async with answering(tmp_path, upstream, *(whole(upstream, **dict(zip(names, counts, strict=True))) for counts in absurd)) as asked:
+        for counts in absurd:
+            reply, row, _ = await asked(upstream)
+            assert reply.status_code == 200 and row["cost"] >= 0, counts
+            assert 0 <= row["input_tokens"] <= 20_000_000 and 0 <= row["output_tokens"] <= 20_000_000, counts
 
 
 async def test_32_a_price_that_is_a_million_times_too_high_is_warned_of(tmp_path):
