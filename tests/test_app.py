@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support.inprocess import inprocess
+from support.inprocess import inprocess, write_config
 from support.running import gateway
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.http import unpacked
@@ -105,10 +105,10 @@ def test_a_body_of_many_members_stays_bounded():
         unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
     with pytest.raises(BodyTooLarge):
         unpacked(gzip.compress(b" " * 60_000) * 1000, headers, 100_000)
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(BadRequest):
         unpacked(gzip.compress(b"") * 400_000, headers, 100_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings",
@@ -213,7 +213,7 @@ def refused_then_asked_again(port, head, size, pause):
 def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(tmp_path, engine):
     """A pooled client's next request would be lost on a connection that was closed without a word."""
     pytest.importorskip(engine)
-    (tmp_path / "gateway.yaml").write_text(f"server: {{engine: {engine}, max_small_body_bytes: 50000}}\n")
+    write_config(tmp_path, settings=f"server: {{engine: {engine}, max_small_body_bytes: 50000}}\n")
     with gateway(tmp_path) as running:
         port = int(running.base.rpartition(":")[2])
         key = f"\r\nauthorization: Bearer {running.key}"

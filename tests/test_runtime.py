@@ -194,9 +194,9 @@ def test_reloading_one_provider_is_quick(files):
     runtime = files.build()
     files.provider("one", 0, "5", "request: [{drop: [user]}]\n")
     loaded = files.load()
-    began = time.perf_counter()
+    began = time.process_time()
     build_runtime(loaded, runtime)
-    assert time.perf_counter() - began < 0.1  # 4 ms where nothing else runs; the goal is 20
+    assert time.process_time() - began < 0.1  # 4 ms where nothing else runs; the goal is 20
 
 
 def test_plugins_become_filters(files, tmp_path, monkeypatch):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from image_fakes import Provider
-from support.inprocess import inprocess, unspoken
+from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,13 @@ async def assistant(here, mode="auto", **headers):
             yield client
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def untouched(tmp_path_factory):
+    """One server for all calls that change nothing."""
+    async with server(tmp_path_factory.mktemp("untouched")) as here:
+        yield here
+
+
 def said(result):
     return json.loads(result.content[0].text)
 
@@ -117,8 +125,9 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         ("paint", {}, "unknown tool: paint"),
     ],
 )
-async def test_failures_are_results_with_their_exact_words(tmp_path, mode, tool, arguments, message):
-    async with server(tmp_path) as here, assistant(here, mode) as client:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_failures_are_results_with_their_exact_words(untouched, mode, tool, arguments, message):
+    async with assistant(untouched, mode) as client:
         result = await client.call_tool(tool, arguments)
         assert result.is_error
         assert [block.text for block in result.content] == [message]
@@ -140,8 +149,8 @@ async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, m
     async with server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here, assistant(here, mode) as client:
         waiting = asyncio.create_task(client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}))
         await asyncio.sleep(0.2)
-        async with asyncio.timeout(0.5):
-            await here.get("/v1/images/models")
+        await here.get("/v1/images/models")
+        assert not waiting.done()
         result = await waiting
         assert not result.is_error
         assert said(result) == {"id": said(result)["id"], "status": "processing"}
@@ -289,6 +298,7 @@ async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a
 
 
 def test_a_tool_call_leaves_no_line_in_the_log(tmp_path):
+    write_config(tmp_path)
     with gateway(tmp_path) as started:
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
         answer = httpx.post(started.url + "/images/mcp", json=call, headers={"Authorization": f"Bearer {started.key}", "accept": "application/json, text/event-stream"}, timeout=30)
