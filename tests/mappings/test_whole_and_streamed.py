@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mappings.support import context, converted, mapping
-from tollgate.mapping import convert_request, convert_response
+from tollgate.mapping import StreamConverter, convert_request, convert_response
 
 SUMMARY, CONTENT = [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "thus"}], [{"type": "reasoning_text", "text": "hm"}]
 THOUGHTS = {"summary": (SUMMARY, [], "so\n\nthus"), "full": ([], CONTENT, "hm"), "both": (SUMMARY, CONTENT, "so\n\nthus\n\nhm")}
@@ -70,3 +70,19 @@ def test_a_late_result_is_sent_directly_behind_its_call(upstream: str) -> None:
     sent = convert_request(mapping("responses"), mapping(upstream), body, context()).body["messages"]
     at = next(number for number, message in enumerate(sent) if message["role"] == "assistant")
     assert "42" in str(sent[at + 1]["content"] if upstream == "chat" else sent[at + 1]["content"][0])
+
+
+def test_the_tier_that_was_given_is_told_at_the_end_of_a_stream() -> None:
+    answer = {"id": "r", "created_at": 5, "model": "m", "output": []}
+    converter = StreamConverter(mapping("responses"), mapping("chat"), context())
+    said: list[Any] = []
+    for event in (
+        {"type": "response.created", "response": {**answer, "service_tier": "auto"}},
+        {"type": "response.in_progress", "response": {**answer, "service_tier": "auto"}},
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hi"},
+        {"type": "response.completed", "response": {**answer, "status": "completed", "service_tier": "priority"}},
+    ):
+        said += converter.feed(event)
+    said += converter.finish()
+    assert converter.told("service_tier") == "priority"
+    assert said[-2][1]["choices"][0]["finish_reason"] == "stop" and said[-2][1]["service_tier"] == "priority"

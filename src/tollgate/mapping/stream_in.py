@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from tollgate.config.load import List, Map, Node, Scalar
@@ -27,7 +28,7 @@ _PART_FIELDS = ("kind", "key", "text", "args", "token", "id", "name", "origin", 
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
     for entry in (
-        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win"),
+        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win; without a name it tells the other fields, however late"),
         Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
         Operation("delta", (*_PART_FIELDS, "so_far", "steady"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
                   "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises that the rules look at the "
@@ -41,6 +42,10 @@ OPERATIONS: dict[str, Operation] = {
         Operation("do", (), (), "several operations under one condition"),
     )
 }
+_NAMED = frozenset({"id", "model", "created"})
+"""What an upstream names its answer by: settled once the answer has begun."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamIn:
     """The compiled rules: a function of (event, run, context); `closes`: the upstream says where parts end."""
@@ -175,7 +180,8 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
     if "args" in given:
         given.setdefault("text", given.pop("args"))
     if name == "start":
-        with site.code.block("if not R.known", line):
+        named = _NAMED & given.keys()
+        with site.code.block("if not R.known", line) if named else nullcontext():  # what an end alone tells is news however late
             _call(site, "start", ("id", "model", "created"), given, line)
     elif name == "stop":
         site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
