@@ -78,6 +78,8 @@ BAD = {
     "our key is bad": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
     "our balance is empty": replying(402, b'{"error":{"message":"no money"}}'),
     "an HTML page": replying(200, b"<html>", headers={"content-type": "text/html"}),
+    "a redirect with a stream": replying(302, b'data: {"choices": []}\n\n', headers={"content-type": "text/event-stream", "location": "/elsewhere"}),
+    "a proxy's refusal": replying(407, b""),
     "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
     "not JSON": replying(200, b'{"id": '),
 }

@@ -26,7 +26,7 @@ def judged(text, status, body, headers=None, **more):
 
 @pytest.mark.parametrize(
     ("status", "kind", "alarm"),
-    [(400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None), (408, "later", None),
+    [(400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None), (407, "next", None), (408, "later", None),
      (409, "later", None), (413, "stop", None), (418, "stop", None), (422, "stop", None), (425, "later", None), (429, "later", None), (500, "later", None),
      (501, "later", None), (502, "later", None), (503, "later", None), (504, "later", None), (524, "later", None), (529, "later", None),
      (302, "next", None), (304, "next", None)],

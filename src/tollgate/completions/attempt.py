@@ -74,7 +74,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     finally:
         exchange.called = call.sent
     exchange.first_byte(began)
-    if answer.status >= 400 or answer.status < 200:
+    if not 200 <= answer.status < 300:
         raise await _refused(answer, offer)
     if stream and not _is_stream(answer, offer):
         raise await _not_a_stream(answer, offer)

@@ -118,7 +118,7 @@ async def _handed_over(sock: socket.socket, context: ssl.SSLContext | None, orig
     except OSError as error:
         if context is None:
             raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
-        why = getattr(error, "reason", None) or error
+        why = getattr(error, "reason", None) or str(error) or "the connection was closed"
         raise UpstreamUnreachable(f"the TLS handshake with {origin.label} failed: {why}") from None
     except BaseException:
         if connection.transport is not None:  # cancelled as the handshake ended: no farewell is waited for

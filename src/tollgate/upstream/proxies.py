@@ -25,14 +25,18 @@ class Proxy:
 
 def parse_proxy(url: str) -> Proxy:
     """`http://user:pass@host:3128` as a `Proxy`; raises `UpstreamUnreachable` for any other kind."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or 80
+    except ValueError:  # the message shows what stands where host and port belong: it may be a password
+        raise UpstreamUnreachable("a proxy must be http://host:port, found one without a usable host and port") from None
     if parts.scheme != "http" or not parts.hostname:
         raise UpstreamUnreachable(f"a proxy must be http://host:port, found one with scheme {parts.scheme!r}")
     authorization = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-    return Proxy(parts.hostname, parts.port or 80, authorization)
+    return Proxy(parts.hostname, port, authorization)
 
 
 class ProxyRules:

@@ -146,8 +146,8 @@ class ErrorRules:
             kind, alarm = "next", "balance"
         elif status in DEFAULT_RETRY_STATUSES or status >= 500:
             kind = "later"
-        elif 300 <= status < 400:
-            kind = "next"  # an upstream that sends us elsewhere is not configured right
+        elif status == 407 or 300 <= status < 400:
+            kind = "next"  # an upstream that sends us elsewhere, or a proxy on the way to it that does not know us, is not configured right
         else:
             # the caller's model is known here; that this upstream does not have it is our business
             kind = "next" if said.code == "model_not_found" else "stop"
