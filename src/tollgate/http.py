@@ -240,6 +240,7 @@ class Responder:
         for task in (self._watcher, self._keepalive):
             if task is not None and not task.done():
                 task.cancel()
+        self._watcher = self._keepalive = None  # their tracebacks hold this object: without the references it is freed at once
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True

@@ -1,0 +1,41 @@
+"""The edge of ASGI, alone."""
+
+import asyncio
+import gc
+
+from tollgate import http
+from tollgate.http import Responder
+from tollgate.services import Reply
+
+
+async def test_an_answer_whose_client_was_watched_is_freed_without_the_collector(monkeypatch):
+    monkeypatch.setattr(http, "_WATCH_AFTER", 0.0)
+    sent = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message["type"])
+
+    async def blocks():
+        await asyncio.sleep(0.03)
+        yield b"data: 1\n\n"
+
+    async def answer():
+        responder = Responder(receive, send, [])
+        responder.watch_client()
+        responder.keep_alive(0.01)
+        await responder.send(Reply(200, [], b"", blocks(), b""))
+        responder.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        await asyncio.create_task(answer())
+        await asyncio.sleep(0.01)
+        left = [each for each in gc.get_objects() if type(each) is Responder]
+    finally:
+        gc.enable()
+    assert sent[0] == "http.response.start" and len(sent) > 3  # a comment, the block, the end
+    assert not left
