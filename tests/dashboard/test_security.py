@@ -170,28 +170,25 @@ async def test_one_account_cannot_spend_with_the_key_of_another(here, others, pa
 async def test_names_and_errors_are_text_never_markup(tmp_path):
     """Key names, account names, model names a caller made up, end users, errors, losses: all end up on pages."""
     async with gateway(tmp_path) as here, browsers(here) as browser:
-        await names_and_errors_are_text(here, await browser().sign_in("default"))
-
-
-async def names_and_errors_are_text(here, operator):
-    await here.services.ledger.create_account("eve", EVIL)
-    await operator.post("/keys", once="q", name=EVIL, models="all")
-    await here.services.ledger.grant("default", Decimal(1), EVIL)
-    row = UsageRow("req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL, outcome="error", status=500, error_code=EVIL,
-                   end_user=EVIL, lost=f"{EVIL}; x", prices='{"<script>": "<b>"}', client_protocol=EVIL)
-    await here.services.ledger.record(row)
-    await here.services.ledger.settle()
-    here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
-    here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
-    paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve", "/operator/providers",
-             "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}", f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
-             f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}", f"/link/{quote(EVIL, safe='')}"]
-    for path in paths:
-        page = (await operator.get(path)).text
-        assert "<img" not in page and "<script>" not in page and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", ""), path
-        assert "49" not in re.findall(r"script>\D*(\d+)", page), path
-    shown = [path for path in paths if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
-    assert len(shown) >= 12
+        operator = await browser().sign_in("default")
+        await here.services.ledger.create_account("eve", EVIL)
+        await operator.post("/keys", once="q", name=EVIL, models="all")
+        await here.services.ledger.grant("default", Decimal(1), EVIL)
+        row = UsageRow("req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL, outcome="error", status=500, error_code=EVIL,
+                       end_user=EVIL, lost=f"{EVIL}; x", prices='{"<script>": "<b>"}', client_protocol=EVIL)
+        await here.services.ledger.record(row)
+        await here.services.ledger.settle()
+        here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
+        here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
+        paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve", "/operator/providers",
+                 "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}", f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
+                 f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}", f"/link/{quote(EVIL, safe='')}"]
+        for path in paths:
+            page = (await operator.get(path)).text
+            assert "<img" not in page and "<script>" not in page and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", ""), path
+            assert "49" not in re.findall(r"script>\D*(\d+)", page), path
+        shown = [path for path in paths if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
+        assert len(shown) >= 12
 
 
 async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeypatch):

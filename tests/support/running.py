@@ -78,12 +78,7 @@ def start_gateway(folder: Path, *, port: int | None = None, extra: tuple[str, ..
         process = subprocess.Popen([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", *extra], cwd=folder,
                                    env=environment(**(environ or {})), stdout=sink, stderr=sink)
     base = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + _START_SECONDS
-    while not answers(base + "/healthz"):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            raise AssertionError(f"the gateway did not start:\n{log.read_text()[began:]}")
-        time.sleep(0.05)
+    _until_it_answers(base + "/healthz", process, log, began)
     found = re.search(r"sk-tg-\S+", log.read_text())
     return Running(base, found.group(0) if found else "", folder, process, log)
 
@@ -93,16 +88,22 @@ def start_sandbox(folder: Path, port: int | None = None) -> tuple[str, subproces
     port = port or free_port()
     log = folder / "sandbox.log"
     with log.open("ab") as sink:
+        began = sink.tell()
         process = subprocess.Popen([sys.executable, "-m", "tollgate", "sandbox", "--bind", f"127.0.0.1:{port}"], cwd=folder, env=environment(),
                                    stdout=sink, stderr=sink)
     base = f"http://127.0.0.1:{port}"
+    _until_it_answers(base + "/_sandbox/stats", process, log, began)
+    return base, process
+
+
+def _until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path, began: int) -> None:
+    """Fails with what the process wrote into `log` from `began` on, when it ends or takes too long."""
     deadline = time.monotonic() + _START_SECONDS
-    while not answers(base + "/_sandbox/stats"):
+    while not answers(url):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            raise AssertionError(f"the sandbox did not start:\n{log.read_text()}")
-        time.sleep(0.05)
-    return base, process
+            raise AssertionError(f"it did not start:\n{log.read_text()[began:]}")
+        time.sleep(0.02)
 
 
 def answers(url: str) -> bool:
