@@ -7,7 +7,7 @@ import random
 from decimal import Decimal
 
 from support.client import CutOff, Raw
-from support.inprocess import write_config
+from support.inprocess import unspoken, write_config
 from support.running import free_port, start_gateway
 from support.usage_files import usage_rows
 
@@ -41,6 +41,9 @@ async def one_life(folder, port: int, key: str, seen: list[str]) -> str:
 
 async def test_every_answer_seen_to_its_end_has_one_row_after_twenty_kills(tmp_path):
     write_config(tmp_path)
+    (tmp_path / "mappings").mkdir()
+    for name in ("responses", "messages", "gemini", "embeddings"):  # it starts sooner without those
+        (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     port, key, seen = free_port(), "", []
     for _ in range(KILLS):
         key = await one_life(tmp_path, port, key, seen)
