@@ -16,7 +16,6 @@ class Destination:
     """Base. `spreads`: a written list stored here contributes its items."""
 
     spreads = False
-    returns = False
 
     def put(self, value: str) -> str:
         """The Python statement that stores `value`."""
@@ -69,23 +68,9 @@ class ToLocal(Destination):
 class ToReturn(Destination):
     """`return value`."""
 
-    returns = True
-
     def put(self, value: str) -> str:
         """See `Destination`."""
         return f"return {value}"
-
-
-@dataclass(frozen=True, slots=True)
-class ToCall(Destination):
-    """`call(value)`: one more event, and the like."""
-
-    call: str
-    spreads = True
-
-    def put(self, value: str) -> str:
-        """See `Destination`."""
-        return self.call.format(value)
 
 
 def store(site: Site, value: Ex, dest: Destination, line: int) -> None:

@@ -96,7 +96,7 @@ class _Lowering:
 
     def looked_at(self, node: nodes.Node) -> Ex:
         """The value of a node, only tested."""
-        value = self.value(node).look()
+        value = self.value(node)
         self.looked += value.places
         return value
 
@@ -314,7 +314,6 @@ class _Lowering:
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
             return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")
-        left.look()
         condition, name = true_of(self.site, left)
         return Ex(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 

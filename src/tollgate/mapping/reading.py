@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tollgate.mapping.names import ABOUT
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
-from tollgate.mapping.reads import Places, gathered, look, take
+from tollgate.mapping.reads import Places, gathered, take
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, Var, suggest
 
 
@@ -46,7 +46,6 @@ def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool
     value = _plain(site, base, steps[:plain], line, is_dict) if plain else base
     if plain == len(steps):
         return value
-    look(value.places)
     helper = _helper(site, steps[plain:], line)
     name = value.py if value.atom else site.temp()
     bound = name if value.atom else f"({name} := {value.py})"
@@ -77,7 +76,6 @@ def _reads_of_condition(places: Places, condition: Condition) -> Places:
         below = place
         for key in condition.path:
             below = below.at(key)
-        below.tested = True
     return places
 
 

@@ -23,12 +23,11 @@ class Switch:
 
 @dataclass(eq=False, slots=True)
 class Reads:
-    """What is read at one place. `whole`: its value is taken with everything in it; `tested`: only looked at."""
+    """What is read at one place. `whole`: its value is taken with everything in it."""
 
     fields: dict[str, Reads] = field(default_factory=dict)
     items: Reads | None = None
     whole: bool = False
-    tested: bool = False
     links: list[Reads] = field(default_factory=list)
     """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
     switches: list[Switch] = field(default_factory=list)
@@ -49,11 +48,10 @@ class Reads:
         return self.items
 
     def switch(self, path: tuple[str, ...]) -> Switch:
-        """The switch over `path`, made on first use; its path counts as looked at."""
+        """The switch over `path`, made on first use; its path counts as read."""
         place = self
         for key in path:
             place = place.at(key)
-        place.tested = True
         for found in self.switches:
             if found.path == path:
                 return found
@@ -114,9 +112,3 @@ def hand_over(places: Places, parameter: Reads) -> None:
         place.links.append(parameter)
         if place.gathered and place.items is not None:
             place.items.links += [parameter.each(), parameter]
-
-
-def look(places: Places) -> None:
-    """The value there is only tested."""
-    for place in places:
-        place.tested = True

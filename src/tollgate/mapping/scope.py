@@ -13,7 +13,7 @@ from tollgate.config.load import Document, Mark, Node, Problem, Scalar, nearest
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
-from tollgate.mapping.reads import Places, Reads, look, take
+from tollgate.mapping.reads import Places, Reads, take
 
 
 @dataclass(slots=True)
@@ -31,11 +31,6 @@ class Ex:
     def take(self) -> Ex:
         """Used as a value, with everything in it."""
         take(self.places)
-        return self
-
-    def look(self) -> Ex:
-        """Only tested."""
-        look(self.places)
         return self
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
 from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, ToNamedList, store, store_built
 from tollgate.mapping.scope import Ex, Site, suggest
@@ -243,11 +243,6 @@ def check_keys(site: Site, node: Map) -> bool:
             unit.mistake(node.keys[strangers[0]], f"a field cannot stand beside `{bodies[0]}`", f"`{bodies[0]}` is all that its node makes")
             good = False
     return good
-
-
-def place_of_key(node: Map, key: str) -> Mark:
-    """Where a key stands."""
-    return node.keys.get(key, node.mark)
 
 
 __all__ = ["Body", "body", "build_list", "check_keys", "display", "emit", "emit_item", "emit_node", "field_name", "leaf", "sure", "value_of"]

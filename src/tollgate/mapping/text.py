@@ -105,7 +105,7 @@ def lower_words(site: Site, node: Scalar) -> Ex:
         if plain:
             lowered.append(Ex(repr(body), True, "text", atom=True))
             continue
-        value = lower(site, body, spot.moved(offset)).look()
+        value = lower(site, body, spot.moved(offset))
         if not value.present:
             name = site.temp()
             value = Ex(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)

@@ -7,7 +7,6 @@ from tollgate.mapping.scope import Ex, Site
 
 def truth(site: Site, value: Ex) -> str:
     """The Python condition for "this value counts as true"."""
-    value.look()
     if value.kind == "bool" and value.present:
         return value.py
     if value.kind in ("text", "list", "object"):

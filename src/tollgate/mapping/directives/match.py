@@ -114,7 +114,7 @@ def enter(site: Site, node: Map) -> Choice | None:
     cases = _cases(site, node)
     if cases is None:
         return None
-    subject = lower(site, entry.value, Spot(site.unit, entry)).look()
+    subject = lower(site, entry.value, Spot(site.unit, entry))
     line = node.keys["$match"].line
     if subject.atom:
         name = subject.py
