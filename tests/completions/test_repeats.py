@@ -53,7 +53,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None),
     )
     stage = ConvertedStream(exchange, offer)
-    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(stage.usage() or {}, estimated=False)
+    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(estimated=False)
     return [(event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data)) for event in Decoder().feed(out)], stage._converter
 
 

@@ -85,8 +85,8 @@ class ConvertedStream:
         """Hub usage counted from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))
 
-    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
-        """The finishing events, carrying `hub_usage`."""
+    def tail(self, *, estimated: bool) -> bytes:
+        """The finishing events, with the usage that was recorded."""
         self._converter.usage = self._exchange.told_usage()
         return encode_events(self._converter.finish())
 

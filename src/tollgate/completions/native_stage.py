@@ -116,8 +116,8 @@ class NativeChat(_Native):
     def told_error(self) -> UpstreamError | None:
         return None
 
-    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
-        usage = self._inner.usage
+    def tail(self, *, estimated: bool) -> bytes:
+        usage, hub_usage = self._inner.usage, self._exchange.hub_usage
         return self._inner.tail(_told_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
 
 
@@ -160,7 +160,8 @@ class NativePlain(_Native):
             return [*self._watch.minted, *minted_ids(self._watch.message, thread=True)]
         return self._watch.minted
 
-    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes:
+    def tail(self, *, estimated: bool) -> bytes:
+        hub_usage = self._exchange.hub_usage
         return self._inner.tail(_told_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
 
     def failure(self, error: TollgateError) -> bytes:

@@ -25,33 +25,45 @@ _GRACE_SECONDS = 0.25
 
 
 class Stage(Protocol):
-    """What the pump drives: a native or a converted stream."""
+    """What the pump drives: a native stream (`native_stage.py`) or a converted one (`converted_stream.py`)."""
 
     error: UpstreamError | None
+    """Why the answer failed, once the upstream told so or broke off; nothing more is fed then."""
 
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """True once the upstream has said the end of its answer."""
 
-    def feed(self, block: bytes) -> bytes: ...
+    def feed(self, block: bytes) -> bytes:
+        """The client's bytes for a block of the upstream's; the end of the answer is kept for `tail`."""
 
-    def close(self) -> bytes: ...
+    def close(self) -> bytes:
+        """The upstream closed: the client's bytes for what it left unfinished. Sets `error` when the answer is not whole."""
 
-    def usage(self) -> dict[str, Any] | None: ...
+    def usage(self) -> dict[str, Any] | None:
+        """Hub usage as the upstream told it so far."""
 
     @property
-    def counted(self) -> bool: ...
+    def counted(self) -> bool:
+        """Whether the usage told by now is that of the whole answer."""
 
-    def tier(self) -> str | None: ...
+    def tier(self) -> str | None:
+        """The service tier the upstream says it used."""
 
-    def minted(self) -> list[str]: ...
+    def minted(self) -> list[str]:
+        """Ids in the answer under which the provider keeps something (`stateful.py`)."""
 
-    def told_error(self) -> UpstreamError | None: ...
+    def told_error(self) -> UpstreamError | None:
+        """The failure that an answer told in its own last event, which the client gets as it came."""
 
-    async def estimate(self) -> dict[str, Any]: ...
+    async def estimate(self) -> dict[str, Any]:
+        """Hub usage counted from what was received."""
 
-    def tail(self, hub_usage: dict[str, Any], *, estimated: bool) -> bytes: ...
+    def tail(self, *, estimated: bool) -> bytes:
+        """The end of the answer, with the exchange's usage (`estimated`: counted here) where it is to be told."""
 
-    def failure(self, error: TollgateError) -> bytes: ...
+    def failure(self, error: TollgateError) -> bytes:
+        """The events that tell `error` and end the stream."""
 
 
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
@@ -98,7 +110,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
                 held += rest + stage.close()
         except UpstreamError as error:
             stage.error = error
-        usage, estimated = await _used(exchange, stage)
+        estimated = await _count_usage(exchange, stage)
         if stage.error is not None:
             exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
@@ -113,7 +125,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         await exchange.settle_answer(estimated=estimated, told=told)
-        yield LastBlock(held + stage.tail(usage, estimated=estimated))
+        yield LastBlock(held + stage.tail(estimated=estimated))
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:
@@ -150,14 +162,14 @@ async def _settle_slip(exchange: Exchange, stage: Stage) -> None:
 
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
-    _, estimated = await _used(exchange, stage, left=True)
+    estimated = await _count_usage(exchange, stage, left=True)
     await exchange.settle_cut(begun=begun, estimated=estimated)
 
 
-async def _used(exchange: Exchange, stage: Stage, *, left: bool = False) -> tuple[dict[str, Any], bool]:
-    """What the answer used, noted for its row, and whether it was counted here: where nothing was told, or a client left before the
-    final count. A messages stream begins with one output token and tells the others at its end; of a provider that breaks off,
-    what it told is all that is billed (DESIGN section 5)."""
+async def _count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
+    """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the provider
+    told none, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
+    others at its end; of a provider that breaks off, what it told is all that is billed (DESIGN section 5)."""
     usage = stage.usage() or {}
     exchange.told_tier = stage.tier()
     estimated = False
@@ -168,4 +180,4 @@ async def _used(exchange: Exchange, stage: Stage, *, left: bool = False) -> tupl
         if received["output"] > usage.get("output", 0):
             usage, estimated = {**received, **usage, "output": received["output"]}, True
     exchange.hub_usage = usage
-    return usage, estimated
+    return estimated
