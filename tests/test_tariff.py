@@ -183,6 +183,22 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
     assert upper_bound(0, 1, tariff({"completion": "2"}, volumes=thinking), RATES, at=TUESDAY_NOON) == Decimal(20)
 
 
+def test_an_upper_bound_covers_shorter_requests_that_cost_more():
+    """A prompt is an estimate before it is sent, and no answer has to use its limit: the row below the one that matches may be the dearer one."""
+    prices = {"prompt": "1", "completion": "2"}
+    rows = (row({"prompt": "5"}, min_prompt_tokens=100, max_prompt_tokens=1000), row({"completion": "40"}, max_completion_tokens=200))
+    assert upper_bound(1001, 0, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(5000)
+    assert upper_bound(0, 300, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(8000)
+    assert upper_bound(50, 200, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(50 + 8000)
+
+
+def test_an_upper_bound_knows_the_dearer_ways_a_request_names():
+    pricing = Pricing(prices={"prompt": Decimal(1), "completion": Decimal(2)}, unit=1, currency="USD", written={},
+                      multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
+    for words, expected in ((["fast"], "240"), (["a-model", "us", "fast"], "264"), (["batch"], "120"), ([], "120")):
+        assert upper_bound(100, 10, pricing, RATES, at=TUESDAY_NOON, multipliers=words) == Decimal(expected)
+
+
 price = st.decimals(min_value=0, max_value=100, places=9).map(str)
 tokens = st.integers(0, 10**6)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING
 
 from tollgate.config.model import PriceWindow, Pricing, Volume
@@ -219,27 +220,37 @@ def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[s
     return Charge(cost, rounded, tariff.currency, rate, prices.rule)
 
 
-def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *,
-                at: datetime | None = None, service_tier: str | None = None, images: int = 0, hour_cache: bool = False) -> Decimal:
+def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *, at: datetime | None = None,
+                service_tier: str | None = None, images: int = 0, hour_cache: bool = False, multipliers: Collection[str] = ()) -> Decimal:
     """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
-    `service_tier` is what it asks for: it may get that one or the usual one.
+    `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request that
+    may be those of the price list. A row of `volumes` that ends below these sizes counts too: what is used may be less.
     """
     if pricing is None:
         return NO_CHARGE.cost
     tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
     rate = _rate(tariff.currency, rates)
-    if tariff.simple and service_tier is None and not hour_cache:
+    if tariff.simple and service_tier is None and not hour_cache and not multipliers:
         return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, images, rate)
     at = at or datetime.now(UTC)
+    dearer = [name for name in multipliers if tariff.pricing.multipliers.get(name, 0) > 1]
     dearest = Decimal(0)
-    for thinking in (False, True) if any(row.thinking is not None for row in tariff.pricing.volumes) else (False,):
+    for prompt, output, thinking in _sizes(tariff.pricing.volumes, prompt_tokens, max_output):
         for tier in dict.fromkeys((None, service_tier)):
-            prices = tariff.prices(prompt_tokens, max_output, thinking, at, tier)
+            prices = tariff.prices(prompt, output, thinking, at, tier, dearer)
             a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
-            dearest = max(dearest, _bound_at(prices, prompt_tokens, a_token, max_output, images, rate))
+            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, images, rate))
     return dearest
+
+
+def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> list[tuple[int, int, bool]]:
+    """The sizes at which a request may be dearest, with and without thinking where a row asks: the largest it can have, and the last of every row that ends below."""
+    prompts = {prompt_tokens, *(row.max_prompt_tokens for row in volumes if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens)}
+    outputs = {max_output, *(row.max_completion_tokens for row in volumes if row.max_completion_tokens is not None and row.max_completion_tokens < max_output)}
+    thoughts = (False, True) if any(row.thinking is not None for row in volumes) else (False,)
+    return list(product(prompts, outputs, thoughts))
 
 
 def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, images: int, rate: Decimal) -> Decimal:

@@ -136,18 +136,37 @@ async def test_an_answer_costs_its_flat_price_too(tmp_path):
         assert (await spent(here, ASK))[1] == BASE + 3
 
 
-async def test_a_dearer_tier_is_held_for(tmp_path):
+async def held_for(tmp_path, more: str, *wishes: dict[str, Any]) -> list[Decimal]:
+    """What is held for a small request with each of these wishes."""
     small = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": replying(body=chat("default", small))}, settings=WIDE) as here:
-        held = []
+    async with inprocess(tmp_path, providers={"acme": provider(more=more)}, apps={"acme": replying(body=chat("default", small))}, settings=WIDE) as here:
+        held: list[Decimal] = []
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: held.append(amount) or hold(key, amount)
-        for tier in ({}, {"service_tier": "priority"}, {"service_tier": "flex"}):
-            await spent(here, {**ASK, **tier})
-        usual, priority, flex = held
-        assert usual > 10
-        assert 2 <= priority / usual < 2.2  # a longer request, too
-        assert 1 <= flex / usual < 1.1
+        for wish in wishes:
+            await spent(here, {**ASK, **wish})
+    return held
+
+
+async def test_a_dearer_tier_is_held_for(tmp_path):
+    usual, priority, flex = await held_for(tmp_path, TIERS, {}, {"service_tier": "priority"}, {"service_tier": "flex"})
+    assert usual > 10
+    assert 2 <= priority / usual < 2.2  # a longer request, too
+    assert 1 <= flex / usual < 1.1
+
+
+async def test_a_dearer_way_that_a_request_names_is_held_for(tmp_path):
+    usual, fast, both, cheap = await held_for(tmp_path, ', multipliers: {fast: "2", us: "1.1", slow: "0.5"}', {}, {"speed": "fast"},
+                                              {"speed": "fast", "inference_geo": "us"}, {"speed": "slow"})
+    assert 2 <= fast / usual < 2.2
+    assert 2.2 <= both / usual < 2.6
+    assert 1 <= cheap / usual < 1.1, "the usual one may come"
+
+
+async def test_the_larger_of_two_limits_is_held_for(tmp_path):
+    limits = {"max_tokens": 90, "max_completion_tokens": 1}
+    (both,) = await held_for(tmp_path, "", limits)
+    assert both >= Decimal(90) * 2 / 10, "a provider may know only one of the two names"
 
 
 async def test_counts_that_cannot_be_are_told_in_the_log(tmp_path, caplog):

@@ -113,16 +113,14 @@ def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> Cat
 
 def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int, *, hour_cache: bool) -> Any:
     """The most this request can cost: what is held while it runs."""
-    most = offer.model.max_output or _DEFAULT_OUTPUT
-    for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields:
-        asked = exchange.body.get(name)
-        if isinstance(asked, int):
-            most = asked or most
-            break
-    several = exchange.body.get("n")
+    body, tariff = exchange.body, offer.tariff
+    asked = [limit for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields if isinstance(limit := body.get(name), int)]
+    most = max(asked, default=0) or offer.model.max_output or _DEFAULT_OUTPUT
+    several = body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several
-    return upper_bound(prompt_tokens, most, offer.tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=hour_cache)
+    words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
+    return upper_bound(prompt_tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=hour_cache, multipliers=words)
 
 
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:
