@@ -246,7 +246,7 @@ def test_fail_is_told_once() -> None:
 def test_a_kind_the_client_has_no_words_for_is_lost_and_said() -> None:
     converter = StreamConverter(PLAIN, TOLD, Context())
     converter.feed({"id": "a", "d": {"image": "https://x"}})
-    assert converter.lost == ["image part"]
+    assert converter.lost == ["image of the answer"]
 
 
 def test_unknown_events_are_counted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mappings.support import context, converted, mapping
-from tollgate.mapping import StreamConverter, convert_request, convert_response
+from tollgate.mapping import StreamConverter, convert_request, convert_response, response_from_hub, stream_from_hub
 
 SUMMARY, CONTENT = [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "thus"}], [{"type": "reasoning_text", "text": "hm"}]
 THOUGHTS = {"summary": (SUMMARY, [], "so\n\nthus"), "full": ([], CONTENT, "hm"), "both": (SUMMARY, CONTENT, "so\n\nthus\n\nhm")}
@@ -86,3 +86,35 @@ def test_the_tier_that_was_given_is_told_at_the_end_of_a_stream() -> None:
     said += converter.finish()
     assert converter.told("service_tier") == "priority"
     assert said[-2][1]["choices"][0]["finish_reason"] == "stop" and said[-2][1]["service_tier"] == "priority"
+
+
+NOTES = [
+    {"type": "url", "url": "https://x", "title": "X", "text": "cited", "token": "enc"},
+    {"type": "file", "filename": "f", "file_id": "i", "index": 3, "text": "cited"},
+    {"type": "other", "of": "chat", "raw": {"type": "novel", "b": 2}},
+]
+TOKENS = [{"token": "hi", "logprob": -1.0, "bytes": [104, 105], "top_logprobs": []}]
+PARTS: dict[str, dict[str, Any]] = {
+    "a note": {"kind": "text", "text": "hi", "annotations": NOTES},
+    "logprobs": {"kind": "text", "text": "hi", "logprobs": TOKENS},
+    "logprobs of a refusal": {"kind": "refusal", "text": "no", "logprobs": TOKENS},
+    "a thought": {"kind": "reasoning", "text": "hm", "token": "T", "id": "r", "origin": "openai"},
+    "a picture": {"kind": "image", "mime": "image/jpeg", "data": "AAAA"},
+    "a picture by address": {"kind": "image", "mime": "image/png", "url": "https://x"},
+    "audio": {"kind": "audio", "id": "a", "mime": "audio/wav", "data": "AAAA", "expires": 5},
+    "video": {"kind": "video", "mime": "video/mp4", "data": "AAAA"},
+    "a file": {"kind": "file", "mime": "text/csv", "url": "https://x"},
+    "something opaque": {"kind": "opaque", "of": "nobody", "raw": {"type": "novel", "a": 1}},
+    "a signed call": {"kind": "tool_call", "id": "c", "name": "f", "args": "{}", "token": "T", "origin": "gemini"},
+    "a call in a namespace": {"kind": "tool_call", "id": "c", "name": "f", "args": "{}", "namespace": "n"},
+}
+
+
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_stream_names_what_a_whole_answer_names(name: str, client: str) -> None:
+    hub = {"id": "x", "model": "m", "created": 5, "parts": [PARTS[name]], "stop": "tool" if PARTS[name]["kind"] == "tool_call" else "end"}
+    whole, streamed = context(), context()
+    response_from_hub(mapping(client), hub, whole)
+    stream_from_hub(mapping(client), hub, streamed)
+    assert sorted(streamed.lost) == sorted(whole.lost)

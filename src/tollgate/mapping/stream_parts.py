@@ -132,7 +132,7 @@ class Parts:
         part.said = True
         if handlers is None:
             part.mute = True
-            self.context.lose(f"{part.kind} part")
+            self.context.lose(f"{part.kind} of the answer")
             return
         self._begin()
         part.say = handlers.framed if self.frames and handlers.framed is not None else handlers.delta

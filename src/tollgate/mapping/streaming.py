@@ -96,6 +96,7 @@ class StreamConverter:
             run.finish(marked=self._marked)
         except Fault as fault:
             self._failed(fault)
+        _name_unread(self.target, run, self._context)
         return out
 
     def fail(self, message: str, type: str | None = None) -> list[Out]:
@@ -106,6 +107,7 @@ class StreamConverter:
             run.fail({"message": message, "type": type})
         except Fault as fault:
             self._failed(fault)
+        _name_unread(self.target, run, self._context)
         return out
 
     def _failed(self, fault: Fault) -> None:
@@ -173,6 +175,14 @@ class StreamConverter:
         return self._run.received()
 
 
+def _name_unread(target: Mapping, run: Run, context: Context) -> None:
+    """At the end, what the answer held and the client's format has no place for: in the words in which a whole answer names it."""
+    walker = target.walkers.get("response.from_hub")
+    if walker is not None:
+        for words in walker.lost({"parts": run.received(), "stop_text": run.stop_text}):  # what else there is tells of the answer itself
+            context.lose(words)
+
+
 def event_and_name(written: object) -> tuple[object, str | None]:
     """An event as examples and files write it, and its SSE name: `{$event: name, data: event}` where there is one."""
     if type(written) is dict and written.keys() == _NAMED:
@@ -193,6 +203,7 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
             run.part(**part)
         run.finished(hub.get("stop"), hub.get("stop_text"))
         run.finish(marked=True)
+    _name_unread(target, run, context)
     return run.out
 
 

@@ -1,0 +1,35 @@
+"""A recorded stream names in its loss list what the same answer, converted whole, names."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay import traffic
+
+if not traffic.present():
+    pytest.skip(traffic.ABSENT, allow_module_level=True)
+
+from replay.assembled import ASSEMBLE
+from replay.cells import CLIENTS, UPSTREAMS, context, mapping, spoken
+from tollgate.mapping import StreamConverter, convert_response
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_stream_names_what_its_whole_answer_names(client: str, upstream: str) -> None:
+    seen, differ = 0, {}
+    for x in map(traffic.exchange, traffic.ids(upstream)):
+        whole = ASSEMBLE[upstream](x.events) if spoken(x) else None
+        if whole is None:
+            continue
+        converter = StreamConverter(mapping(upstream), mapping(client), context())
+        for name, event in x.events:
+            converter.feed(event, name)
+        converter.finish()
+        if converter.error is not None:
+            continue
+        seen += 1
+        lost = convert_response(mapping(upstream), mapping(client), whole, context()).lost
+        if sorted(converter.lost) != sorted(lost):
+            differ[x.id] = {"streamed": converter.lost, "whole": lost}
+    assert seen and not differ
