@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tollgate.cli.address import network_address
-from tollgate.engines import Stopped, serve_until
+from tollgate.engines import Stopped
 
 
 @click.command(help="Run the sandbox provider as a server of its own.")
@@ -90,6 +90,8 @@ async def _hypercorn(app: Any, listening: socket.socket, stopped: Stopped) -> No
 
 async def _uvicorn(app: Any, listening: socket.socket, stopped: Stopped) -> None:
     import uvicorn
+
+    from tollgate.engines.uvicorn import serve_until
 
     config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_keep_alive=75,
                             timeout_graceful_shutdown=1, server_header=False)

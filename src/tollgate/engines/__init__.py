@@ -1,0 +1,47 @@
+"""The HTTP servers that serve the application: what each must offer, and the one the settings ask for.
+
+An engine binds first, so that an address in use is an error before anything is made, and serves later. It reads the `server:`
+settings and nothing else. The modules here import their server's package, so only the one in use is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tollgate.errors import TollgateError
+
+if TYPE_CHECKING:
+    from tollgate.app import App
+    from tollgate.config.model import Server
+
+Stopped = Callable[[], Awaitable[None]]
+"""Returns when the engine has to stop."""
+
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close one."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
+
+
+class Engine(Protocol):
+    """What serves the application."""
+
+    def bind(self) -> None:
+        """Take the addresses of the settings. Raises `AddressTaken` when one cannot be had."""
+
+    async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        """Serve until `stopped` returns; `announce` is called once connections are taken."""
+
+
+def engine_of(server: Server) -> Engine:
+    """The engine these settings ask for. Raises `TollgateError` when its package is not installed."""
+    if server.engine == "hypercorn":
+        from tollgate.engines.hypercorn import Hypercorn
+
+        return Hypercorn(server)
+    try:
+        from tollgate.engines.uvicorn import Uvicorn
+    except ModuleNotFoundError as error:
+        raise TollgateError(f"server.engine is uvicorn, and {error.name} is not installed: install tollgate[uvicorn], or use hypercorn") from None
+    return Uvicorn(server)

@@ -1,0 +1,105 @@
+"""hypercorn on asyncio, the default engine; its connections end with their clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hypercorn.asyncio import run, serve
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.asyncio.worker_context import EventWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed
+
+from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
+from tollgate.engines.sockets import AddressTaken, check_unanswered
+
+if TYPE_CHECKING:
+    from tollgate.app import App
+    from tollgate.config.model import Server
+
+_BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+_KEEP_ALIVE_REQUESTS = 10**9
+"""A busy client's connection is not closed for being used: hypercorn would do so after a thousand requests."""
+_LOOK_SECONDS = 0.5
+"""Between two looks whether a client is still there whose next request waits for its turn."""
+
+
+class Hypercorn:
+    """See `Engine`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._config = Config()
+
+    def bind(self) -> None:
+        """See `Engine`."""
+        config = self._config
+        config.bind = list(self._server.bind)
+        config.graceful_timeout = self._server.drain_seconds
+        config.include_server_header = False
+        config.accesslog = None
+        config.errorlog = "-"
+        config.loglevel = "WARNING"
+        config.backlog = _BACKLOG
+        config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+        config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
+        config.h11_max_incomplete_size = MAX_HEAD_BYTES
+        for address in config.bind:
+            try:
+                check_unanswered(address)
+            except OSError as error:
+                raise AddressTaken([address], error) from None
+        try:
+            sockets = config.create_sockets()  # removes the socket files it finds
+        except OSError as error:
+            raise AddressTaken(config.bind, error) from None
+        config.create_sockets = lambda: sockets  # type: ignore[method-assign]
+
+    async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
+        """See `Engine`."""
+        run.TCPServer = _Connection  # type: ignore[attr-defined]
+        for each in self._config.create_sockets().insecure_sockets:
+            each.listen(_BACKLOG)
+        announce()
+        await serve(app, self._config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
+
+
+class _Connection(TCPServer):
+    """hypercorn's connection, gone as soon as its client has closed it and nothing of it is being answered.
+
+    hypercorn itself keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect anew
+    for every request would use up the sockets a process may have. Nor does it look for the end while bytes of a next request
+    wait, be they the line break that some clients send after a body.
+    """
+
+    async def _read_data(self) -> None:
+        self.protocol.protocol.can_read = _Turn(self.reader)  # type: ignore[union-attr]
+        try:
+            await super()._read_data()
+        except _Left:
+            await self.protocol.handle(Closed())
+        await self.idle_task.stop()
+
+
+class _Turn(EventWrapper):
+    """When the next request on a connection may be read. Waiting for it raises `_Left` once the client is gone."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    async def wait(self) -> None:
+        while not self.is_set():
+            if self._reader.at_eof() or self._reader.exception() is not None:
+                raise _Left
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await super().wait()
+
+
+class _Left(Exception):
+    """The client is gone, with a request of its own unread."""

@@ -1,0 +1,56 @@
+"""Addresses to listen on, as sockets: `host:port`, `[v6]:port`, `:port` or `unix:/path`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Sequence
+
+from tollgate.errors import TollgateError
+
+
+class AddressTaken(TollgateError):
+    """An address to listen on cannot be had."""
+
+    code = "address_taken"
+
+    def __init__(self, addresses: Sequence[str], error: OSError) -> None:
+        super().__init__(f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; another one: server.bind in gateway.yaml, or --bind 127.0.0.1:PORT")
+
+
+def check_unanswered(address: str) -> None:
+    """Raises `OSError` for a unix socket at which a process answers: binding replaces its file, which would cut that process off
+    without a word. The file of a process that has ended may be replaced."""
+    if not address.startswith("unix:"):
+        return
+    path = address[5:]
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return  # no socket's file: binding to it fails by itself
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            with contextlib.suppress(BlockingIOError):  # its queue is full: it is there
+                probe.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return
+    raise OSError(errno.EADDRINUSE, "a process answers there already")
+
+
+def bound_socket(address: str) -> socket.socket:
+    """A socket bound to an address that passed `check_unanswered`. Raises `OSError`."""
+    if address.startswith("unix:"):
+        path = address[5:]
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                os.remove(path)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.bind(path)
+        return sock
+    host, _, port = address.rpartition(":")
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host.strip("[]"), int(port)))
+    return sock
