@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offers import route
+from offers import model, offer, route
 from tollgate.catalog import make_catalog
 from tollgate.config.model import Retry
 from tollgate.health import Health
-from tollgate.routing import Needs, Sticky, fingerprint, plan
+from tollgate.routing import Needs, Sticky, fingerprint, make_route, plan
 
 
 class Clock:
@@ -110,6 +110,17 @@ def test_only_routes_that_fit_are_tried(needs, facts):
     model = of(route("a", **narrow), route("b", priority=9, **facts))
     assert tried(model, "chat", needs) == ["b:chat"]
     assert tried(model, "chat") == ["a:chat", "b:chat"]
+
+
+def test_a_protocol_that_does_not_take_it_is_left_for_another_of_the_same_provider():
+    model_of = model()
+    chat, responses = offer(model_of), offer(model_of, "responses")
+    chat.can["tools"] = False
+    one = of(make_route(model_of, (chat, responses)))
+    assert tried(one, needs=Needs(tools=True)) == ["acme:responses"]
+    assert tried(one) == ["acme:chat"]
+    assert tried(one, needs=Needs(tools=True, native=True)) == ["acme:chat"]
+    assert tried(of(make_route(model_of, (chat,))), needs=Needs(tools=True)) == ["acme:chat"]
 
 
 def test_when_no_route_declares_it_the_upstream_may_say_so_itself():

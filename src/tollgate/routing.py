@@ -78,8 +78,7 @@ def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, we
     best = {}
     for client, kind in _TYPES.items():
         if offers and model.type == kind:
-            liked = _PREFERENCE.get(client, (client,))
-            best[client] = min(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
+            best[client] = _liked(offers, client)[0]
     key = offers[0].route if offers else f"{model.provider}/{model.upstream}"
     return Route(key, model.provider, model, offers, priority, weight, best)
 
@@ -93,7 +92,7 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that recovers first
     is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
     """
-    found = [(route, offer) for route in model.routes if (offer := route.best.get(client_protocol)) is not None]
+    found = [(route, offer) for route in model.routes if (offer := _serving(route, client_protocol, needs)) is not None]
     if pinned is not None or needs.native:
         found = [(route, offer) for route, offer in found
                  if (pinned is None or route.provider == pinned) and (not needs.native or offer.protocol == client_protocol)
@@ -117,6 +116,19 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     ready.sort(key=lambda entry: entry[0])
     cooling.sort(key=lambda entry: entry[:2])
     return [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)][:attempts]
+
+
+def _liked(offers: tuple[Offer, ...], client_protocol: str) -> list[Offer]:
+    liked = _PREFERENCE.get(client_protocol, (client_protocol,))
+    return sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
+
+
+def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
+    """The offer of a route for this request: the protocol that loses least, or the next one where only that takes what the request needs."""
+    best = route.best.get(client_protocol)
+    if best is None or len(route.offers) == 1 or needs.native or fits(best, needs):
+        return best
+    return next((offer for offer in _liked(route.offers, client_protocol) if fits(offer, needs)), best)
 
 
 def fits(offer: Offer, needs: Needs) -> bool:
