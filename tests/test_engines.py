@@ -1,12 +1,104 @@
-"""Which HTTP server the settings ask for; how both serve: test_serving.py and conformance/."""
+"""Which HTTP server the settings ask for, and what each does with idle connections; how both serve: test_serving.py and conformance/."""
 
+import asyncio
+import socket
 import sys
+from typing import Any
 
 import pytest
 
 from tollgate.config.model import Server
 from tollgate.engines import engine_of
 from tollgate.errors import TollgateError
+
+KEPT = 0.4
+"""Seconds that an idle connection is kept in these tests."""
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    if scope["path"] == "/slow":
+        await asyncio.sleep(2 * KEPT)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Served:
+    """The application behind an engine, and what is asked of it over one connection."""
+
+    def __init__(self, name: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.stop = asyncio.Event()
+        self.engine = engine_of(Server(engine=name, bind=(f"127.0.0.1:{self.port}",), drain_seconds=1))
+        self.engine.bind()
+        self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))  # type: ignore[arg-type]
+
+    async def connect(self) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+                    return
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.01)
+
+    async def ask(self, path: str = "/") -> bytes:
+        self.writer.write(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % path.encode())
+        await self.reader.readuntil(b"\r\n\r\n")
+        return await self.reader.readexactly(2)
+
+    async def closed_after(self) -> float:
+        """Seconds until the engine closes the connection."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.timeout(10 * KEPT):
+            assert await self.reader.read() == b""
+        return loop.time() - began
+
+
+@pytest.fixture(params=["hypercorn", "uvicorn"])
+async def served(request, monkeypatch):
+    monkeypatch.setattr(f"tollgate.engines.{request.param}.KEEP_ALIVE_SECONDS", KEPT)
+    here = Served(request.param)
+    await here.connect()
+    yield here
+    here.writer.close()
+    here.stop.set()
+    await asyncio.wait_for(here.task, 5)
+
+
+async def test_a_connection_is_kept_while_it_is_of_use_and_closed_when_it_is_not(served):
+    for _ in range(3):
+        assert await served.ask() == b"ok"
+        await asyncio.sleep(KEPT / 2)
+    assert await served.ask("/slow") == b"ok"  # longer than an idle connection is kept
+    assert await served.ask() == b"ok"
+    assert await served.closed_after() > KEPT / 2
+
+
+async def test_the_first_request_may_take_longer_than_an_idle_connection_is_kept(served):
+    assert await served.ask("/slow") == b"ok"
+    assert await served.ask() == b"ok"
+
+
+async def test_a_connection_that_asks_nothing_is_closed(served):
+    assert await served.closed_after() < 5 * KEPT
+
+
+async def test_requests_of_one_connection_are_watched_by_one_task(served):
+    assert await served.ask() == b"ok"
+    before = asyncio.all_tasks()
+    for _ in range(5):
+        assert await served.ask() == b"ok"
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_idle_connection_ends_with_the_engine(served):
+    assert await served.ask() == b"ok"
+    served.stop.set()
+    assert await served.closed_after() < KEPT
 
 
 def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeypatch):
