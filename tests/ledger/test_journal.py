@@ -190,6 +190,26 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_pat
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 
+async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full file system that copies on write refuses to shorten a file, too."""
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    await journal.append("usage", b'{"n":1}')
+
+    def refuse(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    disk.full = True
+    with pytest.raises(Unavailable, match="No space left"):
+        await journal.append("usage", b'{"n":"refused but kept"}')
+    await _space_again(disk, journal)
+    await journal.append("usage", b'{"n":3}')
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == durable == [1, 2, 3]
+    assert not list(tmp_path.glob("*.damaged"))
+    await journal.close()
+
+
 async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: Path) -> None:
     disk = Disk()
     async with new_ledger(tmp_path) as ledger:

@@ -52,6 +52,8 @@ class EmbeddedBackend:
         self._wake = threading.Condition()
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
+        self._ended = False
+        """The writer thread takes no more requests; changed under the lock."""
         self._store_problem = ""
         self._publish_problem = ""
         self._next_publish = 0.0
@@ -62,6 +64,10 @@ class EmbeddedBackend:
     @property
     def problem(self) -> str:
         return self.journal.problem or self._store_problem
+
+    @property
+    def _closed_because(self) -> str:
+        return self._store_problem or "the ledger is closed"
 
     @property
     def last_seq(self) -> int:
@@ -156,6 +162,8 @@ class EmbeddedBackend:
         await self.journal.append("mark", b"null")
         future: asyncio.Future[None] = self._loop.create_future()
         with self._wake:
+            if self._ended:
+                raise TollgateError(self._closed_because)
             self._settle_requests.append(future)
             self._wake.notify()
         await future
@@ -191,14 +199,18 @@ class EmbeddedBackend:
             requests, self._settle_requests = self._settle_requests, []
             hurry = bool(requests) or self._stopping
         self._store_waiting()
-        self._publish(now=hurry)
+        if not self._store_problem:  # else the store may be closed
+            self._publish(now=hurry)
         for future in requests:
             self._on_loop(_done, future, self._store_problem)
 
     def _let_go(self) -> None:
         """Close the store; the journal goes only if everything in it is stored."""
-        for future in self._settle_requests:
-            self._on_loop(_done, future, self._store_problem or "the ledger is closed")
+        with self._wake:
+            self._ended = True
+            requests, self._settle_requests = self._settle_requests, []
+        for future in requests:
+            self._on_loop(_done, future, self._closed_because)
         try:
             self.store.close()
         except duckdb.Error as error:

@@ -10,6 +10,7 @@ what the old file holds, and readers take an event that stands in two segments o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -93,12 +94,16 @@ class Journal:
         return future
 
     def remove_applied(self, seq: int) -> None:
-        """Delete the full segments whose every event is `seq` or older; called by the thread that applies."""
+        """Delete the full segments whose every event is `seq` or older; called by the thread that applies. One that cannot be
+        deleted costs its space until the next start, which skips what is applied."""
         with self._lock:
             done = [path for path, last in self._closed_segments if last <= seq]
             self._closed_segments = [each for each in self._closed_segments if each[1] > seq]
         for path in done:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("%s cannot be removed: %s", path, error.strerror)
 
     async def close(self) -> None:
         """Write what is queued and stop. What a full disk still refuses after ten seconds is logged as lost."""
@@ -224,9 +229,10 @@ class Journal:
         try:
             if self._descriptor >= 0:
                 os.ftruncate(self._descriptor, self._size)
-            self._end_segment()
         except OSError:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
+        with contextlib.suppress(OSError):  # of closing a file whose bytes are written anew anyway
+            self._end_segment()
         self._on_loop(self._refused, batch.copy(), problem)
 
     def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:

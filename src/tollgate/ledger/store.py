@@ -20,7 +20,7 @@ import duckdb
 import orjson
 
 from tollgate import heap
-from tollgate.errors import TollgateError
+from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode
@@ -58,8 +58,9 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection; the writer thread's."""
-        assert self._connection is not None, "the store is not open"
+        """The open connection; the writer thread's. Raises `Unavailable` between a failure and the next time it can be opened."""
+        if self._connection is None:
+            raise Unavailable("the store is closed")
         return self._connection
 
     def open(self) -> None:

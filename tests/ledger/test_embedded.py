@@ -1,0 +1,87 @@
+"""The writer thread of the embedded backend: what fails for a while must not end it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tollgate.errors import TollgateError, Unavailable
+from tollgate.ledger import Ledger
+from tollgate.ledger.segments import segments
+
+from .conftest import Alice, row
+
+
+async def _until(ready: Any) -> None:
+    async with asyncio.timeout(5):
+        while not ready():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger: Ledger = alice.ledger
+    backend: Any = ledger._backend
+    store = backend.store
+    apply, opened, tries = store.apply, store.open, []
+
+    def refuse(entries: Any) -> None:
+        monkeypatch.setattr(store, "apply", apply)
+        raise duckdb.Error("the disk is gone")
+
+    def cannot_open() -> None:
+        tries.append(store._connection)
+        if len(tries) == 3:
+            monkeypatch.setattr(store, "open", opened)
+        raise TollgateError("the store cannot be opened")
+
+    monkeypatch.setattr(store, "apply", refuse)
+    monkeypatch.setattr(store, "open", cannot_open)
+    await ledger.record(row("req_1", cost="1"))
+    await _until(lambda: tries)
+    assert not ledger.ready and "the store cannot be" in ledger.not_ready_reason
+    with pytest.raises(Unavailable, match="the store is closed"):
+        await ledger.list_succeeded("alice")
+    await _until(lambda: ledger.ready)
+    assert len(tries) == 3
+    await ledger.settle()
+    assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
+
+
+async def test_a_journal_file_that_cannot_be_removed_stays(alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    ledger: Ledger = alice.ledger
+    backend: Any = ledger._backend
+    monkeypatch.setattr(backend.journal, "_segment_bytes", 1)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".jsonl":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        await ledger.record(row("req_1", cost="1"))
+        await ledger.settle()
+        assert segments(tmp_path / "var" / "journal") and "Permission denied" in caplog.text
+    assert ledger.ready
+    await ledger.record(row("req_2", cost="1"))
+    await ledger.settle()
+    assert ledger.spent("alice") == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger: Ledger = alice.ledger
+    backend: Any = ledger._backend
+
+    def fail() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(backend, "_round", fail)
+    await _until(lambda: not backend._thread.is_alive())
+    with pytest.raises(TollgateError, match="the store's writer stopped: SystemExit"):
+        await asyncio.wait_for(ledger.settle(), 5)
