@@ -194,7 +194,8 @@ async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(tmp_path
     """A full file system that copies on write refuses to shorten a file, too."""
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
-    await journal.append("usage", b'{"n":1}')
+    for n in (1, 2):
+        await journal.append("usage", b'{"n":%d}' % n)
 
     def refuse(descriptor: int, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -203,9 +204,10 @@ async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(tmp_path
     disk.full = True
     with pytest.raises(Unavailable, match="No space left"):
         await journal.append("usage", b'{"n":"refused but kept"}')
+    assert not segments(tmp_path)[0].read_bytes().endswith(b"\n"), "half of the line was written"
     await _space_again(disk, journal)
-    await journal.append("usage", b'{"n":3}')
-    assert [entry.seq for entry in read_all(tmp_path, 0)] == durable == [1, 2, 3]
+    await journal.append("usage", b'{"n":4}')
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == durable == [1, 2, 3, 4]
     assert not list(tmp_path.glob("*.damaged"))
     await journal.close()
 
