@@ -39,3 +39,32 @@ async def test_an_answer_whose_client_was_watched_is_freed_without_the_collector
         gc.enable()
     assert sent[0] == "http.response.start" and len(sent) > 3  # a comment, the block, the end
     assert not left
+
+
+async def test_a_client_that_does_not_read_is_owed_one_comment_at_a_time():
+    under_way = []
+
+    async def send(message):
+        under_way.append(message["type"])
+        await asyncio.Event().wait()
+
+    responder = Responder(asyncio.Event().wait, send, [])
+    responder.keep_alive(0.01)
+    await asyncio.sleep(0.1)
+    responder.close()
+    assert under_way == ["http.response.start"]
+
+
+async def test_no_comment_gets_into_an_error_that_is_told_whole():
+    """The answer was to be a stream, and no route gave one."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+        await asyncio.sleep(0.05)
+
+    responder = Responder(asyncio.Event().wait, send, [])
+    responder.keep_alive(0.01)
+    await responder.send(Reply(502, [], b"{}"))
+    responder.close()
+    assert [message.get("body") for message in sent] == [None, b"{}"]

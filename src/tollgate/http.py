@@ -210,6 +210,8 @@ class Responder:
             if self.started:
                 await self._block(reply.body, last=True)
                 return
+            if self._timer is not None:
+                self._end_comments(self._timer)
             about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
             if self.closes:
                 about.append(CLOSE)
@@ -234,12 +236,12 @@ class Responder:
 
     def close(self) -> None:
         """Stop watching; called when the request is over, however it ended."""
-        for handle in (self._watch, self._timer):
-            if handle is not None:
-                handle.cancel()
-        for task in (self._watcher, self._keepalive):
-            if task is not None and not task.done():
-                task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._watcher is not None and not self._watcher.done():
+            self._watcher.cancel()
+        if self._timer is not None:
+            self._end_comments(self._timer)
         self._watcher = self._keepalive = None  # their tracebacks hold this object: without the references it is freed at once
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
@@ -267,9 +269,14 @@ class Responder:
         if self._task is not None:
             self._task.cancel()
 
+    def _end_comments(self, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        if self._keepalive is not None and not self._keepalive.done():
+            self._keepalive.cancel()
+
     def _silent(self) -> None:
         waited = self._loop.time() - self._last
-        if waited >= self._quiet and not self._sending:
+        if waited >= self._quiet and not self._sending and (self._keepalive is None or self._keepalive.done()):
             self._keepalive = self._loop.create_task(self._comment())
             self._last = self._loop.time()
             waited = 0.0
