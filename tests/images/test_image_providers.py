@@ -2,7 +2,6 @@
 
 import json
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -58,11 +57,12 @@ def test_every_field_of_an_input_is_sent_or_refused(offer):
         assert offer.schema.document.get("additionalProperties") is False
 
 
-def test_a_series_of_pictures_is_held_at_its_longest():
-    offer = OFFERS["volcengine-images-bytedance-seed/seedream-4.5"]
-    for given, wanted in (({}, "0.25"), ({"sequential_image_generation": "auto"}, "3.75"),
-                          ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, "1.00")):
-        assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(wanted)
+@pytest.mark.parametrize("model", ["seedream-4.0", "seedream-4.5", "seedream-5.0-lite"])
+def test_a_series_of_pictures_is_held_at_its_longest(model):
+    offer = OFFERS[f"volcengine-images-bytedance-seed/{model}"]
+    for given, pictures in (({}, 1), ({"sequential_image_generation": "auto"}, 15),
+                            ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, 4)):
+        assert offer.price.expected(offer.values(answer={}, input=given)) == offer.price.price * pictures
 
 
 def test_an_address_goes_with_the_key_the_chat_file_sends_there():

@@ -60,6 +60,19 @@ def inbound(key, body, request_id="req_1"):
     return Inbound("images", key, body if isinstance(body, bytes) else json.dumps(body).encode(), {}, request_id)
 
 
+class Numbered:
+    """Jobs p0, p1, ... that never end."""
+
+    def __init__(self):
+        self.made = 0
+
+    def __call__(self, method, path, body):
+        if method == "GET":
+            return 200, {"status": "processing"}
+        self.made += 1
+        return 200, {"id": f"p{self.made - 1}", "status": "starting"}
+
+
 async def create(services, key, given=None, request_id="req_1", **more):
     reply = await create_generation(services, inbound(key, {"model": "acme/draw", "input": given or {"prompt": "a cat"}, **more}, request_id))
     assert reply.status == 200
@@ -367,6 +380,44 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "succeeded"
     assert jobs.pending == {}
     assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_the_refresher_comes_round_to_every_job(gateway):
+    """More jobs than it asks about in one tick, each due again before the round is over: none may wait for the others to end."""
+    services, key, provider = await gateway(Numbered())
+    now = 0.0
+    jobs = jobs_of(services)
+    jobs.clock = lambda: now
+    for number in range(7):
+        await create(services, key, request_id=f"req_{number}")
+    provider.calls.clear()
+    for now in (3.0, 5.5, 8.0, 10.5):
+        await jobs.tick(2)
+    assert len({path for _, path, _ in provider.calls}) == 7
+
+
+async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_of_others(gateway, monkeypatch):
+    monkeypatch.setattr("tollgate.images.runner._VISIT_SECONDS", 0.05)
+    hung = asyncio.Event()
+
+    async def answer(method, path, body):
+        if path == "/jobs/p0":
+            await hung.wait()
+        return numbered(method, path, body)
+
+    numbered = Numbered()
+    services, key, provider = await gateway(answer)
+    now = 0.0
+    jobs = jobs_of(services)
+    jobs.clock = lambda: now
+    for number in range(2):
+        await create(services, key, request_id=f"req_{number}")
+    for now in (3.0, 6.0, 9.0):
+        await asyncio.wait_for(jobs.tick(1), 2)
+    asked = [path for method, path, _ in provider.calls if method == "GET"]
+    assert asked == ["/jobs/p0", "/jobs/p1", "/jobs/p1"], "the one that hangs is not asked about twice"
+    hung.set()
+    await settled(services)
 
 
 async def test_jobs_survive_a_restart(gateway, tmp_path):

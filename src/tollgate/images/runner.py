@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
@@ -39,6 +40,8 @@ _FORGETFUL_SECONDS = 60.0
 _MOST_RUNS = 3
 """How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
 _ADOPT_SECONDS = 30.0
+_VISIT_SECONDS = 5.0
+"""How long a tick waits for the answers about its jobs before the next one begins."""
 
 
 class Unsaved(TollgateError):
@@ -333,17 +336,19 @@ class Jobs:
         return [(offer, offer.schema.filled(generation.input))] if offer is not None else []
 
     async def tick(self, most: int) -> None:
-        """Refresh the jobs that are due, at most so many at a time."""
+        """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow to
+        answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
         now = self.clock()
         if now >= self._adopts_at:
             self._adopts_at = now + _ADOPT_SECONDS
             self._adopt()
-        due = [job_id for job_id, watch in self.pending.items() if watch.due <= now and job_id not in self._running][:most]
+        waiting = [(watch.due, job_id) for job_id, watch in self.pending.items()
+                   if watch.due <= now and job_id not in self._running and job_id not in self._flights]
+        due = [job_id for _, job_id in nsmallest(most, waiting)]
         for job_id in due:
             self.pending[job_id].next(now)
-        for job_id, failure in zip(due, await asyncio.gather(*(self._visit(job_id) for job_id in due), return_exceptions=True), strict=True):
-            if isinstance(failure, Exception):
-                log.error("job %s could not be refreshed", job_id, exc_info=failure)
+        if due:
+            await asyncio.wait([self.services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS)
 
     def _adopt(self) -> None:
         """Look after jobs past their deadline that nobody looks after: their instance is gone."""
@@ -362,6 +367,8 @@ class Jobs:
             self._forget(job_id)
         except TollgateError as error:
             log.info("job %s could not be refreshed: %s", job_id, error.message)
+        except Exception:
+            log.exception("job %s could not be refreshed", job_id)
 
     # Bookkeeping.
 
