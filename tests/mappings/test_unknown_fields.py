@@ -20,12 +20,16 @@ WHOLE = {
         "tools[] web_search", "tools[].custom.format text",      # of the house, or a format handed on as it is
         "metadata None", "tool_choice web_search",                # named as lost by its type
         "web_search_options None",               # named as lost with all it holds
+        "messages[].content[] reference",        # named as lost by its type
         "messages[].content[] None",             # no known part: told as JSON text
         "messages[].reasoning_details[] reasoning.encrypted", "messages[].reasoning_details[] reasoning.summary",
         "messages[].reasoning_details[] reasoning.text",         # a thought is put together from neighbours
     },
-    "responses": {"tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[] web_search_call"},
-    "messages": {"tools[] web_search_20250305", "messages[].content[] server_tool_use", "messages[].content[].citations[] char_location"},
+    "responses": {"tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[].content[] hologram", "input[] web_search_call"},
+    "messages": {
+        "tools[] web_search_20250305", "messages[].content[] server_tool_use", "messages[].content[].citations[] char_location",
+        "messages[].content[] container_upload", "messages[].content[] fallback",
+    },
 }
 """Places that are taken with all they hold, and the kind of object there."""
 

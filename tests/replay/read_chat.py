@@ -167,6 +167,8 @@ def asked(body: dict[str, Any]) -> Asked:
             a.said += texts(a, m.get("content"))
             if m.get("refusal"):
                 a.said.append(m["refusal"])
+            if not m.get("content") and (m.get("audio") or {}).get("transcript"):
+                a.said.append(m["audio"]["transcript"])
             thought = reasoning_of(m)
             if thought:
                 a.reasoning.append(thought)
