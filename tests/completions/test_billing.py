@@ -81,6 +81,16 @@ async def test_a_row_tells_which_prices_applied(tmp_path):
         assert [(row["price_rule"], row["cost"]) for row in rows.values()] == [("volumes[0] flex", cost)]
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_cost_beyond_what_a_row_can_hold_gives_the_hold_back(tmp_path, stream):
+    app = replying(blocks=blocks(None), headers=SSE) if stream else replying(body=chat())
+    async with inprocess(tmp_path, providers={"acme": provider(more=', request: "999999999999"')}, apps={"acme": app}) as here:
+        with pytest.raises(Exception, match="wanted 0 to"):
+            reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+            raise AssertionError(reply.text) if reply.status_code == 200 else ValueError("wanted 0 to")
+        assert here.services.ledger.available("default") == here.balance() == Decimal(100)
+
+
 async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_path):
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
     async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages", TIERS)}, apps={"acme": replying(body=answer)}) as here:

@@ -239,6 +239,20 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
             assert row["estimated"] and row["output_tokens"] > 0
 
 
+async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(tmp_path, monkeypatch):
+    async def slip(*_: object) -> None:
+        raise KeyError("slip")
+
+    monkeypatch.setattr("tollgate.completions.native_stage.NativeChat.estimate", slip)
+    async with inprocess(tmp_path) as here:
+        ask = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=50ms]] a b c d e f g h"}]}
+        client = Leaving(ask, here.key, blocks=3)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        (row,) = await rows(here, tmp_path)
+        assert (row["outcome"], row["cost"]) == ("error", 0)
+        assert here.services.ledger.available("default") == here.balance() and not here.services.live
+
+
 async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
     async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}") as here:
         reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]})

@@ -62,9 +62,9 @@ class Exchange:
         """`hub_usage` in buckets, once somebody asked."""
         self.charge: Charge | None = None
         self.told_tier: str | None = None
+        """The service tier the upstream says it used."""
         self.tier_sent = True
         """Whether what was sent says a service tier, where the caller's request does."""
-        """The service tier the upstream says it used."""
         self.settled = False
         self.sealed = False
 
@@ -132,7 +132,10 @@ class Exchange:
         return headers
 
     async def settle(self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None) -> Charge:
-        """Price what was used and record it durably; a second call does nothing. Returns the charge."""
+        """Price what was used and record it durably; a second call does nothing. Returns the charge.
+
+        Raises `Unavailable` when the row is not durable yet, and ValueError when it cannot be stored; the hold is gone either way.
+        """
         if self.settled:
             assert self.charge is not None
             return self.charge
@@ -186,7 +189,11 @@ class Exchange:
             price_rule=charge.rule,
         )
         self._count(usage, charge, outcome)
-        await self.services.ledger.record(row, self.hold)
+        try:
+            await self.services.ledger.record(row, self.hold)
+        except ValueError:  # refused before it was charged
+            self.release()
+            raise
         return charge
 
     async def settle_answer(self, *, estimated: bool, told: UpstreamError | None = None) -> None:

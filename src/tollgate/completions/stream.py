@@ -162,7 +162,11 @@ async def _settle_slip(exchange: Exchange, stage: Stage) -> None:
 
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
-    estimated = await _count_usage(exchange, stage, left=True)
+    try:
+        estimated = await _count_usage(exchange, stage, left=True)
+    except Exception:
+        await _settle_slip(exchange, stage)
+        raise
     await exchange.settle_cut(begun=begun, estimated=estimated)
 
 
