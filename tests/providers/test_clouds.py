@@ -18,9 +18,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.providers import traffic
-from tests.providers.shipped import REPOSITORY
+from tests.providers.shipped import REPOSITORY, offers
 from tests.support.inprocess import inprocess
 from tests.upstream.scripted import ok, upstream
+
+from tollgate.completions.native import native_headers
 
 SECRET_KEY = "wJalr-made-up-secret"
 AWS = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "AKIDMADEUP", "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_SESSION_TOKEN": "session/made+up"}
@@ -214,3 +216,16 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
         assert lines[5] == f"POST {place}/google/models/gemini-3.5-flash:streamGenerateContent?alt=sse HTTP/1.1"
         assert json.loads(server.seen[0].body) == {"max_tokens": 9, "messages": ask["messages"], "anthropic_version": "vertex-2023-10-16"}
     assert len(minted) == 1
+
+
+# -- Claude at the clouds
+
+@pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
+def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
+    # a word it does not know is a 400 there: anthropics/claude-code issues 49370 and 34802
+    here = next(offer for offer in offers(provider) if offer.endpoint == "messages")
+    said = {"anthropic-beta": "oauth-2025-04-20, context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"}
+    sent = native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
+    assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"
+    said = {"anthropic-beta": "oauth-2025-04-20"}
+    assert "anthropic-beta" not in native_headers(said, here.headers(said), (name for name, _ in here.made_headers))

@@ -62,7 +62,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
         body = await aside(passed_body, exchange, offer) if edited and is_long(inbound.body) else passed_body(exchange, offer)
-        headers, url = native_headers(inbound.headers, headers), offer.url(stream, inbound.query)
+        headers, url = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers)), offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
     call = Call("POST", url, headers, body, offer.timeouts, offer.provider, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)

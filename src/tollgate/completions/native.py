@@ -7,7 +7,7 @@ The body is not re-encoded when it can be spliced: numbers, key order, escapes a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -40,13 +40,14 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
 
 
-def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
+def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[str] = ()) -> Mapping[str, str]:
     """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
-    provider's file does not say them itself. What libraries say about themselves (`x-...`) stays here."""
+    provider's file does not say them itself. `decided` are names the file speaks of, so that what it leaves out is not
+    sent after all. What libraries say about themselves (`x-...`) stays here."""
     own = {name: value for name, value in inbound.items() if name.endswith(_FORMAT_HEADERS) and not name.startswith(_OTHER_HEADERS)}
     if not own:
         return headers
-    said = {name.lower() for name in headers}
+    said = {name.lower() for names in (headers, decided) for name in names}
     return {**{name: value for name, value in own.items() if name not in said}, **headers}
 
 
