@@ -432,6 +432,18 @@ async def test_jobs_survive_a_restart(gateway, tmp_path):
     assert again.ledger.balance(key.account_id) == Decimal("0.01")
 
 
+async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_restart_too(gateway):
+    services, key, _ = await gateway(Numbered())
+    capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))
+    await create(services, capped)
+    await close_services(services)
+    again, _, _ = await gateway(Numbered())
+    await jobs_of(again).resume()
+    await create(again, capped, request_id="req_2")
+    with pytest.raises(QuotaExhausted):
+        await create(again, capped, request_id="req_3")
+
+
 async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gateway):
     async def never(method, path, body):
         await asyncio.sleep(60)

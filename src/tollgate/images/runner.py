@@ -321,9 +321,9 @@ class Jobs:
             offers = self._again(generation)
             hold = None
             try:
-                hold = self.services.ledger.hold(generation.account_id, Decimal(row.get("held", "0")))
+                hold = self.services.ledger.hold(await self.services.ledger.get_key(generation.key_id), Decimal(row.get("held", "0")))
             except QuotaExhausted:
-                log.warning("job %s: its account no longer covers what it may cost", generation.id)
+                log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
             self._keep(generation, hold)
             if offers and offers[0][0].synchronous:
                 if row.get("runs", 0) >= _MOST_RUNS:
