@@ -215,6 +215,6 @@ def test_plugins_become_filters(files, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("text", "said"), [("no_such_plugin_module", "cannot be imported"), ("tollgate.errors", "has no public function")])
 def test_a_plugin_that_is_none_is_told(files, text, said):
-    files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins: [{text}]\n")
-    with pytest.raises(ConfigErrors, match=said):
+    files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins:\n  - {text}\n")
+    with pytest.raises(ConfigErrors, match=rf"gateway\.yaml:5:5: plugins: plugin `{text}` {said}"):
         files.build()

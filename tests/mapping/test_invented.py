@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mapping.support import document
-from tollgate.config.load import read_file
+from tollgate.config.load import Mark, read_file
+from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, convert_error, convert_request, convert_response, run_examples
 from tollgate.mapping.plugins import load_plugins
@@ -145,13 +146,13 @@ def test_its_errors_and_its_tap() -> None:
 # -- the one escape hatch
 
 
-def plugin(**functions: object) -> str:
+def plugin(**functions: object) -> Plugin:
     module = types.ModuleType(f"score_plugin_{random.randrange(10**9)}")
     for name, function in functions.items():
         function.__module__ = module.__name__  # type: ignore[attr-defined]
         setattr(module, name, function)
     sys.modules[module.__name__] = module
-    return module.__name__
+    return Plugin(module.__name__, Mark("gateway.yaml", 1, 1))
 
 
 def test_a_plugin_is_a_filter() -> None:

@@ -348,6 +348,14 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
+class Plugin:
+    """A Python module of extra filters, and where the gateway file names it; moved to another line it is the same."""
+
+    module: str
+    mark: Mark = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """The whole configuration: server settings, providers by name (off ones included) and mapping documents by name."""
 
@@ -363,7 +371,7 @@ class Gateway:
     secrets_dir: Path = Path("secrets")
     aliases: Mapping[str, str] = field(default_factory=_empty)
     """Gateway-wide aliases: name -> canonical id or another alias (cycles are errors)."""
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
     providers: Mapping[str, Provider] = field(default_factory=_empty)
     mappings: Mapping[str, Document] = field(default_factory=_empty)
     files: tuple[Path, ...] = ()

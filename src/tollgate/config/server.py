@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Proxies, Retry, Server, Store, Timeouts
+from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Plugin, Proxies, Retry, Server, Store, Timeouts
 from tollgate.config.prices import read_decimal
 from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
@@ -47,7 +47,7 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
         dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
         secrets_dir=_inside(folder, Path(top.text("secrets_dir", str(gateway.secrets_dir)))),
         aliases=MappingProxyType({name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}),
-        plugins=top.texts("plugins"),
+        plugins=_plugins(top.get("plugins")),
     )
 
 
@@ -57,6 +57,12 @@ def store_reference(root: Map) -> tuple[str, Node, str] | None:
     node, path = (store.entries.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
     match = REFERENCE.fullmatch(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     return (match[1], node, path) if match and node else None
+
+
+def _plugins(node: Node | None) -> tuple[Plugin, ...]:
+    """The modules a list names, or one text."""
+    names = node.items if isinstance(node, List) else (node,)
+    return tuple(Plugin(name.value, name.mark) for name in names if isinstance(name, Scalar) and isinstance(name.value, str))
 
 
 def _settings(at: Fields, kind: type[T]) -> T:

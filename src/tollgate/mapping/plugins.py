@@ -13,18 +13,19 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from tollgate.config.load import Mark, Problem
+from tollgate.config.load import Problem
+from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.functions import FILTERS, Filter
 
 
-def load_plugins(modules: Iterable[str], file: str = "gateway.yaml") -> dict[str, Filter]:
-    """The filters of the named modules. Raises `ConfigErrors` for a module that does not import or a name that is taken."""
+def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
+    """The filters of these modules, by name. Raises `ConfigErrors` for a module that does not import or a name that is taken."""
     found: dict[str, Filter] = {}
     problems: list[Problem] = []
-    mark = Mark(file, 1, 1)
-    for name in modules:
+    for plugin in plugins:
+        name, mark = plugin.module, plugin.mark
         try:
             module = importlib.import_module(name)
         except Exception as error:
