@@ -1,4 +1,4 @@
-"""A recorded stream names in its loss list what the same answer, converted whole, names."""
+"""A recorded stream names in its loss list what the same answer, converted whole, names; and its calls have the same ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def test_a_stream_names_what_its_whole_answer_names(client: str, upstream: str) 
         if converter.error is not None:
             continue
         seen += 1
-        lost = convert_response(mapping(upstream), mapping(client), whole, context()).lost
-        if sorted(converter.lost) != sorted(lost):
-            differ[x.id] = {"streamed": converter.lost, "whole": lost}
+        done = convert_response(mapping(upstream), mapping(client), whole, context())
+        if sorted(converter.lost) != sorted(done.lost):
+            differ[x.id] = {"streamed": converter.lost, "whole": done.lost}
+        calls = [[part["id"] for part in parts if part["kind"] == "tool_call"] for parts in (converter.parts(), done.hub["parts"])]
+        if calls[0] != calls[1]:
+            differ[x.id] = {"streamed": calls[0], "whole": calls[1]}
     assert seen and not differ

@@ -126,7 +126,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         elif part.get("custom") is not True and (words := unfit(arguments)):
             context.lose(words)
         if not part.get("id"):
-            part = {**part, "id": f"call_{name}_{number}"}
+            part = {**part, "id": f"call_{name}_{calls - 1}"}
         parts[number] = part
     made: dict[str, Any] = {"id": name}
     model = hub.get("model") or context.model.get("upstream")

@@ -141,7 +141,7 @@ class Parts:
         part.nth = self.nth.get(part.kind, 0)
         self.nth[part.kind] = part.nth + 1
         if part.kind == "tool_call" and not part.id:
-            part.id = f"call_{self.id}_{part.index}"
+            part.id = f"call_{self.id}_{part.nth}"
         if handlers.name is not None:
             part.item = handlers.name(self, part, self.context)
         if handlers.open is not None:
