@@ -229,3 +229,12 @@ def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
     assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"
     said = {"anthropic-beta": "oauth-2025-04-20"}
     assert "anthropic-beta" not in native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
+
+
+@pytest.mark.parametrize("provider", ["gemini", "vertex"])
+@pytest.mark.parametrize("model", ["google/gemini-3.1-pro-preview", "google/gemini-3.7-flash"])
+def test_gemini_models_without_the_least_level_are_said_to_always_think(provider, model):
+    # "Thinking level MINIMAL is not supported": vellum-ai/vellum-assistant pull 32687, bolna-ai/bolna pull 956
+    found = [offer for offer in offers(provider) if offer.model.id == model]
+    assert all(offer.can.get("thinking_always") for offer in found)
+    assert found or provider == "vertex"
