@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tollgate.config.build import Known, Loaded
+from tollgate.config.build import Loaded
 from tollgate.config.kept import dump_known, known_stamp, load_known
+from tollgate.config.known import Known
 from tollgate.mapping.kept import KeptCode, stamp
 
 log = logging.getLogger("tollgate.cache")

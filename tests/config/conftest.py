@@ -8,7 +8,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory; the built-in defaults are an empty folder too, so that nothing else is loaded."""
     empty = tmp_path / "defaults"
     empty.mkdir()
-    monkeypatch.setattr("tollgate.config.build.defaults_root", lambda: empty)
+    monkeypatch.setattr("tollgate.config.files.defaults_root", lambda: empty)
     place = tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)

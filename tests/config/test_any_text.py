@@ -45,7 +45,7 @@ def load(gateway: str, provider: str) -> Loaded | ConfigErrors:
 @pytest.fixture(autouse=True)
 def no_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     empty = tmp_path_factory.mktemp("defaults")
-    monkeypatch.setattr("tollgate.config.build.defaults_root", lambda: empty)
+    monkeypatch.setattr("tollgate.config.files.defaults_root", lambda: empty)
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -18,7 +18,8 @@ from typing import Any
 
 import httpx
 
-from tollgate.config.build import Known, load_gateway
+from tollgate.config.build import load_gateway
+from tollgate.config.known import Known
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 

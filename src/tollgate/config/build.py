@@ -14,9 +14,10 @@ from types import MappingProxyType
 from tollgate.collecting import collector_resting
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
-from tollgate.config.files import GATEWAY_FILE, MAPPING_GLOBS, PROVIDER_GLOBS, Found, defaults_root, matches, shown, unique
+from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
 from tollgate.config.included import include_models
-from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, Scalar, read_file
+from tollgate.config.known import Known, Source
+from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
@@ -47,43 +48,6 @@ class Loaded:
     def known(self) -> Known:
         """What the next load may take over."""
         return Known(dict(self.sources), dict(self.gateway.mappings), self.warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What one provider file came to when it had nothing wrong; it does so again while its texts stay the same."""
-
-    provider: Provider
-    """As if it were on."""
-    references: tuple[Reference, ...]
-    whole: bool | None
-    """Whether its model files were read (those of a provider that is off are not); None when it names none."""
-    included: tuple[Path, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What files came to in an earlier load, by their shown names."""
-
-    sources: Mapping[str, Source]
-    mappings: Mapping[str, Document]
-    warnings: tuple[Problem, ...]
-
-    def let_go(self) -> None:
-        """Once everything is compiled: keep the files' texts, not their trees."""
-        for document in (*self.mappings.values(), *(source.provider.document for source in self.sources.values())):
-            document.let_go()
-
-    def documents(self) -> dict[str, Document]:
-        """The files that need not be read again while they hold the same, by name."""
-        own = [source.provider.document for source in self.sources.values()]
-        included = [other for document in own for other in document.included]
-        return {document.file: document for document in (*own, *included, *self.mappings.values()) if document.text}
-
-    def same(self, other: Known) -> bool:
-        """Whether everything was taken over from `other`, and nothing of it is missing."""
-        one, two = self.documents(), other.documents()
-        return one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings
 
 
 def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Known | None = None) -> Loaded:
@@ -160,9 +124,9 @@ class _Loading:
 
     def run(self, path: Path | None) -> Loaded:
         document, root, folder = self._gateway_document(path)
-        provider_files = self._provider_files(document, root, folder)
-        mapping_files = self._mapping_files(document, root, folder)
-        documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in provider_files]
+        of_providers = self._noted(provider_files(document, root, folder))
+        of_mappings = self._noted(mapping_files(document, root, folder))
+        documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in of_providers]
         trees: list[tuple[Document, Map | Source]] = []
         for doc in documents:
             tree = self._unchanged(doc) or self._shaped(doc, "provider")
@@ -171,7 +135,7 @@ class _Loading:
         referred = {doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree)) for doc, tree in trees}
         secrets, settings = self._settings(document, root, folder, referred.values())
         providers = self._providers(trees, referred, secrets)
-        mappings = self._mappings(mapping_files, needed=None if self.everything else needed_mappings(providers))
+        mappings = self._mappings(of_mappings, needed=None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
             files=tuple(dict.fromkeys(self.files)),
@@ -190,12 +154,12 @@ class _Loading:
         """As `run`, without providers."""
         document, root, folder = self._gateway_document(path)
         settings = self._settings(document, root, folder, ())[1]
-        mappings = self._mappings(self._mapping_files(document, root, folder), needed)
+        mappings = self._mappings(self._noted(mapping_files(document, root, folder)), needed)
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
     def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
         """The gateway file (an empty one where there is none), its checked tree, and the folder relative paths start from."""
-        file, folder = _gateway_file(path)
+        file, folder = gateway_file(path)
         document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
         return document, self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
 
@@ -253,29 +217,10 @@ class _Loading:
                                                   hint="an environment variable or a file in secrets_dir"))
         return value or ""
 
-    def _provider_files(self, document: Document, root: Map, folder: Path) -> list[Path]:
-        written = root.get("providers")
-        found = matches(folder, Fields(root).texts("providers", PROVIDER_GLOBS))
-        if isinstance(written, List):
-            self._say_missing(document, written, found, "providers")
-            return unique(found)
-        return unique(found) or unique(matches(defaults_root(), PROVIDER_GLOBS))
-
-    def _mapping_files(self, document: Document, root: Map, folder: Path) -> list[Path]:
-        """The folder's own mappings, and the built-in ones of the names it lacks: a protocol missing is never wanted."""
-        written = root.get("mappings")
-        found = matches(folder, Fields(root).texts("mappings", MAPPING_GLOBS))
-        if isinstance(written, List):
-            self._say_missing(document, written, found, "mappings")
-        own = unique(found)
-        names = {path.stem for path in own}
-        return own + [path for path in unique(matches(defaults_root(), MAPPING_GLOBS)) if path.stem not in names]
-
-    def _say_missing(self, document: Document, written: List, found: list[Found], path: str) -> None:
-        missing = {group.pattern for group in found if group.missing}
-        for index, node in enumerate(written.items):
-            if isinstance(node, Scalar) and node.value in missing:
-                self.problems.append(document.problem(node, f'found no file "{node.value}"', path=f"{path}[{index}]", hint="relative to this file"))
+    def _noted(self, found: tuple[list[Path], list[Problem]]) -> list[Path]:
+        """The files of a look for files, its problems noted."""
+        self.problems += found[1]
+        return found[0]
 
     def _unchanged(self, document: Document) -> Source | None:
         """What an unchanged file came to before, its model files unchanged too."""
@@ -331,7 +276,7 @@ class _Loading:
     def _mappings(self, paths: list[Path], needed: Container[str | None] | None = None) -> dict[str, Document]:
         """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its examples."""
         mappings: dict[str, Document] = {}
-        built_in = defaults_root() / "mappings"
+        built_in = built_in_mappings()
         for path in paths:
             if needed is not None and path.stem not in needed and path.parent == built_in:
                 name, document = path.stem, self._unread(path)
@@ -368,17 +313,3 @@ def _references_in(node: Node) -> Iterator[Reference]:
     elif isinstance(node, List):
         for item in node.items:
             yield from _references_in(item)
-
-
-def _gateway_file(path: Path | None) -> tuple[Path | None, Path]:
-    """The file to read and the folder relative paths start from; no file means: all defaults."""
-    if path is None:
-        own = Path.cwd() / GATEWAY_FILE
-        if own.is_file():
-            return own, own.parent
-        shipped = defaults_root() / GATEWAY_FILE
-        return (shipped if shipped.is_file() else None), Path.cwd()
-    if path.is_dir():
-        own = path / GATEWAY_FILE
-        return (own if own.is_file() else None), path.resolve()
-    return path, path.resolve().parent

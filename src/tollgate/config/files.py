@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tollgate.config.fields import Fields
+from tollgate.config.load import Document, List, Map, Problem, Scalar
+
 GATEWAY_FILE = "gateway.yaml"
 PROVIDER_GLOBS = ("providers/*.yaml",)
 MAPPING_GLOBS = ("mappings/*.yaml",)
@@ -37,6 +40,11 @@ def defaults_root() -> Path:
     package = Path(__file__).resolve().parent.parent
     shipped = package / "defaults"
     return shipped if (shipped / GATEWAY_FILE).is_file() else package.parent.parent
+
+
+def built_in_mappings() -> Path:
+    """The folder of the embedded mappings."""
+    return defaults_root() / "mappings"
 
 
 def shown(path: Path) -> str:
@@ -76,3 +84,44 @@ def unique(found: Sequence[Found]) -> list[Path]:
         for path in group.files:
             seen.setdefault(os.path.realpath(path), path)
     return list(seen.values())
+
+
+def gateway_file(path: Path | None) -> tuple[Path | None, Path]:
+    """The file to read and the folder relative paths start from; no file means: all defaults."""
+    if path is None:
+        own = Path.cwd() / GATEWAY_FILE
+        if own.is_file():
+            return own, own.parent
+        shipped = defaults_root() / GATEWAY_FILE
+        return (shipped if shipped.is_file() else None), Path.cwd()
+    if path.is_dir():
+        own = path / GATEWAY_FILE
+        return (own if own.is_file() else None), path.resolve()
+    return path, path.resolve().parent
+
+
+def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
+    """The provider files that a gateway file (`document`, its checked tree `root`, its folder) names, and problems with the names.
+    Where it names none, those in the folder, else the embedded ones."""
+    found = matches(folder, Fields(root).texts("providers", PROVIDER_GLOBS))
+    files = unique(found)
+    if not isinstance(root.get("providers"), List):
+        files = files or unique(matches(defaults_root(), PROVIDER_GLOBS))
+    return files, _missing(document, root, found, "providers")
+
+
+def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
+    """As `provider_files`: the folder's own mappings, and the embedded ones of the names it lacks, so that no protocol is wanting."""
+    found = matches(folder, Fields(root).texts("mappings", MAPPING_GLOBS))
+    own = unique(found)
+    names = {path.stem for path in own}
+    return own + [path for path in unique(matches(defaults_root(), MAPPING_GLOBS)) if path.stem not in names], _missing(document, root, found, "mappings")
+
+
+def _missing(document: Document, root: Map, found: list[Found], key: str) -> list[Problem]:
+    """One problem for each name of the list under `key` that is no file."""
+    written = root.get(key)
+    missing = {group.pattern for group in found if group.missing}
+    names = enumerate(written.items if isinstance(written, List) else ())
+    return [document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")
+            for index, node in names if isinstance(node, Scalar) and node.value in missing]

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tollgate.config.build import Known
+from tollgate.config.known import Known
 
 _CLASSES = frozenset({("decimal", "Decimal"), ("pathlib", "PosixPath"), ("pathlib", "WindowsPath")})
 
