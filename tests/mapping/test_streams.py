@@ -8,6 +8,7 @@ import pytest
 
 from mapping.support import document
 from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, run_examples
+from tollgate.mapping.stream_run import Run
 
 SOURCE = """
 mapping: plain
@@ -315,3 +316,15 @@ examples:
     expect: {id: run_1, model: up, created: 1700000000, parts: [{kind: text, text: Hello}], stop: end}
 """
     assert run_examples(compile_mapping(document(text))) == []
+
+
+def test_the_answer_so_far_is_looked_at_only_where_a_condition_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = "$.last and $whole.parts[*].text"
+    source = f"mapping: looking\nstream:\n  to_hub:\n    always:\n      - {{delta: {{kind: text, text: $.t}}}}\n      - {{$when: '{rule}', stop: {{reason: end}}}}\n"
+    looks: list[int] = []
+    whole = Run.whole
+    monkeypatch.setattr(Run, "whole", lambda run: looks.append(1) or whole(run))
+    converter = StreamConverter(compile_mapping(document(source)), TOLD, Context())
+    for event in ({"t": "a"}, {"t": "b"}, {"t": "c", "last": True}):
+        converter.feed(event)
+    assert converter.stop == "end" and len(looks) == 1

@@ -47,7 +47,7 @@ EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
 FIELDS = Var("fields", "P.fresh", present=True, is_dict=True, known=frozenset(hub.PART_FIELDS) - OWN_PART)
 SEQ = Var("seq", "R.seq", present=True)
-WHOLE = Var("whole", "R.whole()", present=True, is_dict=False, known=hub.RESPONSE_FIELDS)
+WHOLE = Var("whole", "R.whole()", present=True, is_dict=True, known=hub.RESPONSE_FIELDS)
 SEEN = Var("seen", "R.seen", present=True, is_dict=True)
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
 
