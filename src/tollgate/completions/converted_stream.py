@@ -110,7 +110,8 @@ class ConvertedStream:
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:
-        """`_take` by a few events at a time, as long as the last of them may be the pattern for many."""
+        """The same as `_take` of a block's events, with those taken together that are alike (`repeats.py`): a few are read one by
+        one, the last of them is tried as the pattern for those behind it, and so on."""
         out: list[bytes] = []
         events, converter = self._events, self._converter
         at, end = 0, len(block)
@@ -121,11 +122,11 @@ class ConvertedStream:
                     out.append(said)
                     continue
             *few, rest = block[at:].split(b"\n\n", _FEW if converter.follows else 0)
-            next = end - len(rest) if len(few) == _FEW else end
-            out.append(self._take(events.feed(block[at:next])))
+            until = end - len(rest) if len(few) == _FEW else end
+            out.append(self._take(events.feed(block[at:until])))
             if events.written:
                 converter.follow(*events.written[-1])
-            at = next
+            at = until
         return b"".join(out)
 
     def _take(self, events: list[Received]) -> bytes:

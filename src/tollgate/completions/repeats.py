@@ -1,18 +1,27 @@
-"""Events of a block that are the one before but for a text, taken together: what stands between two texts is searched for, and
-put in the place of it is what the client's events have there."""
+"""Many text deltas of one block converted at once, where they differ in nothing but their text.
+
+Most of a stream is such deltas. What the upstream writes between two texts is then always the same bytes: the block is split
+there, and joined again with what the client's events have between their texts. Nothing else of those events is read. Which
+event may serve as the pattern, and what it becomes, the converter says (`mapping/stream_alike.py`).
+
+    upstream's block   data: {"d":"a"}\\n\\ndata: {"d":"b"}\\n\\n
+    client's events    event: delta\\ndata: {"text":"a"}\\n\\nevent: delta\\ndata: {"text":"b"}\\n\\n
+"""
 
 from __future__ import annotations
 
 from tollgate.mapping import StreamConverter
 
 _MOST = 256
-"""Texts looked at in one go: of bytes that are no texts after all, no more are looked at in vain."""
+"""Texts split off at a time: where the first turns out to be none, the work on the others is lost."""
 _SEARCHED = 16
-"""Bytes that are searched for: with every hit the search begins anew, which costs more the longer they are."""
+"""Bytes of the border between two texts that the block is split at; the rest of it is compared. Splitting sets up its search
+anew at every hit, which takes longer for a longer text."""
 
 
 def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-    """The client's events for those of `block[at:]` that are like the converter's pattern, and where in the block they end."""
+    """The client's events for those at the start of `block[at:]` that are like the converter's pattern, and where in the block
+    those end; nothing and `at` where there is no pattern, or the first event is not like it."""
     pattern = converter.pattern
     if pattern is None:
         return b"", at
@@ -30,7 +39,8 @@ def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[byt
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
-    """What stands before the first `closing` of a block, and between its `border`s as long as they follow each other."""
+    """The texts, as they are written, at the start of a block that begins with one: `border` stands between two of them,
+    `closing` behind the last. Ends before a text that is not whole yet, and before an event of another kind."""
     *pieces, last = block.split(border[-_SEARCHED:], _MOST)
     front = border[:-_SEARCHED]
     end = -len(front) or None
@@ -46,5 +56,5 @@ def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
 
 
 def _lead(name: str | None) -> bytes:
-    """What stands before an event's data."""
+    """What an event has before its data, given its name: `event: delta\\ndata: `."""
     return b"data: " if name is None else b"event: %b\ndata: " % name.encode()
