@@ -123,6 +123,16 @@ def test_a_protocol_that_does_not_take_it_is_left_for_another_of_the_same_provid
     assert tried(of(make_route(model_of, (chat,))), needs=Needs(tools=True)) == ["acme:chat"]
 
 
+def test_tools_may_be_taken_with_some_efforts_only():
+    model_of = model()
+    chat, responses = offer(model_of), offer(model_of, "responses")
+    chat.can["tools_with_effort"] = ["unset", "none"]
+    one = of(make_route(model_of, (chat, responses)))
+    for effort, taken in (("unset", "acme:chat"), ("none", "acme:chat"), ("high", "acme:responses")):
+        assert tried(one, needs=Needs(tools=True, effort=effort)) == [taken]
+    assert tried(one, needs=Needs(effort="high")) == ["acme:chat"]
+
+
 def test_when_no_route_declares_it_the_upstream_may_say_so_itself():
     assert tried(of(route("a"), route("b")), "chat", Needs(images=True)) == ["a:chat", "b:chat"]
 

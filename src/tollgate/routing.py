@@ -48,6 +48,8 @@ class Needs:
     native: bool = False
     threads: bool = False
     """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads: true}` will do."""
+    effort: str = "unset"
+    """How much thought a chat request asks for in so many words."""
     prefer_native: bool = False
     """The request carries what conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a native
     route comes first whatever its priority."""
@@ -142,7 +144,7 @@ def fits(offer: Offer, needs: Needs) -> bool:
         return False
     wanted = model.input_modalities
     return not (
-        (needs.tools and not _declares(can, "tools", model.parameters))
+        (needs.tools and not (_declares(can, "tools", model.parameters) and needs.effort in can.get("tools_with_effort", (needs.effort,))))
         or (needs.schema and can.get("schema") is False)
         or (needs.images and "image" not in wanted)
         or (needs.audio and "audio" not in wanted)

@@ -36,7 +36,10 @@ def needs_of(dialect: str, body: dict[str, Any], told: bytes, size: int) -> Need
     if images or files or audio:
         size = min(size, 400_000)  # inline media are not text; a cap keeps the estimate near what vendors charge
     threads = keeps_thread(dialect, body)
-    return Needs(tools, images, audio, files, b'"json_schema"' in told, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
+    needs = Needs(tools, images, audio, files, b'"json_schema"' in told, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
+    if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
+        needs.effort = effort
+    return needs
 
 
 def _hosted(dialect: str, declared: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, nearest
 from tollgate.config.model import Gateway
 
-READ_BY_CODE = frozenset({"files", "schema", "threads", "token_ids", "tools"})
+READ_BY_CODE = frozenset({"files", "schema", "threads", "token_ids", "tools", "tools_with_effort"})
 """Words that `routing.py` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})
