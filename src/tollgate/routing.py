@@ -144,12 +144,17 @@ def fits(offer: Offer, needs: Needs) -> bool:
         return False
     wanted = model.input_modalities
     return not (
-        (needs.tools and not (_declares(can, "tools", model.parameters) and needs.effort in can.get("tools_with_effort", (needs.effort,))))
+        (needs.tools and not _takes_tools(can, model.parameters, needs.effort))
         or (needs.schema and can.get("schema") is False)
         or (needs.images and "image" not in wanted)
         or (needs.audio and "audio" not in wanted)
         or (needs.files and "file" not in wanted and can.get("files") is not True)
     )
+
+
+def _takes_tools(can: Mapping[str, Any], parameters: tuple[str, ...], effort: str) -> bool:
+    efforts = can.get("tools_with_effort")
+    return _declares(can, "tools", parameters) and (efforts is None or effort in efforts)
 
 
 def _declares(can: Mapping[str, Any], name: str, parameters: tuple[str, ...]) -> bool:
