@@ -239,14 +239,18 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
             assert row["estimated"] and row["output_tokens"] > 0
 
 
-async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("counting", "text", "stream", "leave"),
+    [("native_stage.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}), ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1})],
+    ids=["in mid-stream", "waiting for a whole answer"],
+)
+async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(tmp_path, monkeypatch, counting, text, stream, leave):
     async def slip(*_: object) -> None:
         raise KeyError("slip")
 
-    monkeypatch.setattr("tollgate.completions.native_stage.NativeChat.estimate", slip)
+    monkeypatch.setattr(f"tollgate.completions.{counting}", slip)
     async with inprocess(tmp_path) as here:
-        ask = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=50ms]] a b c d e f g h"}]}
-        client = Leaving(ask, here.key, blocks=3)
+        client = Leaving({"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]}, here.key, **leave)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["cost"]) == ("error", 0)

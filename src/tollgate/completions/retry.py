@@ -64,8 +64,12 @@ async def settle_failure(exchange: Exchange, error: BaseException, used: Callabl
 
 
 async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    if exchange.called:
-        exchange.hub_usage = await used()
+    try:
+        if exchange.called:
+            exchange.hub_usage = await used()
+    except Exception:
+        await exchange.settle("error", error=TollgateError("the gateway failed"))
+        raise
     await exchange.settle_cut(begun=begun, estimated=exchange.called)
 
 
