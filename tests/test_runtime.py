@@ -71,7 +71,7 @@ def test_a_runtime_holds_everything_compiled(files):
 def test_every_route_bills_at_the_price_in_the_catalog(files):
     model = files.build().catalog.resolve("acme/large")
     assert model.entry["pricing"]["prompt"] == "1"
-    first, second = (route.best["chat"] for route in model.routes)
+    first, second = (route.ranked["chat"][0] for route in model.routes)
     assert first.tariff is second.tariff is model.tariff
     assert second.prices_text == first.prices_text == '{"prompt":"1","unit":1}'
     assert str(second.own_tariff.pricing.prices["prompt"]) == "2"
@@ -117,7 +117,7 @@ def test_a_reload_takes_models_over_whose_routes_are_the_same(files):
     again = files.build(new)
     model = again.catalog.resolve("acme/large")
     assert model.entry["pricing"]["prompt"] == "5"
-    assert [str(route.best["chat"].tariff.pricing.prices["prompt"]) for route in model.routes] == ["5", "5"]
+    assert [str(route.ranked["chat"][0].tariff.pricing.prices["prompt"]) for route in model.routes] == ["5", "5"]
     assert again.catalog.resolve("two/own") is new.catalog.resolve("two/own")
 
 

@@ -60,7 +60,7 @@ NO_NEEDS = Needs()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One provider's offer of a model, through one or more protocols; `best` has the offer for each client protocol."""
+    """One provider's offer of a model, through one or more protocols; `ranked` has them for each client protocol, the one that loses least first."""
 
     key: str
     provider: str
@@ -68,7 +68,7 @@ class Route:
     offers: tuple[Offer, ...]
     priority: int = 0
     weight: int = 1
-    best: Mapping[str, Offer] = field(default_factory=dict)
+    ranked: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)
 
     def offer(self, protocol: str) -> Offer | None:
         """The offer of this route in exactly this wire format."""
@@ -77,12 +77,9 @@ class Route:
 
 def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, weight: int = 1) -> Route:
     """A route from the offers of one model at one provider (in the order of its file)."""
-    best = {}
-    for client, kind in _TYPES.items():
-        if offers and model.type == kind:
-            best[client] = _liked(offers, client)[0]
+    ranked = {client: _ranked(offers, client) for client, kind in _TYPES.items() if offers and model.type == kind}
     key = offers[0].route if offers else f"{model.provider}/{model.upstream}"
-    return Route(key, model.provider, model, offers, priority, weight, best)
+    return Route(key, model.provider, model, offers, priority, weight, ranked)
 
 
 def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, health: Health | None = None, sticky: str | None = None, *,
@@ -120,17 +117,19 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     return [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)][:attempts]
 
 
-def _liked(offers: tuple[Offer, ...], client_protocol: str) -> list[Offer]:
+def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:
     liked = _PREFERENCE.get(client_protocol, (client_protocol,))
-    return sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
+    return tuple(sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked)))
 
 
 def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
     """The offer of a route for this request: the protocol that loses least, or the next one where only that takes what the request needs."""
-    best = route.best.get(client_protocol)
-    if best is None or len(route.offers) == 1 or needs.native or fits(best, needs):
-        return best
-    return next((offer for offer in _liked(route.offers, client_protocol) if fits(offer, needs)), best)
+    ranked = route.ranked.get(client_protocol)
+    if ranked is None:
+        return None
+    if len(ranked) == 1 or needs.native:
+        return ranked[0]
+    return next((offer for offer in ranked if fits(offer, needs)), ranked[0])
 
 
 def fits(offer: Offer, needs: Needs) -> bool:

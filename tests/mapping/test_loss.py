@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mapping.support import document
-from tollgate.mapping import Context, Mapping, Refused, compile_mapping, convert_request, convert_response
+from tollgate.mapping import Context, Mapping, Refused, compile_mapping, convert_request, convert_response, loss
 from tollgate.mapping.context import Context as RawContext
 
 SOURCE = """
@@ -140,6 +140,16 @@ request:
 def test_an_object_is_not_known_by_the_names_of_its_fields_alone() -> None:
     for logit_bias, said in ((None, []), ({}, []), ({"1": 2}, ["logit_bias"]), (None, []), ([], [])):
         assert lost({"logit_bias": logit_bias}) == said
+
+
+def test_the_shapes_of_objects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "_MOST_SHAPES", 5)
+    walker = compiled(SOURCE).walkers["request.to_hub"]
+    names = ("model", "stream", "max_tokens", "stop", "metadata")
+    for number in range(1, 32):
+        asked = {name: "x" for place, name in enumerate(names) if number >> place & 1}
+        assert walker.lost(asked) == [] and walker.lost({**asked, "other": 1}) == ["other"]
+    assert max(len(state.seen) for state in walker._states.values()) == 5
 
 
 def test_what_a_filter_finds_is_read_only_there() -> None:

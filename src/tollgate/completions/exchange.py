@@ -204,6 +204,13 @@ class Exchange:
             error.billed = True
             raise
 
+    async def settle_slip(self) -> None:
+        """`settle` where a mistake of ours ended the request: its row says so, and bills what `hub_usage` tells."""
+        try:
+            await self.settle("error", error=TollgateError("the gateway failed"))
+        finally:
+            self.release()
+
     async def settle_cut(self, *, begun: bool, estimated: bool) -> None:
         """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that moment."""
         if self.services.cut:

@@ -68,7 +68,7 @@ async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Await
         if exchange.called:
             exchange.hub_usage = await used()
     except Exception:
-        await exchange.settle("error", error=TollgateError("the gateway failed"))
+        await exchange.settle_slip()
         raise
     await exchange.settle_cut(begun=begun, estimated=exchange.called)
 

@@ -133,7 +133,8 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         raise
     except Exception:
         answer.abort()
-        await _settle_slip(exchange, stage)
+        exchange.hub_usage = stage.usage()
+        await exchange.settle_slip()
         raise
     finally:
         await answer.close()
@@ -151,21 +152,13 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     return out
 
 
-async def _settle_slip(exchange: Exchange, stage: Stage) -> None:
-    """A mistake of ours ended the stream: its row says so, and bills what was told."""
-    exchange.hub_usage = stage.usage()
-    try:
-        await exchange.settle("error", error=TollgateError("the gateway failed"))
-    finally:
-        exchange.release()
-
-
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
     try:
         estimated = await _count_usage(exchange, stage, left=True)
     except Exception:
-        await _settle_slip(exchange, stage)
+        exchange.hub_usage = stage.usage()
+        await exchange.settle_slip()
         raise
     await exchange.settle_cut(begun=begun, estimated=estimated)
 
