@@ -50,6 +50,17 @@ def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size)
     assert events[1].data == b"[DONE]" and len(events) == 2
 
 
+@pytest.mark.parametrize("ending", [[USAGE_CHUNK, b"[DONE]"], [USAGE_CHUNK], [b"[DONE]"], [chunk({}, finish="stop", index=1), USAGE_CHUNK, b"[DONE]"]],
+                         ids=["usage and end", "no end mark", "no usage", "another choice's finish"])
+def test_a_chat_stream_may_come_in_two_blocks_cut_anywhere(ending):
+    raw = sse(chunk({"content": "hi"}), chunk(finish="stop"), *ending)
+    whole, passed = through(raw, len(raw))
+    for cut in range(1, len(raw)):
+        stream = ChatStream(judge, MARKS)
+        assert stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.close() == passed, cut
+        assert (stream.error, stream.usage, stream.tail(stream.usage)) == (None, whole.usage, whole.tail(whole.usage)), cut
+
+
 def test_a_finishing_chunk_with_usage_passes_as_it_came():
     last = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],  "usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
     stream, _ = through(last + sse(b"[DONE]"), 9999)

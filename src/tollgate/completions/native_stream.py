@@ -123,7 +123,7 @@ class _Passing:
                 end = len(block)
             before = self._take(self._decoder.feed(block[:end]))
             block = block[end:]
-            if self._decoder.pending:  # a line feed of the separator came with the block before
+            if self._decoder.pending or self._marks is None:  # a line feed of the separator came with the block before; a finish was told
                 return before + self._take(self._decoder.feed(block))
             if not block or self.ended or self.error is not None:
                 return before
