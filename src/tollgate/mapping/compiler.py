@@ -58,7 +58,6 @@ class Mapping:
         self.document = document
         self.file = document.file
         self.name = built.name
-        self.about = built.about
         self.hub = built.hub
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = tuple(problem for problem in unit.problems if problem.level != "error")
@@ -92,7 +91,6 @@ class Mapping:
 class _Built:
     def __init__(self) -> None:
         self.name = ""
-        self.about = ""
         self.hub = ""
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
@@ -157,9 +155,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
     else:
         unit.mistake(name or root, "a mapping file says its name", "mapping: chat")
     about = root.get("about")
-    if isinstance(about, Scalar) and isinstance(about.value, str):
-        built.about = about.value
-    elif about is not None:
+    if about is not None and not (isinstance(about, Scalar) and isinstance(about.value, str)):
         unit.mistake(about, "`about` is one line of text")
     kind = root.get("hub")
     if isinstance(kind, Scalar) and kind.value in HUBS:
@@ -198,7 +194,7 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
                 built.sections[f"{name}.{direction}"] = f"{name}_{direction}"
     for name in ("response", "error"):
         if f"{name}.from_hub" in built.sections:
-            unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],), engine=True)
+            unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],))
 
 
 def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:

@@ -7,7 +7,6 @@ of its data: what a circle of functions hands on must be a path, so that every c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from tollgate.config.load import Map, Node
 from tollgate.mapping import templates
@@ -56,7 +55,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
     return made
 
 
-def compile_functions(unit: Unit, made: list[Function], engine: Mapping[str, Var] = ENGINE) -> None:
+def compile_functions(unit: Unit, made: list[Function]) -> None:
     """Generate the bodies; then find the circles and check what they hand on."""
     bodies = {}
     for function in made:
@@ -64,13 +63,12 @@ def compile_functions(unit: Unit, made: list[Function], engine: Mapping[str, Var
         names = [f"a_{parameter}" for parameter in function.parameters]
         code = unit.module.function(f"{function.py}({''.join(name + ', ' for name in names)}C)", line)
         variables = {parameter: Var(parameter, name, (reads,)) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
-        site = Site(unit, code, Scope({**engine, **variables}, function))
+        site = Site(unit, code, Scope({**ENGINE, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code
     for circle in _circles({function.name: function.calls for function in made}):
         for name in circle:
             function = unit.functions[name]
-            function.recursive = True
             bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
             for callee, mark in function.made:
                 if callee in circle:

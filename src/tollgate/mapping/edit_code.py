@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
-from tollgate.mapping.edit_place import RUNTIME, Loop, Place
+from tollgate.mapping.edit_place import Place, loop
 from tollgate.mapping.edit_reading import Edit, Entry
 from tollgate.mapping.edit_values import ValueVerbs
 from tollgate.mapping.emit import Code
@@ -158,7 +158,7 @@ class EditWriter:
             pairs = f"tuple(enumerate({value}))[{step.start}:{step.stop}] if type({value}) is list else ()"
         else:
             pairs = f"enumerate({value}) if type({value}) is list else {value}.items() if type({value}) is dict else ()"
-        return Loop(place, f"for {key}, {item} in {pairs}", step, item, self.unit)
+        return loop(place, f"for {key}, {item} in {pairs}", step, item)
 
     def _own(self, place: Place, new: str, value: str) -> str:
         with place.block(f"if {new} is {value}"):
@@ -247,6 +247,3 @@ def lost_name(entry: Entry) -> str:
         elif isinstance(step, Descend):
             words.append(step.key)
     return ".".join(words) or entry.text
-
-
-__all__ = ["RUNTIME", "EditWriter", "lost_name"]

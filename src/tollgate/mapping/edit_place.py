@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tollgate.mapping.emit import Code
 from tollgate.mapping.paths import Step, Where
 from tollgate.mapping.reading import item_test
-from tollgate.mapping.scope import Scope, Unit
+from tollgate.mapping.scope import Scope
 from tollgate.mapping.values import text_of
 
 
@@ -65,28 +65,13 @@ class Place:
         self.code.add(text, self.line)
 
 
-class Loop(AbstractContextManager[None]):
+@contextmanager
+def loop(place: Place, header: str, step: Step, item: str) -> Iterator[None]:
     """A `for` block and, for a filter, the `if` inside it."""
-
-    def __init__(self, place: Place, header: str, step: Step, item: str, unit: Unit) -> None:
-        self._place = place
-        self._header = header
-        self._step = step
-        self._item = item
-        self._unit = unit
-        self._open: list[AbstractContextManager[None]] = []
-
-    def __enter__(self) -> None:
-        place = self._place
-        self._enter(place.block(self._header))
-        if isinstance(self._step, Where):
-            tests = [item_test(place.code, self._item, condition, self._unit, place.line) for condition in self._step.conditions]
-            self._enter(place.block(f"if {' and '.join(tests)}"))
-
-    def _enter(self, block: AbstractContextManager[None]) -> None:
-        block.__enter__()
-        self._open.append(block)
-
-    def __exit__(self, *failed: object) -> None:
-        while self._open:
-            self._open.pop().__exit__(*failed)  # type: ignore[arg-type]
+    with place.block(header):
+        if not isinstance(step, Where):
+            yield
+            return
+        tests = [item_test(place.code, item, condition, place.line) for condition in step.conditions]
+        with place.block(f"if {' and '.join(tests)}"):
+            yield

@@ -93,7 +93,7 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
         return None
     name = verbs[0]
     value = node.entries[name]
-    when = _when(unit, node, name)
+    when = _when(unit, node)
     param = _param(unit, node, name)
     if name == "refuse":
         if of != "request":
@@ -110,7 +110,7 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
     return Edit(name, node.keys[name], entries=tuple(entries), when=when, why=_why(unit, node))
 
 
-def _when(unit: Unit, node: Map, verb: str) -> Scalar | None:
+def _when(unit: Unit, node: Map) -> Scalar | None:
     when = node.get("when")
     if when is None:
         return None

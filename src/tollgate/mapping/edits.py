@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tollgate.config.load import Document, Map, Node
+from tollgate.config.load import Document, Node
 from tollgate.config.model import Edits
-from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
-from tollgate.mapping.edit_code import RUNTIME, EditWriter
+from tollgate.mapping.edit_code import EditWriter
+from tollgate.mapping.edit_place import RUNTIME
 from tollgate.mapping.edit_reading import read_edits
 from tollgate.mapping.failures import Fault, failure
 from tollgate.mapping.names import ENGINE
-from tollgate.mapping.pieces import Functions
-from tollgate.mapping.scope import Scope, Unit, Var
+from tollgate.mapping.pieces import Functions, unit_with
+from tollgate.mapping.scope import Scope, Var
 from tollgate.mapping.values import RUNTIME as VALUES
 
 
@@ -55,30 +55,24 @@ class EditList:
         """Equal for lists that run the same steps."""
         return tuple(id(step) for step in self._steps)
 
-    def then(self, other: EditList | None) -> EditList:
+    def then(self, other: EditList) -> EditList:
         """These edits, then the other ones."""
-        if other is None:
-            return self
         return EditList(self._steps + other._steps, tuple(dict.fromkeys(self._files + other._files)), request=self._request)
 
 
-def compile_edits(document: Document, nodes: Node, *, defines: Functions | Map | None = None, of: str = "request",
+def compile_edits(document: Document, nodes: Node, *, defines: Functions | None = None, of: str = "request",
                   variables: Mapping[str, Any] | None = None) -> EditList:
     """The edits of a list in a provider file. `of` is request, response or stream; `variables` is what `$vars` reads.
 
     Raises `ConfigErrors` with every mistake.
     """
-    functions = Functions(document, defines) if isinstance(defines, Map) else defines
-    unit = Unit(document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None)
+    unit = unit_with(document, defines)
     edits = read_edits(unit, nodes, of)
     known = dict(variables or {})
     vars_name = unit.module.constant(known, "vars_")
     names = {**ENGINE, "vars": Var("vars", vars_name, present=True, is_dict=True, known=frozenset(known))}
     EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
-    wrong = [problem for problem in unit.problems if problem.level == "error"]
-    if wrong:
-        raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
-    namespace = unit.build({**VALUES, **RUNTIME, **(functions.callables if functions else {})})
+    namespace = unit.build({**VALUES, **RUNTIME, **(defines.callables if defines else {})})
     return EditList((namespace["edit"],), (document.file,), request=of == "request")
 
 
@@ -91,7 +85,7 @@ def chain(lists: Sequence[EditList | None]) -> EditList | None:
     return made
 
 
-def compile_scope(edits: Edits | None, *, of: str, defines: Functions | Map | None = None, variables: Mapping[str, Any] | None = None) -> EditList | None:
+def compile_scope(edits: Edits | None, *, of: str, defines: Functions | None = None, variables: Mapping[str, Any] | None = None) -> EditList | None:
     """The edits of one scope of a provider file, or None where it has none."""
     if edits is None or not edits.nodes.items:
         return None

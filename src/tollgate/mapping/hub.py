@@ -11,8 +11,6 @@ from typing import Any
 
 import orjson
 
-VERSION = 1
-
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
 MODEL_FIELDS = frozenset({
     "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created", "tokenizer", "parameters",
@@ -43,6 +41,8 @@ PART_FIELDS: dict[str, str] = {
     if name not in ("kind", "parts")
 }
 """Every field a part can have, of whatever kind."""
+
+
 @cache
 def _validator(kind: str) -> Any:
     from jsonschema import Draft202012Validator

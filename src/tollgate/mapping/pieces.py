@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Map, Node, Scalar
+from tollgate.config.load import Document, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
-from tollgate.mapping.emit import Module
-from tollgate.mapping.expressions import lower, lower_test
+from tollgate.mapping.expressions import lower
 from tollgate.mapping.failures import clean
 from tollgate.mapping.functions import Filter
-from tollgate.mapping.names import ENGINE
-from tollgate.mapping.scope import Ex, Function, Scope, Site, Spot, Unit, Var
+from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
 from tollgate.mapping.text import is_literal, literal, lower_scalar, split
 from tollgate.mapping.values import RUNTIME, text_of
 
@@ -32,12 +30,10 @@ class Functions:
     """A compiled `define:`, for all pieces of one file."""
 
     def __init__(self, document: Document, node: Node | None, *, plugins: Mapping[str, Filter] | None = None) -> None:
-        self.document = document
         self.plugins = dict(plugins or {})
         unit = Unit(document, plugins=plugins)
         compile_functions(unit, declare(unit, node))
-        unit.raise_mistakes()
-        built = build(unit)
+        built = unit.build(RUNTIME)
         self.functions = unit.functions
         self.callables = {function.py: built[function.py] for function in unit.functions.values()}
 
@@ -64,15 +60,15 @@ class Template:
         return bool(value) or (value == 0 and value is not False)
 
 
-def compile_template(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+def compile_template(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
     """A template over named values. `ConfigErrors` with everything wrong in it."""
     if isinstance(node, Scalar) and is_literal(node):
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
-    return _compile(document, node, names, defines, plugins, lambda site: templates.emit(site, node, ToReturn()))
+    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()))
 
 
-def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
     """A place that takes an expression without braces (`when:`, `unwrap:`); ask it with `.test(...)` or for its value."""
 
     def body(site: Site) -> None:
@@ -83,10 +79,10 @@ def compile_expression(document: Document, node: Node, *, names: Names, defines:
         else:
             site.code.add(f"return {lower(site, node.value, Spot(site.unit, node)).take().py}", node.mark.line)
 
-    return _compile(document, node, names, defines, plugins, body)
+    return _compile(document, node, names, defines, body)
 
 
-def compile_url(document: Document, node: Node, *, names: Names, defines: Functions | Map | None = None, plugins: Mapping[str, Filter] | None = None) -> Template:
+def compile_url(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
     """Text whose holes are path-escaped, so that a value cannot leave its place; `{{ value | raw }}` lets it through.
 
     Absent (None) when any hole is absent.
@@ -116,25 +112,25 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
             site.code.add(f"out.append({f'text_of({name})' if raw else f'escaped({name})'})", line)
         site.code.add("return ''.join(out)", line)
 
-    return _compile(document, node, names, defines, plugins, body, escape=True)
+    return _compile(document, node, names, defines, body, escape=True)
 
 
-def _compile(
-    document: Document, node: Node, names: Names, defines: Functions | Map | None, plugins: Mapping[str, Filter] | None,
-    body: Callable[[Site], None], *, escape: bool = False,
-) -> Template:
-    functions = Functions(document, defines, plugins=plugins) if isinstance(defines, Map) else defines
-    unit = Unit(document, functions=functions.functions if functions else None, plugins={**(functions.plugins if functions else {}), **(plugins or {})})
+def _compile(document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *, escape: bool = False) -> Template:
+    unit = unit_with(document, functions)
     unit.escape_holes = escape
-    variables, order = variables_of(names)
+    variables, order = _variables(names)
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
-    unit.raise_mistakes()
-    built = build(unit, functions)
+    built = unit.build({**RUNTIME, "escaped": _escaped, **(functions.callables if functions else {})})
     return Template(built["piece"], order, document.file)  # type: ignore[arg-type]
 
 
-def variables_of(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
+def unit_with(document: Document, functions: Functions | None) -> Unit:
+    """A file in the making whose pieces may call these functions, and the filters they may use."""
+    return Unit(document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None)
+
+
+def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
     """The scope for given names, and the order in which their values are passed."""
     fields = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names)
     document = any(name in ("", "$") for name in fields)
@@ -145,16 +141,5 @@ def variables_of(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
     return variables, order
 
 
-def build(unit: Unit, functions: Functions | None = None) -> dict[str, object]:
-    """Compile what the unit generated."""
-    runtime = {**RUNTIME, "escaped": _escaped}
-    if functions is not None:
-        runtime.update(functions.callables)
-    return unit.build(runtime)
-
-
 def _escaped(value: object) -> str:
     return quote(text_of(value), safe="")
-
-
-__all__ = ["ENGINE", "Ex", "Function", "Functions", "Module", "Template", "build", "compile_expression", "compile_template", "compile_url", "lower_test", "variables_of"]

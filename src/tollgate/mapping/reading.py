@@ -6,14 +6,15 @@ plain `.get`; the local is shared by all reads in the same block.
 
 from __future__ import annotations
 
+from tollgate.mapping.emit import Code
 from tollgate.mapping.names import ABOUT
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
 from tollgate.mapping.reads import Places, gathered, take
-from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, Var, suggest
+from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, suggest
 
 
 def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
-    """The value at a path. The caller says with `Ex.take` or `Ex.look` how it is used."""
+    """The value at a path. Where it is used with everything in it, the caller says so with `Ex.take`."""
     var = site.scope.names.get(path.base)
     if var is None:
         _unknown(site, path, spot, offset)
@@ -151,7 +152,7 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
             source = f"found({unit.module.constant(step.expression)}, {value})"
         with code.block(f"for {inner} in {source}", line):
             if isinstance(step, Where):
-                tests = [item_test(code, inner, condition, unit, line) for condition in step.conditions]
+                tests = [item_test(code, inner, condition, line) for condition in step.conditions]
                 with code.block(f"if {' and '.join(tests)}", line):
                     step_into(inner, position + 1)
             else:
@@ -162,7 +163,7 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
     return name
 
 
-def item_test(code, item: str, condition: Condition, unit, line: int) -> str:  # type: ignore[no-untyped-def]
+def item_test(code: Code, item: str, condition: Condition, line: int) -> str:
     """The Python condition for one comparison of a filter over the local `item`."""
     value = item
     for key in condition.path:
@@ -213,6 +214,3 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
             names = ", ".join(f"${known}" for known in site.scope.names if known)
             hint = f"a field of the document is `$.{name}`" if "" in site.scope.names else f"here are {names}" if names else ""
     spot.mistake(f"unknown name `${name}`", offset, hint)
-
-
-__all__ = ["Var", "dict_view", "item_test", "read", "reads_of", "walk"]

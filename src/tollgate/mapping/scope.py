@@ -81,8 +81,6 @@ class Function:
     made: list[tuple[str, Mark]] = field(default_factory=list)
     """Calls whose argument is computed (not a part of the data): not allowed where functions call each other in a circle."""
     used: bool = False
-    recursive: bool = False
-    engine: bool = False
 
 
 class Unit:
@@ -108,7 +106,6 @@ class Unit:
         problem = self.document.problem(at, message, hint=hint, level=level)
         if problem not in self.problems:
             self.problems.append(problem)
-
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile what was generated; raises `ConfigErrors` with everything that is wrong."""

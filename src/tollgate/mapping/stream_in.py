@@ -52,16 +52,14 @@ class StreamIn:
 
     py: str
     closes: bool
-    reads: Reads
 
 
-def compile_stream_in(unit: Unit, node: Node) -> StreamIn | None:
+def compile_stream_in(unit: Unit, node: Node) -> StreamIn:
     """Compile; mistakes are noted in the unit."""
-    reads = Reads()
     code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
-    scope = Scope({**ENGINE, "": Var("", "D", (reads,)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
+    scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
     _rules(Site(unit, code, scope), node, "event")
-    return StreamIn("stream_to_hub", _has_close(node), reads)
+    return StreamIn("stream_to_hub", _has_close(node))
 
 
 def _has_close(node: Node) -> bool:

@@ -66,8 +66,8 @@ def lower_scalar(site: Site, node: Scalar) -> Ex:
     return lower_text(site, text, spot)
 
 
-def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
-    """Text with holes. `lone`: a single hole keeps its type."""
+def lower_text(site: Site, text: str, spot: Spot) -> Ex:
+    """Text with holes; a single hole alone keeps its type."""
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
@@ -77,7 +77,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, lone: bool = True) -> Ex:
     if pieces is None:
         return NOTHING
     _warn_of_loose_name(site, text, spot)
-    if lone and len(pieces) == 1 and not pieces[0][0]:
+    if len(pieces) == 1 and not pieces[0][0]:
         return lower(site, pieces[0][1], spot.moved(pieces[0][2]))
     lowered = [
         lower(site, body, spot.moved(offset)).take() if not plain else Ex(repr(body), True, "text", atom=True)
