@@ -7,6 +7,7 @@ from tollgate.config.provider import read_provider
 from tollgate.config.shape import check_shape
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.images import Surroundings, compile_images, run_examples
+from tollgate.mapping.pieces import Functions
 
 FILE = """provider: acme
 images:
@@ -33,7 +34,7 @@ def mistakes(text):
     if problems:
         return [problem.render(source=False) for problem in problems]
     try:
-        offers = compile_images(provider, Surroundings(errors=None))
+        offers = compile_images(provider, Surroundings(errors=None, functions=Functions(document, provider.defines)))
     except ConfigErrors as errors:
         return [problem.render(source=False) for problem in errors.problems]
     return [problem.render(source=False) for problem in run_examples(provider, offers)]

@@ -11,6 +11,7 @@ from tollgate.config.load import plain, read_file
 from tollgate.config.provider import read_provider
 from tollgate.config.shape import check_shape
 from tollgate.mapping.images import Surroundings, compile_images, is_image_example, run_examples
+from tollgate.mapping.pieces import Functions
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "\nimages:" in path.read_text())
@@ -23,7 +24,7 @@ def compiled(path):
     assert [problem.render() for problem in problems] == []
     provider, problems = read_provider(document, tree)
     assert [problem.render() for problem in problems if problem.level == "error"] == []
-    return provider, compile_images(provider, Surroundings(errors=None))
+    return provider, compile_images(provider, Surroundings(errors=None, functions=Functions(document, provider.defines)))
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

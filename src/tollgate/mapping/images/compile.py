@@ -7,29 +7,29 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from tollgate.config.load import List, Map, Node, Problem, Scalar, plain
+from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
-from tollgate.mapping.images.offer import ImageOffer, Step
+from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import Compiler
-from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, Told
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, Told
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model, Provider
+    from tollgate.mapping.pieces import Functions
     from tollgate.wire import GenerationStatus
 
-_EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
-_GIVE_UP = 600.0
 _STEPS = ("submit", "poll", "fetch")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a provider's image calls share with its others: headers with their secrets, variables, error rules, budgets."""
+    """What a provider's image calls share with its others: error rules, `define:` with the filters there are, headers with their secrets, variables, budgets."""
 
     errors: Any
+    functions: Functions | None = None
     headers: Callable[[], dict[str, str]] = dict
     variables: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]
     """The offers of a provider's image models; empty when it has none. Raises `ConfigErrors` with all problems."""
     if provider.images is None:
         return []
-    compiler = Compiler(provider.document, provider.defines, around.secrets)
+    compiler = Compiler(provider.document, around.functions, around.secrets)
     shared = Steps(compiler, provider.images)
     offers = [_offer(compiler, provider, model, shared, around) for model in provider.models if model.type == "image"]
     if compiler.problems:
@@ -60,7 +60,7 @@ class Steps:
         self.words = {key: cast("GenerationStatus", value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
         poll = node.get("poll")
         self.every = _seconds(poll.get("every")) if isinstance(poll, Map) else None
-        self.give_up = _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or _GIVE_UP
+        self.give_up = _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or GIVE_UP
 
     def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
         """These steps where a model's own keys win."""
@@ -106,7 +106,7 @@ def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, 
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
         submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=replace(around.timeouts, **model.timeouts), poll=steps.steps["poll"],
         fetch=steps.steps["fetch"], words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in _texts(poll_node),
-        every=steps.every or _EVERY, give_up=steps.give_up, redact=Secrets(around.secrets).redact, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+        every=steps.every or EVERY, give_up=steps.give_up, redact=Secrets(around.secrets).redact, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
     )
 
 
@@ -184,6 +184,3 @@ def _seconds(node: Node | None) -> tuple[float, ...] | None:
 
 def _texts(node: Node) -> str:
     return str(plain(node))
-
-
-__all__ = ["Problem", "Read", "Steps", "Surroundings", "compile_images", "read_price"]

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tollgate.wire import GenerationStatus
 
 
+EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
+GIVE_UP = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One call of a job: submit, poll or fetch. `url`, `headers`, `body` and `result` read the job's values.
@@ -56,9 +60,9 @@ class ImageOffer:
     words: Mapping[str, GenerationStatus] | None = None
     names_jobs: bool = False
     """The poll step reads `$job.uuid` (our own id) and needs none of the provider's."""
-    every: tuple[float, ...] = (1.0, 1.0, 2.0, 3.0, 5.0)
+    every: tuple[float, ...] = EVERY
     """Seconds between polls made on our own account; the last repeats."""
-    give_up: float = 600.0
+    give_up: float = GIVE_UP
     """Seconds after which a job that has not finished is failed."""
     redact: Callable[[str], str] = str
     """Takes secrets out of a text: a provider may repeat our key in its own words."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.config.load import Document, List, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.images.hosts import Host, read_host
@@ -25,16 +25,11 @@ METHODS = ("GET", "POST", "PUT")
 class Compiler:
     """Compiles one file's image pieces; `problems` has everything that was wrong."""
 
-    def __init__(self, document: Document, defines: Map | None, secrets: Mapping[str, str] | None = None) -> None:
+    def __init__(self, document: Document, functions: Functions | None, secrets: Mapping[str, str]) -> None:
         self.document = document
         self.problems: list[Problem] = []
-        self._secrets = dict(secrets or {})
-        self._functions: Functions | None = None
-        if defines is not None:
-            try:
-                self._functions = Functions(document, defines)
-            except ConfigErrors as errors:
-                self.problems += errors.problems
+        self._functions = functions
+        self._secrets = dict(secrets)
 
     def say(self, at: Any, message: str, path: str, hint: str = "") -> None:
         """Note something wrong."""

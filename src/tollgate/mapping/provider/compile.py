@@ -211,7 +211,7 @@ class _Compiling:
         fixed = {name: str(value) for name, (_, template) in headers.items()
                  if (value := template(vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, stream=False, model={})) is not None}
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
-        around = Surroundings(errors, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth)
+        around = Surroundings(errors, self.pieces.functions, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth)
         return compile_images(self.provider, around)
 
     # -- offers
