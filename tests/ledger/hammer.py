@@ -12,10 +12,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from tollgate.config.model import Credits, Store
-from tollgate.ledger import Ledger, UsageRow
+from tollgate.ledger import KeyRecord, Ledger, UsageRow
 
 COST = Decimal("0.000123")
 WRITERS = 16
+KEY = KeyRecord("key_1", "alice")
 
 
 async def main(folder: Path, run: str) -> None:
@@ -34,7 +35,7 @@ async def main(folder: Path, run: str) -> None:
         while True:
             number += 1
             id = f"req_{run}_{writer}_{number}"
-            with ledger.hold("alice", Decimal("0.01")) as hold:
+            with ledger.hold(KEY, Decimal("0.01")) as hold:
                 await ledger.record(UsageRow(id, "alice", "key_1", "chat", cost=COST), hold)
             os.write(1, f"{id}\n".encode())
 

@@ -165,7 +165,7 @@ async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Pat
 async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(alice: Alice) -> None:
     async def call() -> bool:
         try:
-            hold = alice.ledger.hold("alice", Decimal(1))
+            hold = alice.ledger.hold(alice.key, Decimal(1))
         except QuotaExhausted:
             return False
         with hold:
@@ -180,24 +180,24 @@ async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(al
 
 
 async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
-    first = alice.ledger.hold("alice", Decimal(1000))
-    second = alice.ledger.hold("alice", Decimal(1000))
+    first = alice.ledger.hold(alice.key, Decimal(1000))
+    second = alice.ledger.hold(alice.key, Decimal(1000))
     assert (first.amount, second.amount) == (5, 5)
     with pytest.raises(QuotaExhausted):
-        alice.ledger.hold("alice", Decimal(0))
+        alice.ledger.hold(alice.key, Decimal(0))
     first.release()
     first.release()
     assert alice.ledger.available("alice") == 5
-    third = alice.ledger.hold("alice", Decimal("4.995"))
+    third = alice.ledger.hold(alice.key, Decimal("4.995"))
     with pytest.raises(QuotaExhausted):
-        alice.ledger.require_credits("alice")
+        alice.ledger.require_credits(alice.key)
     third.release()
     second.release()
     assert alice.ledger.available("alice") == 10
 
 
 async def test_a_cancelled_record_still_charges_and_releases_once(alice: Alice) -> None:
-    hold = alice.ledger.hold("alice", Decimal(1))
+    hold = alice.ledger.hold(alice.key, Decimal(1))
     task = asyncio.create_task(alice.ledger.record(row("req_gone", cost="0.5"), hold))
     await asyncio.sleep(0)
     task.cancel()
@@ -217,7 +217,8 @@ async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, windo
     await alice.ledger.record(row(cost="1", key_id=key.id), held)
     with pytest.raises(QuotaExhausted, match="spend cap"):
         alice.ledger.require_credits(key)
-    alice.ledger.require_credits("alice")
+    other, _ = await alice.ledger.create_key("alice", "desk")
+    alice.ledger.require_credits(other)
 
 
 @pytest.mark.parametrize(("window", "days_ago", "counts"), [

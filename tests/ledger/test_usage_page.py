@@ -6,13 +6,14 @@ from pathlib import Path
 
 from tollgate.ledger.publish import READ_STATEMENT
 from tollgate.ledger.reports import REPORTS
-from tollgate.ledger.usage_row import reference
+from tollgate.ledger.usage_row import COLUMNS, base_type
 
 PAGE = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
 
 
 def test_the_table_of_columns_is_the_code_s() -> None:
-    assert reference() in PAGE
+    lines = [f"| `{column.name}` | {base_type(column)} | {column.about} |" for column in COLUMNS]
+    assert "\n".join(["| column | type | meaning |", "|---|---|---|", *lines]) in PAGE
 
 
 def test_the_statement_for_analysts_is_the_tested_one() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from decimal import Decimal
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.admin import AdminServer, serve
 from tollgate.ledger.administration import Administration
+from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.generations import Generations
 from tollgate.ledger.interface import Backend, Snapshot, StoreInUse
 from tollgate.ledger.limits import Limits, RateLimits
@@ -57,13 +58,10 @@ _REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
 class Ledger(Administration):
     """See the module; accounts, keys and grants are inherited. All methods belong to one event loop."""
 
-    def __init__(self, store: Store, credits: Credits, *, backend: Backend | None = None) -> None:
-        if backend is None:
-            if store.url:
-                raise TollgateError(f"store.url: {store.refusal()}")
-            from tollgate.ledger.embedded import EmbeddedBackend
-
-            backend = EmbeddedBackend(store)
+    def __init__(self, store: Store, credits: Credits) -> None:
+        if store.url:
+            raise TollgateError(f"store.url: {store.refusal()}")
+        backend: Backend = EmbeddedBackend(store)
         super().__init__(Memory(credits), backend)
         self.store = store
         self.limits = RateLimits()
@@ -144,29 +142,23 @@ class Ledger(Administration):
         """The sum of all recorded costs of an account."""
         return self._memory.sums(account_id).spent
 
-    def require_credits(self, owner: str | KeyRecord, key: KeyRecord | None = None) -> None:
-        """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap.
-
-        `owner` is an account id, or a key: then its cap counts too.
-        """
-        self._memory.require_credits(*_owner(owner, key))
+    def require_credits(self, key: KeyRecord) -> None:
+        """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap."""
+        self._memory.require_credits(key)
 
     def require_balance(self, account_id: str) -> None:
         """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that spend nothing."""
         self._memory.require_balance(account_id)
 
-    def hold(self, owner: str | KeyRecord, amount: Decimal, key: KeyRecord | None = None) -> Hold:
-        """Reserve up to `amount`, at most `credits.hold_cap` and what is available; raises `QuotaExhausted`.
-
-        `owner` is an account id, or a key: then its spend cap bounds the hold as well.
-        """
-        return self._memory.hold(*_owner(owner, key), amount)
+    def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
+        """Reserve up to `amount`, at most `credits.hold_cap` and what the account and the key's spend cap leave; raises `QuotaExhausted`."""
+        return self._memory.hold(key, amount)
 
     def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         """Count one request of about `tokens` tokens against the key's rate limits; raises `RateLimited`."""
         return self.limits.admit(key, tokens)
 
-    def used_tokens(self, key: KeyRecord, tokens: int, counted: int = 0) -> None:
+    def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
         """Tell the rate limit what was really used; `counted` is what `admit` was told."""
         self.limits.settle(key, counted, tokens)
 
@@ -213,9 +205,9 @@ class Ledger(Administration):
 
     # ---- image jobs
 
-    async def create_generation(self, generation: Generation, row: UsageRow | None = None, hold: Hold | None = None) -> None:
-        """Store a new job, durable on return. A job that is done at once comes with its usage row, charged in the same event."""
-        await self._generations.create(generation, row, hold)
+    async def create_generation(self, generation: Generation) -> None:
+        """Store a new job, durable on return."""
+        await self._generations.create(generation)
 
     async def get_generation(self, account_id: str, id: str) -> Generation | None:
         """One job of this account, or None."""
@@ -239,16 +231,11 @@ class Ledger(Administration):
 
     # ---- the first start
 
-    async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS,
-                                     valid_for: timedelta | None = None) -> str | None:
+    async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:
         """On a store without accounts: account `default` with credits and one key, whose secret is returned this once."""
         if self._memory.accounts:
             return None
         await self.create_account(DEFAULT_ACCOUNT, "Default account", "operator")
         await self.grant(DEFAULT_ACCOUNT, credits, "first start")
-        expires_at = datetime.now(UTC) + valid_for if valid_for else None
-        _, secret = await self.create_key(DEFAULT_ACCOUNT, "first key", expires_at=expires_at)
+        _, secret = await self.create_key(DEFAULT_ACCOUNT, "first key")
         return secret
-
-def _owner(owner: str | KeyRecord, key: KeyRecord | None) -> tuple[str, KeyRecord | None]:
-    return (owner, key) if isinstance(owner, str) else (owner.account_id, owner)

@@ -138,6 +138,7 @@ class Administration:
         await self._backend.append("key", event)
         return key
 
+
 def _changed(record: Any, changes: Mapping[str, Any], allowed: Collection[str]) -> Any:
     unknown = sorted(set(changes) - set(allowed))
     if unknown:

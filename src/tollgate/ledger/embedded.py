@@ -39,9 +39,8 @@ PUBLISH_SHARE = 20
 class EmbeddedBackend:
     """See `interface.Backend`; one instance per process and directory."""
 
-    def __init__(self, settings: StoreSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
-        self._clock = clock
         self._directory = settings.directory
         self._journal_directory = self._directory / "journal"
         self.store = Store(self._directory / FILE_NAME)
@@ -114,7 +113,7 @@ class EmbeddedBackend:
         self.journal.remove_all()
         self.publisher.remove_leftovers()
         newest = max(self.store.progress("applied"), self.publisher.highest_seq())
-        return self.store.snapshot(self._clock()), newest + 1
+        return self.store.snapshot(datetime.now(UTC)), newest + 1
 
     def _lock(self) -> None:
         self._lock_file = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -264,7 +263,7 @@ class EmbeddedBackend:
         if not now and started < self._next_publish:
             return
         try:
-            if self.publisher.publish(self._clock(), recheck=self._recheck):
+            if self.publisher.publish(datetime.now(UTC), recheck=self._recheck):
                 self.store.let_go()
             self._recheck = self._unpublished = False
             if self._publish_problem:

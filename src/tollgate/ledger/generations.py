@@ -10,30 +10,23 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import PENDING, Generation, encode, encode_row
 from tollgate.ledger.usage_row import UsageRow
 
-
-class Charging(Protocol):
-    """How a job is paid for: the ledger's own two steps around the journal."""
-
-    def accept(self, row: UsageRow) -> bool:
-        """Check and round a row; False when its request id was charged before."""
-
-    def debit(self, row: UsageRow, hold: Hold | None) -> None:
-        """Take the row's cost from the balance and end the hold."""
+if TYPE_CHECKING:
+    from tollgate.ledger import Ledger
 
 
 class Generations:
-    """The part of the ledger that knows image jobs."""
+    """The part of the ledger that knows image jobs; it charges them by the ledger's own two steps around the journal."""
 
-    def __init__(self, backend: Backend, charging: Charging) -> None:
+    def __init__(self, backend: Backend, ledger: Ledger) -> None:
         self._backend = backend
-        self._charging = charging
+        self._ledger = ledger
         self._pending: dict[str, Generation] = {}
         self._unstored: dict[str, tuple[Generation, int]] = {}
 
@@ -49,11 +42,11 @@ class Generations:
         """All running jobs, oldest first."""
         return sorted(self._pending.values(), key=lambda each: each.created_at)
 
-    async def create(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> None:
-        """Store a new job (a finished one too, with its usage row); durable on return."""
+    async def create(self, generation: Generation) -> None:
+        """Store a new job; durable on return."""
         if generation.id in self._pending or generation.id in self._unstored:
             raise ValueError(f"generation {generation.id} exists already")
-        await self._put(generation, row, hold)
+        await self._put(generation, None, None)
 
     async def get(self, account_id: str, id: str) -> Generation | None:
         """One job of this account; None when there is none, or it is somebody else's."""
@@ -84,12 +77,12 @@ class Generations:
 
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:
         """Everything up to the returned future happens in one step, so no other caller sees a job half changed."""
-        if row is not None and not self._charging.accept(row):
+        if row is not None and not self._ledger.accept(row):
             row = None
         usage = b"null" if row is None else encode_row(row)
         event = b'{"generation":%b,"usage":%b}' % (encode(generation), usage)
         if row is not None:
-            self._charging.debit(row, hold)
+            self._ledger.debit(row, hold)
         elif hold is not None and generation.status not in PENDING:
             hold.release()
         durable = self._backend.append("generation", event)

@@ -17,8 +17,7 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord
 
 EventKind = str
-"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing."""
-
+"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing; mark: nothing, to wait for."""
 
 
 class StoreInUse(TollgateError):

@@ -5,7 +5,6 @@ All of it runs on the event loop, so a check and the change that follows are one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -31,7 +30,7 @@ class Hold:
 
     __slots__ = ("_memory", "account_id", "amount", "key_id")
 
-    def __init__(self, memory: Memory, account_id: str, key_id: str | None, amount: Decimal) -> None:
+    def __init__(self, memory: Memory, account_id: str, key_id: str, amount: Decimal) -> None:
         self.account_id = account_id
         self.key_id = key_id
         self.amount = amount
@@ -42,8 +41,7 @@ class Hold:
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.held[self.account_id] -= self.amount
-            if self.key_id is not None:
-                memory.held_by_key[self.key_id] -= self.amount
+            memory.held_by_key[self.key_id] -= self.amount
 
     def __enter__(self) -> Self:
         return self
@@ -128,25 +126,25 @@ class Memory:
         if self.balance(account_id) < self._credits.minimum:
             raise QuotaExhausted
 
-    def require_credits(self, account_id: str, key: KeyRecord | None) -> Decimal:
+    def require_credits(self, key: KeyRecord) -> Decimal:
         """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
-        available = self.available(account_id)
+        available = self.available(key.account_id)
         if available < self._credits.minimum:
             raise QuotaExhausted
-        if key is not None and key.spend_cap is not None:
+        if key.spend_cap is not None:
             left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
             if left <= 0:
                 raise QuotaExhausted("the key's spend cap is reached")
             available = min(available, left)
         return available
 
-    def hold(self, account_id: str, key: KeyRecord | None, amount: Decimal) -> Hold:
+    def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         """Reserve at most what is there; N parallel requests are never admitted beyond what the balance covers."""
-        amount = max(_ZERO, min(amount, self._credits.hold_cap, self.require_credits(account_id, key)))
+        amount = max(_ZERO, min(amount, self._credits.hold_cap, self.require_credits(key)))
+        account_id = key.account_id
         self.held[account_id] = self.held.get(account_id, _ZERO) + amount
-        if key is not None:
-            self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
-        return Hold(self, account_id, key.id if key is not None else None, amount)
+        self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
+        return Hold(self, account_id, key.id, amount)
 
     # ---- spending
 
@@ -172,14 +170,10 @@ class Memory:
                 del days[past]
         days[day] = days.get(day, _ZERO) + cost
 
-    def spent_in_window(self, key_id: str, window: CapWindow, today: date | None = None) -> Decimal:
+    def spent_in_window(self, key_id: str, window: CapWindow) -> Decimal:
         """What the key spent in the running UTC day, week (from Monday), month, or ever."""
         if window == "total":
             return self.spent_by_key.get(key_id, _ZERO)
-        today = today or datetime.now(UTC).date()
+        today = datetime.now(UTC).date()
         first = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}[window]
-        return _total(cost for day, cost in self._days.get(key_id, {}).items() if day >= first)
-
-
-def _total(costs: Iterable[Decimal]) -> Decimal:
-    return sum(costs, _ZERO)
+        return sum((cost for day, cost in self._days.get(key_id, {}).items() if day >= first), _ZERO)

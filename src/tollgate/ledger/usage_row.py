@@ -129,10 +129,3 @@ def comments(name: str) -> list[str]:
         about = column.about.replace("'", "''")
         said.append(f"COMMENT ON COLUMN {name}.{column.name} IS '{about}'")
     return said
-
-
-def reference() -> str:
-    """The columns as a Markdown table, for the documentation."""
-    lines = ["| column | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{c.name}` | {base_type(c)} | {c.about.replace('|', chr(92) + '|')} |" for c in COLUMNS]
-    return "\n".join(lines)
