@@ -39,6 +39,8 @@ def buckets(usage):
                      {"input": 85, "output": 28, "reasoning": 54}, id="the total shows reasoning beside the output"),
         pytest.param({"input": 10, "output": 28, "reasoning": 8, "total": 38}, ("reasoning",),
                      {"input": 10, "output": 20, "reasoning": 8}, id="the total shows reasoning inside the output"),
+        pytest.param({"input": 61, "output": 18, "reasoning": 119, "total": 79}, ("reasoning",),
+                     {"input": 61, "output": 18, "reasoning": 119}, id="more reasoning than output is not in it, whatever the total says"),
         pytest.param({"input": 35, "output": 12, "total": 109}, ("reasoning",),
                      {"input": 35, "output": 12, "reasoning": 62}, id="reasoning named only by the total"),
         pytest.param({"input": 35, "output": 12, "total": 109}, (), {"input": 35, "output": 12}, id="a total alone adds nothing undeclared"),

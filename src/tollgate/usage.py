@@ -135,7 +135,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         spare = count("total", 0) - (prompt + cache_read + cache_write + audio_input) - output
         if outside and not reasoning and spare > 0:
             reasoning = spare  # generated and billed there, but named nowhere
-        elif reasoning and outside != (spare == reasoning) and spare in (0, reasoning):
+        elif reasoning and outside != (spare == reasoning) and spare in (0, reasoning) and not (outside and reasoning > output):
             flags.append(f"reasoning is {'beside' if outside else 'inside'} output as declared, but the total says otherwise")
             outside = not outside
     if reasoning and not outside:
