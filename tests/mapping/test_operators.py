@@ -231,7 +231,8 @@ EXPRESSIONS = {
     "'data:x' | starts('data:')": True, "7 | text": "7", "'7.5' | number": 7.5, "'x' | number": None, "2.5 | round": 2, "2.456 | round(2)": 2.46,
     "['a', 1, none] | join('-')": "a-1", "[] | join": None, "[1, none, 2] | total": 3, "[none] | total": None, "3 | clip(0, 2)": 2, "-1 | clip(0, 2)": 0,
     "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1}, "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
-    "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {}, "{'a': 1} | json": '{"a":1}',
+    "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {},
+    "($.o | json | json) | parse_json": {"k": "v"}, "'\"{hi\"' | parse_json": "{hi", "'\"[1]\"' | parse_json": "[1]", "{'a': 1} | json": '{"a":1}',
     "1 if $.no": None, "$.t and $.s": "a", "$.no or $.s": "a", "not $.no": True, "$.l | join(', ')": "1, 2",
 }
 

@@ -58,13 +58,23 @@ def _parse_json(value: Any, context: Context) -> Any:
     if not value or value.isspace():
         return {}
     try:
-        return orjson.loads(value)
+        found = orjson.loads(value)
+        return _once_more(found) if type(found) is str else found
     except ValueError:
         shown = value if len(value) <= 60 else value[:57] + "..."
         if context.lenient:
             context.lose("arguments that are not JSON")
             return {}
         raise Fault(f"not JSON: {shown!r}", context.where(value)) from None
+
+
+def _once_more(text: str) -> Any:
+    """Some clients write the JSON of a call's arguments as JSON text again: an object inside such a text is what was meant."""
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        return text
+    return found if type(found) is dict else text
 
 
 def _from_base64(value: Any) -> str | None:
@@ -199,7 +209,7 @@ FILTERS: dict[str, Filter] = {
     for entry in (
         Filter("json", json_text, about="the value as compact JSON text", example="""{'a': 1} | json → "{\\"a\\":1}\"""", kind="text"),
         Filter("parse_json", _parse_json, takes_context=True, example="""'{"a":1}' | parse_json → {"a":1}""",
-               about="JSON text as a value; blank text is `{}`, what is no text stays as it is; text that is not JSON is refused in a request, and `{}` with a loss note in an answer"),
+               about="JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no text stays as it is; text that is not JSON is refused in a request, and `{}` with a loss note in an answer"),
         Filter("from_base64", _from_base64, about="the text inside base64 text; absent when it is not that", example="'aGk=' | from_base64 → \"hi\"", kind="text"),
         Filter("join", _join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent", "['a', 'b'] | join('-') → \"a-b\"", "text"),
         Filter("split", _split, "separator?", 0, 1, "a text cut into a list; at blanks when no separator is given", "'1x2' | split('x') → [\"1\",\"2\"]", "list"),
