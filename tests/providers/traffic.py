@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.providers import facts
-from tests.providers.shipped import SHARED
-from tests.replay.traffic import read_sse
+from tests.replay.traffic import FOLDER, read_sse
 
-FOLDER = SHARED / "traffic"
 ABSENT = "no recorded traffic at shared/traffic beside the repository"
 
 FILES = {

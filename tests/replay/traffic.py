@@ -1,17 +1,19 @@
 """The recordings: which there are, and how to open one. Nothing here knows the mappings.
 
-The folder lies beside the repository; where it is absent every replay test is skipped, and says so.
+The folder lies beside the repository, or is the one that TOLLGATE_TRAFFIC names; where it is absent every replay test is
+skipped, and says so.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
+FOLDER = Path(os.environ.get("TOLLGATE_TRAFFIC") or Path(__file__).resolve().parents[2].parent / "shared" / "traffic")
 ABSENT = f"no recorded traffic at {FOLDER.parent.name}/{FOLDER.name} beside the repository"
 
 PROTOCOLS = {"openai-chat": "chat", "openai-responses": "responses", "anthropic-messages": "messages",
