@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tollgate.errors import TollgateError
+from tollgate.ledger import records
 from tollgate.ledger.documents import Documents
 from tollgate.ledger.records import Generation, encode
 from tollgate.ledger.segments import Entry
@@ -33,7 +34,8 @@ def store(tmp_path):
     store.close()
 
 
-def test_many_jobs_with_inline_pictures_are_stored_and_read(store):
+def test_many_jobs_with_inline_pictures_are_stored_and_read(store, monkeypatch):
+    monkeypatch.setattr(records, "LISTED_BYTES", 60 * len(PICTURE))
     for first in (1, 31):
         store.apply([event(seq, job(seq)) for seq in range(first, first + 30)])
     assert store.generation("alice", "job-060") == job(60)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.ledger import PENDING, Generation
+from tollgate.ledger import PENDING, Generation, records
 
 from .conftest import Alice, new_ledger, row
 
@@ -101,6 +101,21 @@ async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_
     await alice.ledger.create_generation(job(created_at=begin + timedelta(days=1)))
     listed = await alice.ledger.list_succeeded("alice")
     assert [each.id for each in listed] == [each.id for each in reversed(made)][:100]
+
+
+async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "LISTED_BYTES", 3000)
+    begin = datetime(2026, 11, 21, tzinfo=UTC)
+    picture = ({"data": "A" * 1000, "context_type": "image/png"},)
+    made = [job(status="succeeded", images=picture, created_at=begin + timedelta(seconds=n)) for n in range(5)]
+    for each in made[:4]:
+        await alice.ledger.create_generation(each)
+    await alice.ledger.settle()
+    await alice.ledger.create_generation(made[4])
+    assert [each.id for each in await alice.ledger.list_succeeded("alice")] == [made[4].id, made[3].id, made[2].id]
+    alone = job(status="succeeded", images=({"data": "A" * 3001},), created_at=begin + timedelta(days=1))
+    await alice.ledger.create_generation(alone)
+    assert [each.id for each in await alice.ledger.list_succeeded("alice")] == [alone.id]
 
 
 async def test_a_charge_and_its_job_are_one_event_after_a_restart(tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ class Ledger(Administration):
         return await self._generations.get(account_id, id)
 
     async def list_succeeded(self, account_id: str, limit: int = 100) -> list[Generation]:
-        """The newest successful jobs (SPEC limits: 100), newest first; `answer` is left out."""
+        """The newest successful jobs (SPEC limits: 100), newest first, or as many as go into one list with their inline
+        pictures; `answer` is left out."""
         return await self._generations.succeeded(account_id, limit)
 
     def pending(self) -> list[Generation]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
-from tollgate.ledger.records import PENDING, Generation, encode, encode_row
+from tollgate.ledger.records import PENDING, Generation, encode, encode_row, fitting
 from tollgate.ledger.usage_row import UsageRow
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Generations:
                  if each.account_id == account_id and each.status == "succeeded"}
         stored = {each.id: each for each in await self._backend.succeeded(account_id, limit)}
         newest_first = sorted((stored | fresh).values(), key=lambda each: (each.created_at, each.id), reverse=True)
-        return newest_first[:limit]
+        return fitting(newest_first[:limit])
 
     async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None,
                      hold: Hold | None) -> bool:

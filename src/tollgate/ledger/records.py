@@ -5,7 +5,7 @@ Also how each becomes JSON (journal, admin socket) and comes back. Money travels
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -100,6 +100,22 @@ class Generation:
     created_at: datetime = field(default_factory=_now)
     updated_at: datetime = field(default_factory=_now)
     deadline_at: datetime | None = None
+
+
+LISTED_BYTES = 32 * 1024 * 1024
+"""Inline pictures in one list of jobs: a hundred jobs of a few megabytes each are more than an answer can be."""
+
+
+def fitting(newest: Iterable[Generation]) -> list[Generation]:
+    """The first of these jobs whose inline pictures go into one list, at least one; no further one is asked for."""
+    listed: list[Generation] = []
+    size = 0
+    for each in newest:
+        size += sum(len(image.get("data") or "") for image in each.images)
+        if listed and size > LISTED_BYTES:
+            break
+        listed.append(each)
+    return listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tollgate import heap
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
-from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode
+from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode, fitting
 from tollgate.ledger.schema import migrate
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
@@ -183,10 +183,10 @@ class Store:
         return self._generation(*rows[0]) if rows else None
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, without the providers' answers."""
+        """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
         rows = self._rows("SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
                           "ORDER BY created_at DESC, id LIMIT ?", [account_id, limit])
-        return [replace(self._generation(*row), answer=None) for row in rows]
+        return fitting(replace(self._generation(*row), answer=None) for row in rows)
 
     def _generation(self, id: str, document: str, answer: str = "null") -> Generation:
         kept, said = (orjson.loads(document), orjson.loads(answer)) if document else self._documents.read(id)
