@@ -99,16 +99,6 @@ async def test_a_slow_consumer_is_not_the_upstreams_silence(client: Client) -> N
         assert await anext(stream) == b"b"
 
 
-async def test_a_silent_stream_ticks_and_still_runs_out_of_idle_time(client: Client) -> None:
-    async with upstream(part_then_stall) as server:
-        answer = await client.open(call(server.url(), Timeouts(idle=0.35)))
-        got = []
-        with pytest.raises(UpstreamTimeout, match="idle budget"):
-            async for chunk in answer.chunks(tick=0.1):
-                got.append(chunk)
-        assert got == [b"a", b"", b"", b""]
-
-
 async def test_waiting_for_a_chunk_may_be_given_up_and_taken_up_again(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         await peer.say(CHUNKED_HEAD)

@@ -41,9 +41,8 @@ class Answer:
     `abort()` or `close()` on every path, most simply by `async with answer:`.
     """
 
-    __slots__ = ("_budget", "_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop",
-                 "_paused", "_source", "_tick", "_ticked", "_timer", "_timer_at", "_total_at", "_wait_from", "_waiter",
-                 "_whole", "headers", "parts", "size", "status")
+    __slots__ = ("_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop", "_paused", "_source", "_timer", "_timer_at",
+                 "_total_at", "_waiter", "_whole", "headers", "parts", "size", "status")
 
     def __init__(self, source: Source, call: Call, loop: asyncio.AbstractEventLoop, started: float) -> None:
         self.status = 0
@@ -53,14 +52,12 @@ class Answer:
         self._source = source
         self._call = call
         self._loop = loop
-        self._waiter: asyncio.Future[bool] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._error: TollgateError | None = None
         self._coding: Unpacker | None = None
-        self._headed = self._done = self._paused = self._whole = self._ticked = False
+        self._headed = self._done = self._paused = self._whole = False
         self._limit = HIGH_WATER
-        self._tick: float | None = None
-        now = loop.time()
-        self._last = self._wait_from = now
+        self._last = now = loop.time()
         timeouts = call.timeouts
         self._total_at = started + timeouts.total
         self._first_at: float | None = now + timeouts.first_byte
@@ -90,13 +87,13 @@ class Answer:
                     self._source.pause()
             if self._whole and not self._done and self._error is None:
                 return
-        self._wake(True)
+        self._wake()
 
     def complete(self) -> None:
         """The body has ended as it should. The source is no longer this answer's."""
         self._done = True
         self._cancel_timer()
-        self._wake(True)
+        self._wake()
 
     def fail(self, error: TollgateError) -> None:
         """The source is gone or broken; `error` is raised after what arrived before it."""
@@ -104,7 +101,7 @@ class Answer:
             return
         self._error = error
         self._cancel_timer()
-        self._wake(True)
+        self._wake()
 
     # The consumer's side.
 
@@ -151,11 +148,8 @@ class Answer:
             raise self._too_large(limit)
         return unpacked
 
-    def chunks(self, tick: float | None = None) -> Self:
-        """Iterate the body as it comes, never an empty chunk; with `tick`, an empty one after that many silent seconds."""
-        self._tick = tick
-        if tick is not None:
-            self._reach(self._loop.time() + tick)
+    def chunks(self) -> Self:
+        """Iterate the body as it comes, never an empty chunk."""
         return self
 
     def __aiter__(self) -> Self:
@@ -173,8 +167,7 @@ class Answer:
                 if self._coding is not None:
                     self._coding.ended()
                 raise StopAsyncIteration
-            if not await self._wait():
-                return b""
+            await self._wait()
 
     @property
     def ended(self) -> bool:
@@ -215,24 +208,21 @@ class Answer:
             self._stop(error)
             raise
 
-    async def _wait(self) -> bool:
-        """Sleep until something happens (True) or the tick is over (False)."""
-        self._wait_from = self._loop.time()
-        if self._ticked:
-            self._ticked = False  # the silence goes on: the idle budget is not begun anew
-        elif self._first_at is None:
-            self._last = self._wait_from
-        waiter: asyncio.Future[bool] = self._loop.create_future()
+    async def _wait(self) -> None:
+        """Sleep until something happens."""
+        if self._first_at is None:
+            self._last = self._loop.time()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiter = waiter
         try:
-            return await waiter
+            await waiter
         finally:
             self._waiter = None
 
-    def _wake(self, something: bool) -> None:
+    def _wake(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
-            waiter.set_result(something)
+            waiter.set_result(None)
 
     def _resume(self) -> None:
         self._paused = False
@@ -261,10 +251,9 @@ class Answer:
             self._timer = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
-        """The timer fired: fail if a budget is over, tick if the tick is, and look again at the next earliest moment."""
+        """The timer fired: fail if a budget is over, and look again at the next earliest moment."""
         timeouts = self._call.timeouts
         now = self._loop.time() + _EARLY
-        waiting = self._waiter is not None and not self._paused
         if now >= self._total_at:
             return self._stop(UpstreamTimeout("total", timeouts.total, provider=self._call.provider))
         if self._first_at is not None:
@@ -273,14 +262,9 @@ class Answer:
                 return self._stop(UpstreamTimeout("first_byte", timeouts.first_byte, provider=self._call.provider))
         else:
             # A consumer that is not waiting stops the idle clock; look again when it might have run out.
+            waiting = self._waiter is not None and not self._paused
             due = (self._last if waiting else now) + timeouts.idle
             if now >= due:
                 return self._stop(UpstreamTimeout("idle", timeouts.idle, provider=self._call.provider))
-        if self._tick is not None:
-            if waiting and now >= self._wait_from + self._tick:
-                self._ticked = True
-                self._wake(False)
-                waiting = False
-            due = min(due, (self._wait_from if waiting else now) + self._tick)
         self._timer_at = min(due, self._total_at)
         self._timer = self._loop.call_at(self._timer_at, self._expire)
