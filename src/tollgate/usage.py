@@ -18,7 +18,7 @@ from tollgate.tariff import Charge, Tariff, compile_tariff, no_charge, price_usa
 __all__ = ["BUCKETS", "Charge", "Tariff", "Usage", "compile_tariff", "from_hub", "no_charge", "price_usage", "upper_bound"]
 
 MAX_TOKENS = 20_000_000
-"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request."""
+"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request; who bills counts for himself then (`beyond_belief`)."""
 MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
@@ -154,9 +154,15 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     )
 
 
+def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:
+    """Which token counts of a hub usage are above `MAX_TOKENS`, in words: {"input": 10, "output": 10**12} -> ["output was 1000000000000"]"""
+    return [f"{each} was {str(told)[:40]}" for each, told in hub_usage.items()
+            if not (type(told) is int and told <= MAX_TOKENS) and told is not None and each in _COUNTS and each not in _FLAT and _whole(each, told, []) > MAX_TOKENS]
+
+
 def _count(name: str, value: object, most: int, flags: list[str]) -> int:
     """A count that is not plainly one: brought into range, and flagged."""
-    number = value if type(value) is int else _whole(name, value, flags)
+    number = _whole(name, value, flags)
     if number < 0:
         flags.append(f"{name} was {number}")
         return 0
@@ -167,7 +173,9 @@ def _count(name: str, value: object, most: int, flags: list[str]) -> int:
 
 
 def _whole(name: str, value: object, flags: list[str]) -> int:
-    """A count that did not come as an integer: 5.0 and "5" are five, anything else is nothing and is flagged."""
+    """A count, also one that did not come as an integer: 5.0 and "5" are five, anything else is nothing and is flagged."""
+    if type(value) is int:
+        return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:

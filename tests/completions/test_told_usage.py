@@ -41,6 +41,18 @@ async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
     assert row["estimated"] and row["input_tokens"] > 0 and row["output_tokens"] == 4 and row["cost"] > 0
 
 
+@pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
+@pytest.mark.parametrize("absurd", [{"completion_tokens": 25_000_000}, {"prompt_tokens": 1e30}, {"total_tokens": "9999999999"},
+                                    {"prompt_tokens_details": {"cached_tokens": 10**15}}], ids=["output", "input", "total", "cache"])
+async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_here(tmp_path, client, stream, absurd):
+    usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **absurd}
+    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}), headers=SSE) if stream else replying(body=chat(usage))
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert row["estimated"] and 0 < row["input_tokens"] < 100 and (row["cache_read_tokens"], row["output_tokens"], row["reasoning_tokens"]) == (0, 4, 0)
+
+
 @pytest.mark.parametrize("usage", [
     XAI, {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20, "completion_tokens_details": {"reasoning_tokens": 11}},
     {"prompt_tokens": 2168, "completion_tokens": 5, "total_tokens": 2173, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}}])

@@ -181,6 +181,13 @@ async def test_missing_usage_is_counted_here(tmp_path):
         assert tokens.json()["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
 
 
+async def test_more_tokens_than_can_be_are_counted_here(tmp_path):
+    answer = {"data": [{"index": 0, "embedding": [1.0]}], "model": "m", "usage": {"prompt_tokens": 10**9, "total_tokens": 10**9}}
+    async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})
+        assert reply.json()["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
+
+
 async def test_a_total_alone_becomes_both_counts(tmp_path):
     answer = {"data": [{"index": 0, "embedding": [1.0]}], "model": "m", "usage": {"total_tokens": 7}}
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:

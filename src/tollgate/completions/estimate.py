@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
+from tollgate.usage import beyond_belief
+
+log = logging.getLogger("tollgate.completions")
 
 
 def counts(usage: dict[str, Any] | None) -> bool:
     """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report."""
     return bool(usage) and any(isinstance(count := usage.get(name), int | float) and count > 0 for name in ("input", "output"))  # type: ignore[union-attr]
+
+
+def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
+    """The hub usage an upstream told; nothing of it where it counts more tokens than any request has, which nobody is to pay for."""
+    if not usage:
+        return {}
+    if wrong := beyond_belief(usage):
+        log.warning("request %s: provider %s counts what cannot be, so it is counted here: %s", exchange.inbound.request_id,
+                    exchange.offer.provider if exchange.offer else "", "; ".join(wrong))
+        return {}
+    return usage
 
 
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:

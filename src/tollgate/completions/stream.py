@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.estimate import counts
+from tollgate.completions.estimate import believed, counts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
@@ -167,7 +167,7 @@ async def _count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) 
     """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the provider
     told none, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
     others at its end; of a provider that breaks off, what it told is all that is billed (DESIGN section 5)."""
-    usage = stage.usage() or {}
+    usage = believed(exchange, stage.usage())
     exchange.told_tier = stage.tier()
     estimated = False
     if not counts(usage):

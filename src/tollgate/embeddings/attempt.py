@@ -24,6 +24,7 @@ from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import Refused, clean
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
+from tollgate.usage import MAX_TOKENS
 
 AT_ONCE = 8
 """Parts of one request that run at the same time: enough to hide a provider's latency, too few to trip its rate limit."""
@@ -254,9 +255,9 @@ def _broken(offer: Offer, message: str) -> AttemptFailed:
 
 
 def _input_tokens(usage: object) -> int | None:
-    """The tokens a provider reports; zero for an input that has text is as good as no report."""
+    """The tokens a provider reports; zero for an input that has text is as good as no report, and so is more than can be."""
     found = usage.get("input") if isinstance(usage, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else None
 
 
 async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:

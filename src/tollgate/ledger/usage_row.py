@@ -99,7 +99,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("ttfb_ms", "DOUBLE", "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs, and where no provider answered"),
     Column("total_ms", "DOUBLE", "milliseconds from the request's arrival to the end of the answer; for an image job to the end of the job"),
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
-    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them, or the client left before it told the last ones"),
+    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them or reported more than can be, or the client left before it told the last ones"),
     Column("end_user", "VARCHAR", "end user named by the caller (user, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
