@@ -6,7 +6,7 @@ from tollgate.config.load import Mark
 from tollgate.config.model import Model, Pricing, Timeouts
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.routing import make_route
-from tollgate.tariff import compile_tariff
+from tollgate.tariff import Tariff
 
 
 def price(unit=1, currency="USD", **written):
@@ -20,7 +20,7 @@ def model(id="acme/large", provider="acme", **facts):
 
 def offer(of, protocol="chat", **more):
     name = f"{of.provider}/{of.upstream}"
-    own = compile_tariff(of.price) if of.price else None
+    own = Tariff(of.price) if of.price else None
     return Offer(provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None, address=Address("https://x.example/", "https://x.example/"),
                  errors=None, timeouts=Timeouts(), fixed_headers={}, own_tariff=own, can=dict(of.can), **more)
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.config.model import PriceWindow, Pricing, Volume
-from tollgate.usage import Usage, compile_tariff, price_usage, upper_bound
+from tollgate.tariff import Tariff, price_usage, upper_bound
+from tollgate.usage import Usage
 
 RATES = {"USD": Decimal(1), "CNY": Decimal("0.14")}
 TUESDAY_NOON = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
@@ -24,11 +25,11 @@ def row(prices, **bounds):
 
 
 def tariff(prices, **more):
-    return compile_tariff(Pricing(exact(prices), prices, **more))
+    return Tariff(Pricing(exact(prices), prices, **more))
 
 
-def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, thinking=None, **more):
-    return price_usage(usage, tariff(prices, **more), RATES, at=at, service_tier=service_tier, thinking=thinking).cost
+def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, **more):
+    return price_usage(usage, tariff(prices, **more), RATES, at=at, service_tier=service_tier).cost
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,6 @@ def test_a_tier_by_thinking():
     volumes = (row({"completion": "8"}, thinking=True), row({"completion": "3"}, thinking=False))
     assert cost(Usage(output=1, reasoning=1), {"completion": "2"}, volumes=volumes) == Decimal(16)
     assert cost(Usage(output=1), {"completion": "2"}, volumes=volumes) == Decimal(3)
-    assert cost(Usage(output=1), {"completion": "2"}, volumes=volumes, thinking=True) == Decimal(8)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,9 @@ def test_an_upper_bound_covers_shorter_requests_that_cost_more():
 
 
 def test_an_upper_bound_knows_the_dearer_ways_a_request_names():
-    pricing = Pricing(prices={"prompt": Decimal(1), "completion": Decimal(2)}, unit=1, currency="USD", written={},
-                      multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
+    priced = tariff({"prompt": "1", "completion": "2"}, multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
     for words, expected in ((["fast"], "240"), (["a-model", "us", "fast"], "264"), (["batch"], "120"), ([], "120")):
-        assert upper_bound(100, 10, pricing, RATES, at=TUESDAY_NOON, multipliers=words) == Decimal(expected)
+        assert upper_bound(100, 10, priced, RATES, at=TUESDAY_NOON, multipliers=words) == Decimal(expected)
 
 
 price = st.decimals(min_value=0, max_value=100, places=9).map(str)
@@ -215,12 +214,11 @@ def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(pric
 
 
 def test_words_of_the_usage_multiply_beside_the_tier():
-    tariff = compile_tariff(Pricing(prices={"prompt": Decimal(1), "completion": Decimal(2)}, unit=1, currency="USD", written={},
-                                    multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")}))
+    priced = tariff({"prompt": "1", "completion": "2"}, multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
     used = Usage(input=10, output=5)
     for told, tier, times, rule in (
         ((), None, "1", "base"), (["standard", "global"], None, "1", "base"), (["fast"], None, "2", "fast"), (["us", "fast"], None, "2.2", "fast us"),
         (["us"], "batch", "0.55", "batch us"), (["batch"], "batch", "0.5", "batch"),
     ):
-        charge = price_usage(used, tariff, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=told)
+        charge = price_usage(used, priced, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=told)
         assert (charge.cost, charge.rule) == (20 * Decimal(times), rule)

@@ -61,9 +61,9 @@ class Charge:
 NO_CHARGE = Charge(round_cost(Decimal(0)), round_cost(Decimal(0)), USD, Decimal(1), "none")
 
 
-def no_charge(pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal]) -> Charge:
+def no_charge(tariff: Tariff | None, rates: Mapping[str, Decimal]) -> Charge:
     """What a request costs that got no answer: nothing, flat prices included, in the currency of its price list."""
-    return NO_CHARGE if pricing is None else replace(NO_CHARGE, currency=pricing.currency, rate=_rate(pricing.currency, rates))
+    return NO_CHARGE if tariff is None else replace(NO_CHARGE, currency=tariff.currency, rate=_rate(tariff.currency, rates))
 
 
 class _Prices:
@@ -115,7 +115,7 @@ class _Prices:
 
 
 class Tariff:
-    """A price block, compiled. Make it with `compile_tariff`; immutable but for its memo of price combinations."""
+    """A price block, compiled; immutable but for its memo of price combinations. ValueError for a unit, window or currency that cannot be meant."""
 
     __slots__ = ("_memo", "_windows", "base", "currency", "pricing", "simple", "unit")
 
@@ -178,24 +178,18 @@ class Tariff:
         return _Prices(merged, pricing.unit, " ".join(rule) or "base")
 
 
-def compile_tariff(pricing: Pricing) -> Tariff:
-    """A price block made ready for `price_usage`. ValueError for a unit, window or currency that cannot be meant."""
-    return Tariff(pricing)
+def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal], *, at: datetime, service_tier: str | None = None,
+                multipliers: Collection[str] = ()) -> Charge:
+    """What `usage` costs at `tariff`: sum of bucket x price / unit, plus call, pictures and searches, in USD by `rates`.
 
-
-def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *, at: datetime,
-                service_tier: str | None = None, thinking: bool | None = None, multipliers: Collection[str] = ()) -> Charge:
-    """What `usage` costs at `pricing`: sum of bucket x price / unit, plus call, pictures and searches, in USD by `rates`.
-
-    `at` is the moment of the request (UTC where it names no zone), `thinking` whether it reasoned (told by the usage
-    when None), `multipliers` are words of the answer's usage that may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
+    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the answer's usage that may be those
+    of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
     """
-    if pricing is None:
+    if tariff is None:
         return NO_CHARGE
-    tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
     prompt = usage.input + usage.cache_read + usage.cache_write + usage.cache_write_1h + usage.audio_input
     completion = usage.output + usage.reasoning + usage.audio_output
-    prices = tariff.prices(prompt, completion, usage.reasoning > 0 if thinking is None else thinking, at, service_tier, multipliers)
+    prices = tariff.prices(prompt, completion, usage.reasoning > 0, at, service_tier, multipliers)
     due = usage.input * prices.prompt + usage.output * prices.completion + prices.request
     if usage.cache_read:
         due += usage.cache_read * prices.input_cache_read
@@ -220,20 +214,19 @@ def price_usage(usage: Usage, pricing: Tariff | Pricing | None, rates: Mapping[s
     return Charge(cost, rounded, tariff.currency, rate, prices.rule)
 
 
-def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing | None, rates: Mapping[str, Decimal], *, at: datetime | None = None,
-                service_tier: str | None = None, images: int = 0, hour_cache: bool = False, multipliers: Collection[str] = ()) -> Decimal:
+def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rates: Mapping[str, Decimal], *, at: datetime | None = None,
+                service_tier: str | None = None, hour_cache: bool = False, multipliers: Collection[str] = ()) -> Decimal:
     """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
     `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request that
     may be those of the price list. A row of `volumes` that ends below these sizes counts too: what is used may be less.
     """
-    if pricing is None:
+    if tariff is None:
         return NO_CHARGE.cost
-    tariff = pricing if isinstance(pricing, Tariff) else Tariff(pricing)
     rate = _rate(tariff.currency, rates)
     if tariff.simple and service_tier is None and not hour_cache and not multipliers:
-        return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, images, rate)
+        return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, rate)
     at = at or datetime.now(UTC)
     dearer = [name for name in multipliers if tariff.pricing.multipliers.get(name, 0) > 1]
     dearest = Decimal(0)
@@ -241,7 +234,7 @@ def upper_bound(prompt_tokens: int, max_output: int, pricing: Tariff | Pricing |
         for tier in dict.fromkeys((None, service_tier)):
             prices = tariff.prices(prompt, output, thinking, at, tier, dearer)
             a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
-            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, images, rate))
+            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, rate))
     return dearest
 
 
@@ -253,8 +246,8 @@ def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> 
     return list(product(prompts, outputs, thoughts))
 
 
-def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, images: int, rate: Decimal) -> Decimal:
-    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request + images * prices.image
+def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, rate: Decimal) -> Decimal:
+    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request
     return round_cost(CONTEXT.multiply(CONTEXT.divide(Decimal(due), prices.divisor), rate))
 
 

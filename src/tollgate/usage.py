@@ -2,20 +2,17 @@
 
 Vendors disagree whether an input count includes cache hits and an output count includes reasoning; a biller that
 trusts one formula is wrong for the others. Here the disagreement ends: a count lands in exactly one bucket, and the
-buckets add up to the totals. What a bucket costs is `tariff.py`, whose public names are also offered here.
+buckets add up to the totals. What a bucket costs is `tariff.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from tollgate.money import decimal_of
-from tollgate.tariff import Charge, Tariff, compile_tariff, no_charge, price_usage, upper_bound
-
-__all__ = ["BUCKETS", "Charge", "Tariff", "Usage", "compile_tariff", "from_hub", "no_charge", "price_usage", "upper_bound"]
 
 MAX_TOKENS = 20_000_000
 """Twice the largest context on sale: a count above it is a mistake of the upstream, not a request; who bills counts for himself then (`beyond_belief`)."""
@@ -44,7 +41,6 @@ class Usage:
     """Pictures in the prompt, where a price counts them."""
     audio_input: int = 0
     audio_output: int = 0
-    estimated: bool = False
     flags: tuple[str, ...] = ()
     """What was wrong with the upstream's numbers and was put right, in words."""
     told_cost: Decimal | None = None
@@ -70,22 +66,8 @@ class Usage:
                   "cache_write": self.cache_write + self.cache_write_1h, "cache_write_1h": self.cache_write_1h, "reasoning": self.reasoning}
         return {name: counts.get(name, value) for name, value in told.items()}
 
-    def plus(self, other: Usage) -> Usage:
-        """Both together (the parts of a split batch)."""
-        costs = [cost for cost in (self.told_cost, other.told_cost) if cost is not None]
-        return replace(
-            self,
-            **{name: getattr(self, name) + getattr(other, name) for name in BUCKETS},
-            estimated=self.estimated or other.estimated,
-            flags=self.flags + other.flags,
-            told_cost=sum(costs, Decimal(0)) if costs else None,
-        )
 
-
-BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input", "audio_output")
-
-
-def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = (), limit: int = MAX_TOKENS) -> Usage:
+def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = ()) -> Usage:
     """The hub's usage as disjoint buckets.
 
     In the hub `input` holds everything of the prompt (both cache counts and audio too) and `output` everything
@@ -101,10 +83,10 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     flags: list[str] = []
     counts: dict[str, int] = {}
     for each, told in hub_usage.items():
-        if type(told) is int and 0 <= told <= MAX_PIECES <= limit:  # nearly all of them
+        if type(told) is int and 0 <= told <= MAX_PIECES:  # nearly all of them
             counts[each] = told
         elif told is not None and each in _COUNTS:
-            counts[each] = _count(each, told, _FLAT.get(each, limit), flags)
+            counts[each] = _count(each, told, _FLAT.get(each, MAX_TOKENS), flags)
     count = counts.get
 
     def part_of(name: str, value: int, whole_name: str, whole: int) -> int:

@@ -12,7 +12,8 @@ from tests.providers import facts, shipped, traffic
 
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_response, tap_response
 from tollgate.mapping.provider import Offer
-from tollgate.usage import from_hub, price_usage
+from tollgate.tariff import price_usage
+from tollgate.usage import from_hub
 
 AT = datetime(2026, 11, 18, 8, 30, tzinfo=UTC)
 """A Wednesday inside the peak hours of the provider that has such."""

@@ -25,7 +25,7 @@ from tollgate.completions.whole import whole_reply
 from tollgate.errors import BadRequest, ModelNotFound
 from tollgate.routing import Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
-from tollgate.usage import upper_bound
+from tollgate.tariff import upper_bound
 from tollgate.wire import CLIENT_FORMATS
 
 __all__ = ["complete", "count_tokens"]

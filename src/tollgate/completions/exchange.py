@@ -16,7 +16,8 @@ from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services
-from tollgate.usage import Charge, Usage, from_hub, no_charge, price_usage
+from tollgate.tariff import Charge, no_charge, price_usage
+from tollgate.usage import Usage, from_hub
 from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping.failures import clean
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
-from tollgate.usage import upper_bound
+from tollgate.tariff import upper_bound
 
 __all__ = ["embed"]
 

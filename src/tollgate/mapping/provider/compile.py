@@ -27,7 +27,7 @@ from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.mapping.provider.pieces import Pieces, mentions, with_query
-from tollgate.tariff import Tariff, compile_tariff
+from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class _Compiling:
         if model.price is None:
             return None
         try:
-            return compile_tariff(model.price)
+            return Tariff(model.price)
         except ValueError as error:
             self.pieces.say(model.mark, str(error), f"models.{model.id}.price")
             return None
