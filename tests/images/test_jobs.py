@@ -1,6 +1,7 @@
 """tollgate.images: the life of a job against a provider driven by hand; ledger, client and catalog are real."""
 
 import asyncio
+import gc
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,12 +15,14 @@ from tollgate.errors import (
     NotFound,
     QuotaExhausted,
     RateLimited,
+    Unavailable,
     UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
     UpstreamUnreachable,
 )
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
+from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Order, Unsaved
 from tollgate.ledger import UsageRow
 from tollgate.mapping import MappingFailure
@@ -325,6 +328,23 @@ async def test_pictures_fetched_by_a_further_step(gateway):
     assert [path for _, path, _ in provider.calls] == ["/jobs", "/jobs/p1", "/results/p1"]
 
 
+async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_yet(gateway):
+    pictures = [(404, {"error": "not yet"}), (200, {"status": "succeeded", "images": URL})]
+
+    def answer(method, path, body):
+        return pictures.pop(0) if path == "/results/p1" else (200, {"id": "p1", "status": "succeeded"})
+
+    def job(values):
+        return {name: values["$"].get(name) for name in ("id", "status", "images")}
+
+    submit, poll = Step("submit", "POST", lambda values: "app://acme/jobs", job), Step("poll", "GET", lambda values: "app://acme/jobs/p1", job)
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
+    services, key, _ = await gateway(answer, make_offer(submit=submit, poll=poll, fetch=fetch))
+    made = await create(services, key)
+    assert made["status"] == "starting"
+    assert (await look(services, key, made["id"]))["images"] == URL
+
+
 async def test_an_address_under_no_declared_host_is_not_called(gateway):
     def job(values):
         return {"id": "p1", "status": "starting", "poll_url": "https://evil.example/steal"}
@@ -367,16 +387,61 @@ async def test_a_client_that_leaves_while_the_job_is_submitted_loses_nothing(gat
     assert [job.upstream_id for job in services.ledger.pending()] == ["p1"]
 
 
+async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog):
+    caplog.set_level("INFO")
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        if method == "POST" and "cat" in str(body):
+            return 200, {"id": "p1", "status": "starting"}
+        await release.wait()
+        return 500, {"error": "out of paint"}
+
+    services, key, _ = await gateway(answer)
+    made = await create(services, key)
+    waiting = [asyncio.create_task(look(services, key, made["id"])), asyncio.create_task(create(services, key, {"prompt": "a dog"}, "req_2"))]
+    await asyncio.sleep(0.02)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    release.set()
+    await settled(services)
+    gc.collect()  # where asyncio tells of failures that nobody read
+    assert [record.message for record in caplog.records if "out of paint" in record.message] == ["an image job went wrong when nobody waited for it: out of paint"] * 2
+    assert "never retrieved" not in caplog.text
+
+
+async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
+    made = await create(services, key)
+    jobs, write = jobs_of(services), services.ledger.update_generation
+
+    async def late(*given):
+        await write(*given)
+        raise Unavailable("disk full")
+
+    services.ledger.update_generation = late
+    with pytest.raises(Unsaved):
+        await look(services, key, made["id"])
+    assert made["id"] in jobs.pending
+    now = jobs.clock() + 60
+    jobs.clock = lambda: now
+    await Refresher(jobs).tick(10)
+    assert jobs.pending == {}
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
 async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})))
     now = 0.0
     jobs = jobs_of(services)
+    refresher = Refresher(jobs)
     jobs.clock = lambda: now
     made = await create(services, key)
-    await jobs.tick(10)
+    await refresher.tick(10)
     assert len(provider.calls) == 1, "not due yet"
     for now in (3.0, 6.0, 9.0):
-        await jobs.tick(10)
+        await refresher.tick(10)
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "succeeded"
     assert jobs.pending == {}
     assert services.ledger.balance(key.account_id) == Decimal("9.96")
@@ -387,17 +452,18 @@ async def test_the_refresher_comes_round_to_every_job(gateway):
     services, key, provider = await gateway(Numbered())
     now = 0.0
     jobs = jobs_of(services)
+    refresher = Refresher(jobs)
     jobs.clock = lambda: now
     for number in range(7):
         await create(services, key, request_id=f"req_{number}")
     provider.calls.clear()
     for now in (3.0, 5.5, 8.0, 10.5):
-        await jobs.tick(2)
+        await refresher.tick(2)
     assert len({path for _, path, _ in provider.calls}) == 7
 
 
 async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_of_others(gateway, monkeypatch):
-    monkeypatch.setattr("tollgate.images.runner._VISIT_SECONDS", 0.05)
+    monkeypatch.setattr("tollgate.images.refresher._VISIT_SECONDS", 0.05)
     hung = asyncio.Event()
 
     async def answer(method, path, body):
@@ -409,11 +475,12 @@ async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_o
     services, key, provider = await gateway(answer)
     now = 0.0
     jobs = jobs_of(services)
+    refresher = Refresher(jobs)
     jobs.clock = lambda: now
     for number in range(2):
         await create(services, key, request_id=f"req_{number}")
     for now in (3.0, 6.0, 9.0):
-        await jobs.tick(1)
+        await refresher.tick(1)
 
     def asked():
         return [path for method, path, _ in provider.calls if method == "GET"]
@@ -431,7 +498,7 @@ async def test_jobs_survive_a_restart(gateway, tmp_path):
     made = await create(services, key)
     await close_services(services)
     again, _, provider = await gateway(Script((200, {"status": "succeeded", "images": URL})), credits="0.05")
-    await jobs_of(again).resume()
+    await Refresher(jobs_of(again)).resume()
     assert again.ledger.available(key.account_id) == Decimal("0.01"), "what it may cost is held again"
     assert (await look(again, key, made["id"]))["status"] == "succeeded"
     assert provider.calls == [("GET", "/jobs/p1", b"")]
@@ -444,7 +511,7 @@ async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_rest
     await create(services, capped)
     await close_services(services)
     again, _, _ = await gateway(Numbered())
-    await jobs_of(again).resume()
+    await Refresher(jobs_of(again)).resume()
     await create(again, capped, request_id="req_2")
     with pytest.raises(QuotaExhausted):
         await create(again, capped, request_id="req_3")
@@ -461,12 +528,12 @@ async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gatewa
     for _ in range(2):
         await close_services(services)
         services, _, _ = await gateway(never, offer)
-        await jobs_of(services).resume()
+        await Refresher(jobs_of(services)).resume()
         await asyncio.sleep(0.05)
         assert (await look(services, key, made["id"]))["status"] == "processing"
     await close_services(services)
     services, _, _ = await gateway(never, offer)
-    await jobs_of(services).resume()
+    await Refresher(jobs_of(services)).resume()
     assert (await look(services, key, made["id"]))["error"] == "interrupted too often by restarts of the gateway"
 
 
@@ -543,8 +610,6 @@ async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
 
 
 async def test_what_cannot_be_stored_is_told_so_and_not_repeated(gateway):
-    from tollgate.errors import Unavailable
-
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
 
     async def refuse(*_):
@@ -570,13 +635,14 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})))
     made = await create(services, key)
     jobs = jobs_of(services)
+    refresher = Refresher(jobs)
     jobs.pending.clear()  # as if another instance had looked after it
     await services.ledger.update_generation(made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
     now = jobs.clock()
     jobs.clock = lambda: now
-    await jobs.tick(10)
+    await refresher.tick(10)
     now += 5
-    await jobs.tick(10)
+    await refresher.tick(10)
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "failed"
 
 

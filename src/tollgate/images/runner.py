@@ -14,11 +14,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import expected_cost, refused_row, usage_row
@@ -39,9 +37,6 @@ _FORGETFUL_SECONDS = 60.0
 """A provider that does not know a job this young may not have written it down yet; after that the job is lost."""
 _MOST_RUNS = 3
 """How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
-_ADOPT_SECONDS = 30.0
-_VISIT_SECONDS = 5.0
-"""How long a tick waits for the answers about its jobs before the next one begins."""
 
 
 class Unsaved(TollgateError):
@@ -75,7 +70,6 @@ class Jobs:
         self._holds: dict[str, Hold] = {}
         self._flights: dict[str, asyncio.Task[Generation]] = {}
         self._running: dict[str, asyncio.Task[Generation]] = {}
-        self._adopts_at = 0.0
         self.pending: dict[str, Watch] = {}
 
     # What the endpoints and the tools call.
@@ -101,7 +95,7 @@ class Jobs:
                  "instance": self._gateway.store.instance},
         )
         # A client that leaves now must not orphan a job the provider has begun.
-        return await asyncio.shield(self.services.settlements.spawn(self._begin(generation, offers, hold)))
+        return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold)))
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
         """A job of this account as the provider sees it now. Raises `NotFound`, and `UpstreamError` when it cannot be asked."""
@@ -150,7 +144,7 @@ class Jobs:
                 offer, given = offers[0]
                 if offer.synchronous:
                     await self.services.ledger.create_generation(generation)
-                    self._keep(generation, hold)
+                    self.keep(generation, hold)
                     self._run(generation, offers)
                     return generation
                 generation = attempted(generation, offer)
@@ -174,12 +168,12 @@ class Jobs:
         except BaseException:
             hold.release()
             raise
-        self._keep(pending, hold)
+        self.keep(pending, hold)
         if said.outcome.status in PENDING:
             return pending
         try:
             return await self._settle(pending, offer, given, said)
-        except UpstreamError:
+        except (UpstreamError, JobGone):
             return pending
 
     async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> Said:
@@ -195,6 +189,7 @@ class Jobs:
         task = self.services.settlements.spawn(self._call(generation, offers))
         self._running[generation.id] = task
         task.add_done_callback(lambda _: self._running.pop(generation.id, None))
+        task.add_done_callback(_unheard)
 
     async def _call(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
@@ -238,7 +233,7 @@ class Jobs:
             flight = self.services.settlements.spawn(self._poll(generation))
             self._flights[generation.id] = flight
             flight.add_done_callback(lambda _: self._flights.pop(generation.id, None))
-        return await asyncio.shield(flight)
+        return await _outlived(flight)
 
     async def _poll(self, generation: Generation) -> Generation:
         late = generation.deadline_at is not None and datetime.now(UTC) >= generation.deadline_at
@@ -300,7 +295,7 @@ class Jobs:
             won = await self.services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True), row, hold)
         except Unavailable as error:
             raise Unsaved(error.message) from error
-        self._forget(generation.id)
+        self.forget(generation.id)
         if won:
             self.services.metrics.outcomes[row.outcome] += 1
             return ended
@@ -310,83 +305,57 @@ class Jobs:
         """Keep a job that is still pending; False when it has ended meanwhile."""
         return await self.services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
 
-    # After a restart, and jobs nobody polls.
+    # What the refresher needs too.
 
-    async def resume(self) -> None:
-        """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
-        for generation in self.services.ledger.pending():
-            row = generation.row or {}
-            if row.get("instance") not in (None, self._gateway.store.instance) or generation.id in self.pending:
-                continue
-            offers = self._again(generation)
-            hold = None
-            try:
-                hold = self.services.ledger.hold(await self.services.ledger.get_key(generation.key_id), Decimal(row.get("held", "0")))
-            except QuotaExhausted:
-                log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
-            self._keep(generation, hold)
-            if offers and offers[0][0].synchronous:
-                if row.get("runs", 0) >= _MOST_RUNS:
-                    await self._end(generation, Outcome("failed", error="interrupted too often by restarts of the gateway"))
-                else:
-                    self._run(generation, offers)
+    def busy(self, job_id: str) -> bool:
+        """Whether somebody asks about this job already, or its call is held."""
+        return job_id in self._running or job_id in self._flights
 
-    def _again(self, generation: Generation) -> list[tuple[ImageOffer, dict[str, Any]]]:
-        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
-        return [(offer, offer.schema.filled(generation.input))] if offer is not None else []
-
-    async def tick(self, most: int) -> None:
-        """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow to
-        answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
-        now = self.clock()
-        if now >= self._adopts_at:
-            self._adopts_at = now + _ADOPT_SECONDS
-            self._adopt()
-        waiting = [(watch.due, job_id) for job_id, watch in self.pending.items()
-                   if watch.due <= now and job_id not in self._running and job_id not in self._flights]
-        due = [job_id for _, job_id in nsmallest(most, waiting)]
-        for job_id in due:
-            self.pending[job_id].next(now)
-        if due:
-            await asyncio.wait([self.services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS)
-
-    def _adopt(self) -> None:
-        """Look after jobs past their deadline that nobody looks after: their instance is gone."""
-        now = datetime.now(UTC)
-        for generation in self.services.ledger.pending():
-            if generation.id not in self.pending and generation.deadline_at is not None and generation.deadline_at < now:
-                self._keep(generation, None)
-
-    async def _visit(self, job_id: str) -> None:
-        watch = self.pending.get(job_id)
-        if watch is None:
-            return
-        try:
-            await self.refreshed(watch.account_id, job_id)
-        except NotFound:
-            self._forget(job_id)
-        except TollgateError as error:
-            log.info("job %s could not be refreshed: %s", job_id, error.message)
-        except Exception:
-            log.exception("job %s could not be refreshed", job_id)
-
-    # Bookkeeping.
-
-    @property
-    def _gateway(self) -> Gateway:
-        return self.services.runtime.current.gateway
-
-    def _keep(self, generation: Generation, hold: Hold | None) -> None:
+    def keep(self, generation: Generation, hold: Hold | None) -> None:
+        """Look after a running job from now on."""
         if hold is not None:
             self._holds[generation.id] = hold
         self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock())
 
-    def _forget(self, job_id: str) -> None:
+    def forget(self, job_id: str) -> None:
+        """Look after a job no longer; what it may cost is free again."""
         self.pending.pop(job_id, None)
         hold = self._holds.pop(job_id, None)
         if hold is not None:
             hold.release()
 
+    async def call_again(self, generation: Generation) -> None:
+        """Make the call again that a held job was in when its process ended; a polled job needs nothing."""
+        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
+        if offer is None or not offer.synchronous:
+            return
+        if generation.row.get("runs", 0) >= _MOST_RUNS:
+            await self._end(generation, Outcome("failed", error="interrupted too often by restarts of the gateway"))
+        else:
+            self._run(generation, [(offer, offer.schema.filled(generation.input))])
+
+    @property
+    def _gateway(self) -> Gateway:
+        return self.services.runtime.current.gateway
+
     def _pace(self, generation: Generation) -> tuple[float, ...]:
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
         return offer.every if offer is not None else (5.0,)
+
+
+async def _outlived(task: asyncio.Task[Generation]) -> Generation:
+    """What a task comes to that goes on when the one who waits for it leaves."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_unheard)
+        raise
+
+
+def _unheard(task: asyncio.Task[Generation]) -> None:
+    """Say in a line how a task failed that nobody waits for; only a mistake of ours is worth its traceback."""
+    failure = None if task.cancelled() else task.exception()
+    if isinstance(failure, TollgateError):
+        log.info("an image job went wrong when nobody waited for it: %s", failure.message)
+    elif failure is not None:
+        log.error("an image job went wrong when nobody waited for it", exc_info=failure)

@@ -14,6 +14,7 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.catalog import catalog_bytes
+from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs, Order
 from tollgate.services import Reply
 
@@ -65,14 +66,14 @@ async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Rep
 
 async def run_refresher(services: Services) -> None:
     """Finish the jobs nobody polls, for as long as the gateway runs; first takes up those a former process left."""
-    jobs = jobs_of(services)
+    refresher = Refresher(jobs_of(services))
     resumed = False
     while True:
         try:
             if not resumed:
-                await jobs.resume()
+                await refresher.resume()
                 resumed = True
-            await jobs.tick(_AT_ONCE)
+            await refresher.tick(_AT_ONCE)
         except TollgateError as error:
             log.warning("image jobs could not be refreshed: %s", error.message)
         await asyncio.sleep(_TICK_SECONDS)
