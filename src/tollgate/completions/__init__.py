@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tollgate.catalog import CatalogModel, access_of, may_use
-from tollgate.completions import counting
 from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.models import chat_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
@@ -46,7 +46,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
         body, told = await aside(_read, inbound, gateway.server.max_nesting)
     else:
         body, told = _read(inbound, gateway.server.max_nesting)
-    model = _model_of(services, inbound, body)
+    model = chat_model(services, inbound, body["model"])
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(told)
@@ -103,14 +103,6 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     return reply
 
 
-def _model_of(services: Services, inbound: Inbound, body: dict[str, Any]) -> CatalogModel:
-    """The model a request names. Unknown and not permitted look the same (CLIENTS 3d)."""
-    model = services.runtime.current.catalog.resolve(body["model"])
-    if model is None or model.type != "chat" or not may_use(access_of(inbound.key), model):
-        raise ModelNotFound(body["model"][:200])
-    return model
-
-
 def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int, *, hour_cache: bool) -> Any:
     """The most this request can cost: what is held while it runs."""
     body, tariff = exchange.body, offer.tariff
@@ -121,8 +113,3 @@ def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int, *, hour_cache: 
         most *= several
     words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
     return upper_bound(prompt_tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=hour_cache, multipliers=words)
-
-
-async def count_tokens(services: Services, inbound: Inbound) -> Reply:
-    """`POST /v1/messages/count_tokens`, see `counting`."""
-    return await counting.count_tokens(services, inbound, _model_of)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from tollgate import tokens
-from tollgate.catalog import CatalogModel
 from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
@@ -21,15 +20,15 @@ from tollgate.upstream import Call
 _MAX_ANSWER = 64 * 1024
 
 
-async def count_tokens(services: Services, inbound: Inbound, model_of: Callable[[Services, Inbound, dict[str, Any]], CatalogModel]) -> Reply:
-    """The prompt tokens of a messages body. `model_of(services, inbound, body)` resolves and checks the model.
+async def count_tokens(services: Services, inbound: Inbound) -> Reply:
+    """The prompt tokens of a messages body.
 
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
     `x-tollgate-estimated`.
     """
     body, _ = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
     check_fields("count_tokens", body)
-    model: CatalogModel = model_of(services, inbound, body)
+    model = chat_model(services, inbound, body["model"])
     row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
                    asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
     for route in model.routes:

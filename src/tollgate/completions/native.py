@@ -40,7 +40,7 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
 
 
-def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[str] = ()) -> Mapping[str, str]:
+def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[str]) -> Mapping[str, str]:
     """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
     provider's file does not say them itself. `decided` are names the file speaks of, so that what it leaves out is not
     sent after all. What libraries say about themselves (`x-...`) stays here."""

@@ -11,10 +11,10 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, minted_ids
-from tollgate.completions.untold import Untold
+from tollgate.completions.untold import Untold, written_usage
 from tollgate.completions.whole import told_tier
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
-from tollgate.mapping import Context, Tap, response_from_hub, tap_usage
+from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.wire import is_last
@@ -118,17 +118,19 @@ class NativeChat(_Native):
 
     def tail(self, *, estimated: bool) -> bytes:
         usage, hub_usage = self._inner.usage, self._exchange.hub_usage
-        return self._inner.tail(_told_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
+        return self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
 
 
 class NativePlain(_Native):
     """A messages or responses stream: a tap reads the few events that tell something."""
 
+    _inner: PlainStream
+
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         self._tap = tap = Tap(offer.mapping)
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
-        untold = Untold(partial(_told_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage))
+        untold = Untold(partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage))
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
             error = judge_chunk(offer, event)
@@ -162,19 +164,13 @@ class NativePlain(_Native):
 
     def tail(self, *, estimated: bool) -> bytes:
         hub_usage = self._exchange.hub_usage
-        return self._inner.tail(_told_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
+        return self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response
         if response is not None and self._exchange.hub_usage:
-            response = {**response, "usage": _told_usage(self._exchange, self._exchange.hub_usage)}
+            response = {**response, "usage": written_usage(self._exchange, self._exchange.hub_usage)}
         return self._apart() + stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
-
-
-def _told_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
-    """Hub usage as the client's format tells it."""
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-    return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
 
 
 class _Watch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -73,29 +73,17 @@ def last_sequence(sent: bytes) -> int:
     return int(found.group(1)) if found else -1
 
 
-class NativeStream(Protocol):
-    """What the pump needs of a native stream."""
+class NativeStream:
+    """What both kinds of stream share: cutting blocks at marks, decoding what must be looked at.
 
-    kept: Kept
-    usage: dict[str, Any] | None
-    error: UpstreamError | None
-    ended: bool
+    `error` is set when the upstream reported one, or ended before its answer did; `ended` once it has said the end.
+    """
 
-    def feed(self, block: bytes) -> bytes: ...
-
-    def close(self) -> bytes: ...
-
-    def received(self) -> list[Any]: ...
-
-    def tail(self, usage: dict[str, Any] | None) -> bytes: ...
-
-
-class _Passing:
-    """What both kinds of stream share: cutting blocks at marks, decoding what must be looked at."""
+    _finish: dict[str, Any] | None = None
+    """The chunk that finishes the answer, in a format where more may come after it."""
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
         self.kept = Kept()
-        self.usage: dict[str, Any] | None = None
         self.error: UpstreamError | None = None
         self.ended = False
         self._decoder = Decoder()
@@ -112,6 +100,13 @@ class _Passing:
     def received(self) -> list[Any]:
         """The parsed events of what was kept, for a token count."""
         return self.kept.events()
+
+    def close(self) -> bytes:
+        """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
+        out = self._rest()
+        if self._finish is None and not self.ended and self.error is None:
+            self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
+        return out
 
     def _feed(self, block: bytes) -> bytes:
         if self._marks is None or b"\r" in block or self.ended:
@@ -155,18 +150,17 @@ class _Passing:
         raise NotImplementedError
 
 
-class ChatStream(_Passing):
+class ChatStream(NativeStream):
     """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
 
     `usage` is the usage object as the upstream reported it (the last one seen, wherever it stood: FACTS 1 and 2).
-    `error` is set when the upstream reported one, or ended without a finish.
     """
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
         super().__init__(judge, None)
+        self.usage: dict[str, Any] | None = None
         self._errors = marks
         self._styled = marks is None
-        self._finish: dict[str, Any] | None = None
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
@@ -191,13 +185,6 @@ class ChatStream(_Passing):
         known = _CHAT_MARKS.get(style)
         if known is not None and self._errors is not None:
             self._marks = (*known, *self._errors)
-
-    def close(self) -> bytes:
-        """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
-        out = self._rest()
-        if self._finish is None and not self.ended and self.error is None:
-            self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
-        return out
 
     @property
     def finished(self) -> bool:
@@ -277,28 +264,20 @@ class ChatStream(_Passing):
             out.append(raw)
 
 
-class PlainStream(_Passing):
+class PlainStream(NativeStream):
     """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
 
     `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
     `untold` puts usage where the provider left it out.
     """
 
-    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool],
-                 untold: Untold | None = None) -> None:
+    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool], untold: Untold) -> None:
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
         self._untold = untold
         self._held: list[bytes] = []
         self._lacking: tuple[str | None, dict[str, Any]] | None = None
         """The first event held back, where it has no usage: its name and what it says."""
-
-    def close(self) -> bytes:
-        """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
-        out = self._rest()
-        if not self.ended and self.error is None:
-            self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
-        return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The bytes held back, with `usage` where it is missing."""
@@ -317,11 +296,11 @@ class PlainStream(_Passing):
             if self.error is not None:
                 return
             self.ended = self._watch(event.name, parsed)
-            begun = self._untold.begun(parsed) if self._untold is not None else None
+            begun = self._untold.begun(parsed)
             if begun is not None:
                 out.append(encode(orjson.dumps(begun), event.name))
                 return
-            if self._untold is not None and not self._held and self._untold.lacks(parsed):
+            if not self._held and self._untold.lacks(parsed):
                 self._lacking = (event.name, parsed)
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
 

@@ -1,13 +1,18 @@
-"""Usage in a native stream whose provider tells none.
+"""Usage in a native answer whose provider tells none.
 
-The published formats have it in certain events, and official clients fail on a `message_start` without it (CLIENTS 3a). What
+The published formats have it in certain events of a stream, and official clients fail on a `message_start` without it (CLIENTS 3a). What
 the first event says is the estimate the request was admitted with; the last ones say what is billed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tollgate.mapping import Context, response_from_hub
+
+if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
 
 _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
@@ -39,6 +44,12 @@ class Untold:
             return False
         response = event.get("response")
         return isinstance(response, dict) and not response.get("usage")
+
+
+def written_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
+    """Hub usage as the client's format tells it."""
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
 
 
 def filled(event: dict[str, Any], usage: Any) -> dict[str, Any]:

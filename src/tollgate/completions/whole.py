@@ -16,6 +16,7 @@ from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, counts, estimate_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import keeps_thread, minted_ids
+from tollgate.completions.untold import written_usage
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
@@ -26,7 +27,9 @@ from tollgate.upstream import Answer
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
     raw, body = await read_answer(exchange, offer, answer)
-    edited = offer.response_edits(body, _quiet(offer)) if offer.response_edits is not None else body
+    edited = body
+    if offer.response_edits is not None:  # what they drop was the upstream's, so it is no loss of the client's
+        edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     hub: dict[str, Any] | None = None
     if not exchange.native:
         assert exchange.context is not None
@@ -64,9 +67,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
 def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:
     """The upstream's bytes, untouched where nothing had to change; usage is appended when the upstream left it out."""
     if estimated and not edited.get("usage"):
-        target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-        usage = response_from_hub(target, {"parts": [], "usage": exchange.hub_usage}, Context(model={}, can={})).get("usage")
-        return orjson.dumps({**edited, "usage": usage})
+        return orjson.dumps({**edited, "usage": written_usage(exchange, exchange.hub_usage or {})})
     return raw if edited is body else orjson.dumps(edited)
 
 
@@ -91,8 +92,3 @@ def told_tier(answer: dict[str, Any]) -> str | None:
     usage = answer.get("usage")
     tier = answer.get("service_tier") or (usage.get("service_tier") if isinstance(usage, dict) else None)
     return tier if isinstance(tier, str) else None
-
-
-def _quiet(offer: Offer) -> Context:
-    """A context for edits on answers: what they drop was the upstream's, so it is no loss of the client's."""
-    return Context(model=offer.model_facts, can=offer.can)
