@@ -159,6 +159,18 @@ async def test_a_query_that_takes_too_long_is_stopped(books, reports, monkeypatc
         await reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"))
 
 
+async def test_a_damaged_file_is_named_with_its_cure(books, reports, tmp_path, caplog):
+    await write(books, 1)
+    await write(books, 1, ago=timedelta(days=1))
+    damaged = next((tmp_path / "usage").glob("2026-11-20/*.duckdb"))
+    damaged.write_bytes(b"the disk failed here")
+    for ask in (reports.report(Filters(), HOUR, 48), reports.rows(Filters(), 50)):
+        with pytest.raises(Unavailable, match=f"usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the next start"):
+            await ask
+    assert len(caplog.records) == 2
+    assert (await reports.report(Filters(), HOUR, 2)).all().requests == 1
+
+
 async def test_too_many_questions_at_once_are_refused(books, reports, monkeypatch):
     import threading
 

@@ -8,6 +8,7 @@ together with the state (name, time, size) of the files they came from, so a pag
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tempfile
 import threading
@@ -22,9 +23,11 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from tollgate.errors import BadRequest, Unavailable
-from tollgate.ledger.reports import Filters, select_usage, usage_files
+from tollgate.ledger.reports import Filters, damage, select_usage, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type
 from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
+
+log = logging.getLogger("tollgate.reports")
 
 T = TypeVar("T")
 Signature = tuple[tuple[str, int, int], ...]
@@ -81,7 +84,7 @@ def _bucket(width: timedelta) -> str:
 
 
 class Reports:
-    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once."""
+    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once, or a file is damaged."""
 
     def __init__(self, directory: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.directory = directory
@@ -143,6 +146,14 @@ class Reports:
         self._running.add(connection)
         try:
             return connection.execute(whole, values or []).fetchall()
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error:
+            damaged = damage(self.directory, filters)
+            if damaged is None:
+                raise
+            log.error("%s", damaged)
+            raise Unavailable(damaged) from None
         finally:
             watch.cancel()
             self._running.discard(connection)

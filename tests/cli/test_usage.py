@@ -115,6 +115,14 @@ def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], co
     assert reason in done.err
 
 
+def test_a_damaged_file_is_named_and_no_query_that_nobody_wrote_is_shown(used: Tollgate) -> None:
+    damaged = min((used.folder / "usage").glob("*/*.duckdb"))
+    damaged.write_bytes(b"the disk failed here")
+    done = used("usage", "by-model")
+    assert done.code == 1 and "VIEW" not in done.err
+    assert done.err.startswith(f"usage/{damaged.parent.name}/{damaged.name} is damaged; when it is deleted, ")
+
+
 @pytest.mark.parametrize("form", ["table", "json", "csv", "parquet"])
 def test_without_any_usage_reports_are_empty_and_no_error(tollgate: Tollgate, form: str) -> None:
     for report in ("summary", "by-model"):

@@ -188,6 +188,28 @@ def test_a_start_rebuilds_a_recent_file_that_lacks_rows(desk: Desk) -> None:
     assert desk.publisher.publish(TEN, recheck=True) == 0
 
 
+def test_a_start_rebuilds_every_file_that_is_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restore of `var/` without `usage/`; the newest hours come first, and a turn that takes too long goes on later."""
+    days = [TEN - timedelta(days=back) for back in (2, 1, 0)]
+    desk.add(*(row(time=day) for day in days))
+    desk.publisher.publish(TEN)
+    for day in days:
+        desk.publisher.path(day).unlink()
+    monkeypatch.setattr("tollgate.ledger.publish._TURN_SECONDS", -1.0)
+    assert desk.publisher.publish(TEN, recheck=True) == 1
+    assert desk.publisher.path(TEN).exists()
+    assert [desk.publisher.publish(TEN), desk.publisher.publish(TEN), desk.publisher.publish(TEN)] == [1, 1, 0]
+    assert desk.read() == 3
+
+
+def test_a_start_under_another_instance_name_copies_no_old_hours(desk: Desk) -> None:
+    desk.add(row(time=TEN - timedelta(days=1)), row(time=TEN - timedelta(days=2)))
+    desk.publisher.publish(TEN)
+    desk.publisher = Publisher(desk.store, desk.publisher._directory, "eu-1")
+    desk.publisher.publish(TEN, recheck=True)
+    assert not desk.publisher.path(TEN - timedelta(days=2)).exists()
+
+
 def test_a_new_store_beside_old_files_adds_to_them(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

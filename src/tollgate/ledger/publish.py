@@ -53,6 +53,8 @@ class Publisher:
         self._store = store
         self._directory = directory
         self._suffix = "" if instance in ("", "main") else f"-{instance}"
+        self._lacking: set[datetime] = set()
+        """Hours with rows whose file is gone, still to be written; found at start."""
 
     def path(self, hour: datetime) -> Path:
         """The file of an hour; the instance's name is part of it when several gateways share the directory."""
@@ -61,25 +63,27 @@ class Publisher:
     def publish(self, now: datetime, *, recheck: bool = False) -> int:
         """Bring every hour with unpublished rows up to date, late rows of past hours too; returns files written.
 
-        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows.
+        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows, and any that is gone.
         """
         store = self._store
         published = store.progress("published")
         applied = store.progress("applied")
-        if applied == published and not recheck:
+        if applied == published and not recheck and not self._lacking:
             return 0
         hours = {row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE seq > ?", [published])}
         if recheck:
-            since = self._rows("SELECT max(time) FROM usage")[0][0]
-            if since is not None:
-                hours |= {row[0] for row in self._rows(
-                    "SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE time >= ?", [since - _RECHECK])}
+            known = [row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage ORDER BY hour")]
+            hours |= {hour for hour in known if hour >= known[-1] - _RECHECK}
+            # Under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
+            there = {(path.parent.name, path.name[:2]) for path in self._directory.glob("*/*.duckdb")}
+            self._lacking = {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
         written = 0
         ends = time.monotonic() + _TURN_SECONDS
-        for hour in sorted(hours):
+        for hour in [*sorted(hours), *sorted(self._lacking - hours)]:
             if written and time.monotonic() > ends:
                 return written  # the store waits for this thread; the next turn goes on from here
             written += self._publish_hour(hour, final=hour + timedelta(hours=1) <= _naive(now))
+            self._lacking.discard(hour)
         store.set_progress("published", applied)
         return written
 

@@ -99,6 +99,24 @@ def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDB
     return connection
 
 
+def damage(directory: Path, filters: Filters) -> str | None:
+    """What to tell of the first file for these filters that cannot be read, and its cure; None when all of them can.
+
+    For after a query failed: it opens every file. A file that is gone by now was being replaced.
+    """
+    connection = duckdb.connect(config={"threads": 1})
+    try:
+        for path in usage_files(directory, filters.since, filters.until):
+            try:
+                connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+            except duckdb.Error:
+                if path.exists():
+                    return f"{directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+    finally:
+        connection.close()
+    return None
+
+
 def select_usage(directory: Path, filters: Filters) -> str:
     """The SELECT behind the view `usage`, for queries that need no view."""
     files = usage_files(directory, filters.since, filters.until)
