@@ -25,3 +25,32 @@ async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     again = Minted(path)
     assert await again.provider_of("alice", "resp_1") is None
     again.close()
+
+
+async def test_an_id_that_cannot_be_written_is_known_and_written_with_the_next(tmp_path, caplog):
+    path = tmp_path / "var" / "minted.sqlite"
+    (tmp_path / "var").write_text("in the way")
+    register = Minted(path)
+    await register.remember("alice", "acme", ["resp_1"])
+    await register.remember("alice", "acme", ["resp_2"])
+    assert await register.provider_of("alice", "resp_1") == "acme"
+    assert [record.levelname for record in caplog.records] == ["ERROR"], "said once"
+    (tmp_path / "var").unlink()
+    await register.remember("alice", "acme", ["resp_3"])
+    register.close()
+    again = Minted(path)
+    assert [await again.provider_of("alice", each) for each in ("resp_1", "resp_2", "resp_3")] == ["acme"] * 3
+    again.close()
+
+
+async def test_a_write_that_fails_half_way_is_taken_back_and_done_with_the_next(tmp_path):
+    register = Minted(tmp_path / "minted.sqlite")
+    await register.remember("alice", "acme", ["resp_1"])
+    register._opened.execute("CREATE TRIGGER full BEFORE INSERT ON minted BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END")
+    await register.remember("alice", "acme", ["resp_2"])
+    register._opened.execute("DROP TRIGGER full")
+    await register.remember("alice", "acme", ["resp_3"])
+    register.close()
+    again = Minted(tmp_path / "minted.sqlite")
+    assert [await again.provider_of("alice", each) for each in ("resp_1", "resp_2", "resp_3")] == ["acme"] * 3
+    again.close()

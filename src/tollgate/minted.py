@@ -2,13 +2,15 @@
 
 A stored response, a file or a container lives at one provider under *our* account there, so its id is honoured only
 for the account that was handed it (DESIGN section 4). One small SQLite file; digests only, the ids themselves are not
-kept. Reads and writes run off the event loop.
+kept. Reads and writes run off the event loop. An id that cannot be written is known in memory and written with the next:
+it must not cost anybody the answer that it came with, which is paid for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+
+log = logging.getLogger("tollgate.minted")
 
 KEEP_SECONDS = 60 * 24 * 3600
 """Providers keep stored answers for 30 days; twice that is never too short."""
@@ -32,6 +36,8 @@ class Minted:
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
+        self._unwritten: list[tuple[bytes, str, int]] = []
+        self._problem = ""
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         """These ids were handed to this account by this provider; found again from the moment this returns."""
@@ -73,11 +79,24 @@ class Minted:
         return self._opened
 
     def _write(self, rows: list[tuple[bytes, str, int]]) -> None:
+        import sqlite3
+
         with self._lock:
-            file = self._file()
-            file.execute("BEGIN")
-            file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", rows)
-            file.execute("COMMIT")
+            self._unwritten += rows
+            try:
+                with self._file() as file:
+                    file.execute("BEGIN")
+                    file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", self._unwritten)
+            except (sqlite3.Error, OSError) as error:
+                if str(error) != self._problem:
+                    log.error("%s: which provider keeps what it answered cannot be written, so it is known until the next start only: %s", self._path, error)
+                self._problem = str(error)
+                del self._unwritten[:-_RECENT]
+                return
+            self._unwritten.clear()
+            if self._problem:
+                log.warning("%s can be written again", self._path)
+                self._problem = ""
 
     def _read(self, digest: bytes) -> str | None:
         with self._lock:

@@ -257,6 +257,19 @@ async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fail
         assert here.services.ledger.available("default") == here.balance() and not here.services.live
 
 
+async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_line(tmp_path, caplog):
+    async with inprocess(tmp_path) as here:
+        async def refuse(row, hold=None):
+            raise Unavailable("disk full")
+
+        here.services.ledger.record = refuse
+        client = Leaving({"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=30s]] x"}]}, here.key, seconds=0.06)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await here.services.settlements.drain(5)
+    (line,) = [record.getMessage() for record in caplog.records if "disk full" in record.getMessage()]
+    assert line.startswith("the row of request req_") and line.endswith("is not durable: disk full")
+
+
 async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
     async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}") as here:
         reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]})

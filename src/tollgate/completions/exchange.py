@@ -214,11 +214,14 @@ class Exchange:
 
     async def settle_cut(self, *, begun: bool, estimated: bool) -> None:
         """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that moment."""
-        if self.services.cut:
-            ended = Unavailable("the gateway is shutting down")
-            await self.settle("error", status=200 if begun else ended.status, estimated=estimated, error=ended)
-        else:
-            await self.settle("client_gone", status=499, estimated=estimated)
+        try:
+            if self.services.cut:
+                ended = Unavailable("the gateway is shutting down")
+                await self.settle("error", status=200 if begun else ended.status, estimated=estimated, error=ended)
+            else:
+                await self.settle("client_gone", status=499, estimated=estimated)
+        except Unavailable as error:  # there is nobody left to tell
+            log.error("the row of request %s is not durable: %s", self.inbound.request_id, error.message)
 
     def route_answered(self) -> None:
         """Tell the health of the route in use that it answered."""
