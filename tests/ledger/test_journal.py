@@ -6,16 +6,18 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import orjson
 import pytest
 
 import tollgate.ledger.journal as journal_module
-from tollgate.errors import Unavailable
+from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
 from tollgate.ledger.segments import Entry, read_all, read_line, segments, write_line
@@ -264,6 +266,22 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
             assert replayed.spent("alice") == 4
             assert await replayed.get_account("alice")
     await abandoned.close()
+
+
+async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other"
+    (other / "var").mkdir(parents=True)
+    await alice.ledger.record(row("req_1", cost="1"))
+    shutil.copytree(tmp_path / "var" / "journal", other / "var" / "journal")
+
+    def full(*_: object) -> None:
+        raise duckdb.TransactionException("Failed to commit: No space left on device\nand more")
+
+    with monkeypatch.context() as patch, pytest.raises(TollgateError, match="var: the ledger cannot be brought up to date.*No space left on device$"):
+        patch.setattr("tollgate.ledger.store.Store.apply", full)
+        await new_ledger(other).open()
+    async with new_ledger(other) as again:
+        assert again.balance("alice") == 9
 
 
 async def test_replaying_the_same_journal_twice_changes_nothing(alice: Alice, tmp_path: Path) -> None:

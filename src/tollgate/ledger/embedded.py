@@ -97,11 +97,20 @@ class EmbeddedBackend:
             self._lock()
         except OSError as error:
             raise TollgateError(f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}") from error
+        try:
+            self._catch_up()
+            newest = max(self.store.progress("applied"), self.publisher.highest_seq())
+            return self.store.snapshot(datetime.now(UTC)), newest + 1
+        except (duckdb.Error, OSError) as error:  # a full disk, most likely
+            reason = str(error).splitlines()[0]
+            raise TollgateError(f"{self._directory}: the ledger cannot be brought up to date; its journal stays as it is: {reason}") from error
+
+    def _catch_up(self) -> None:
+        """Open the store and put into it what the last run left in the journal only."""
         self.store.open()
-        applied = self.store.progress("applied")
         batch: list[Entry] = []
         replayed = 0
-        for entry in segments.read_all(self._journal_directory, applied):
+        for entry in segments.read_all(self._journal_directory, self.store.progress("applied")):
             batch.append(entry)
             replayed += 1
             if len(batch) >= BATCH:
@@ -112,8 +121,6 @@ class EmbeddedBackend:
             log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
         self.journal.remove_all()
         self.publisher.remove_leftovers()
-        newest = max(self.store.progress("applied"), self.publisher.highest_seq())
-        return self.store.snapshot(datetime.now(UTC)), newest + 1
 
     def _lock(self) -> None:
         self._lock_file = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
