@@ -5,6 +5,8 @@ import socket
 import sys
 from typing import Any
 
+import h2.connection
+import h2.events
 import pytest
 
 from tollgate.config.model import Server
@@ -99,6 +101,37 @@ async def test_an_idle_connection_ends_with_the_engine(served):
     assert await served.ask() == b"ok"
     served.stop.set()
     assert await served.closed_after() < KEPT
+
+
+@pytest.mark.parametrize("served", ["hypercorn"], indirect=True)
+async def test_http2_is_spoken_with_who_begins_so(served):
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "a")], end_stream=True)
+    served.writer.write(client.data_to_send())
+    found: list[Any] = []
+    async with asyncio.timeout(5):
+        while not any(isinstance(event, h2.events.StreamEnded) for event in found):
+            found += client.receive_data(await served.reader.read(65536))
+            served.writer.write(client.data_to_send())
+    assert b"".join(event.data for event in found if isinstance(event, h2.events.DataReceived)) == b"ok"
+
+
+async def test_requests_sent_at_once_are_answered_one_after_another(served):
+    served.writer.write(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n" + b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 2)
+    for _ in range(3):
+        await served.reader.readuntil(b"\r\n\r\n")
+        assert await served.reader.readexactly(2) == b"ok"
+
+
+async def test_a_head_and_its_body_leave_in_one_piece(served):
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", served.port))
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        said = await loop.sock_recv(client, 65536)
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n") and said.endswith(b"\r\n\r\nok")
 
 
 def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeypatch):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate import endpoints
-from tollgate.errors import BadRequest, MethodNotAllowed, NotFound, TollgateError, Unavailable
+from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
 from tollgate.services import Reply, Services, new_request_id
 
@@ -97,9 +97,6 @@ class App:
         try:
             try:
                 headers = headers_of(scope)
-                if "transfer-encoding" in headers and "content-length" in headers:  # hypercorn lets both through
-                    responder.closes = True  # as RFC 9112, 6.1 has it: what a proxy takes for the body may be meant to be a request here
-                    raise BadRequest("a request has a Content-Length or a Transfer-Encoding, not both")
                 if route is None:
                     raise NotFound(f"no such endpoint: {method[:20]} {path[:200]}")
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):

@@ -79,8 +79,7 @@ def unpacked(body: bytes, headers: Mapping[str, str], limit: int) -> bytes:
 async def leaves_unread(scope: Scope, receive: Receive, engine: str) -> bool:
     """Whether the server will close the connection after a reply that is sent now, before the end of the request's body.
 
-    Hypercorn does so on HTTP/1 without telling, and a client's next request on that connection would be lost; uvicorn
-    reads on. A small rest is taken off the wire first, so that the connection stays of use.
+    On hypercorn it does on HTTP/1 (`engines/http1.py`); uvicorn reads on. A small rest is taken off the wire first, so that the connection stays of use.
     """
     if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1") or not _has_body(scope):
         return False

@@ -11,10 +11,12 @@ from hypercorn.asyncio import run, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import EventWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.events import Closed, Event, Updated
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, Stopped
+from tollgate.engines.http1 import Http1
 from tollgate.engines.sockets import AddressTaken, check_unanswered
+from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
-_KEEP_ALIVE_REQUESTS = 10**9
-"""A busy client's connection is not closed for being used: hypercorn would do so after a thousand requests."""
 _LOOK_SECONDS = 0.5
 """Between two looks whether a client is still there whose next request waits for its turn."""
 
@@ -46,8 +46,6 @@ class Hypercorn:
         config.loglevel = "WARNING"
         config.backlog = _BACKLOG
         config.keep_alive_timeout = KEEP_ALIVE_SECONDS
-        config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
-        config.h11_max_incomplete_size = MAX_HEAD_BYTES
         for address in config.bind:
             try:
                 check_unanswered(address)
@@ -80,13 +78,32 @@ class _Connection(TCPServer):
         super().__init__(*args)
         self._idle_since: float | None = self.loop.time()
         """None while something is being answered."""
+        self._writes = Writes(self.loop, self.writer.transport)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes of HTTP/1; waits while the client is slow to read."""
+        self._writes.write(data)
+        if self._writes.stuck():
+            try:
+                self._writes.flush()
+                await self.writer.drain()
+            except (ConnectionError, RuntimeError):
+                await self.protocol.handle(Closed())
 
     async def protocol_send(self, event: Event) -> None:
-        """Write what the protocol sends, note when it is idle."""
+        """Write what HTTP/2 sends, note when the connection is idle, close it."""
         if isinstance(event, Updated) and not self.context.terminated.is_set():
             self._idle_since = self.loop.time() if event.idle else None
-        elif not isinstance(event, RawData) or event.data:  # the end of a body of known length has no bytes
+        else:
             await super().protocol_send(event)
+
+    async def _close(self) -> None:
+        self._writes.flush()
+        await super()._close()
+
+    async def _initiate_server_close(self) -> None:
+        self._writes.flush()
+        await super()._initiate_server_close()
 
     async def _idle_timeout(self) -> None:
         """Watch over the connection as long as it lives: a new watcher for every request, as hypercorn has it, costs a tenth of a small one."""
@@ -104,7 +121,7 @@ class _Connection(TCPServer):
         return keep if self._idle_since is None else self._idle_since + keep - self.loop.time()
 
     async def _read_data(self) -> None:
-        self.protocol.protocol.can_read = _Turn(self.reader)  # type: ignore[union-attr]
+        self.protocol.protocol = Http1(self.protocol, self.write, _Turn(self.reader))  # type: ignore[assignment]
         try:
             await super()._read_data()
         except _Left:

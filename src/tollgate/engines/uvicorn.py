@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered
+from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -77,7 +78,8 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._late = self.loop.call_later(KEEP_ALIVE_SECONDS, transport.close)
+        self.transport = Writes(self.loop, transport)  # type: ignore[assignment]
+        self._late = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.close)
 
     def data_received(self, data: bytes) -> None:
         self._bare += len(data)

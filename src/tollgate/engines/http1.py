@@ -1,0 +1,305 @@
+"""HTTP/1 on hypercorn's connections, read by httptools, the parser that the upstream client and the other engine use as well.
+
+hypercorn reads it with h11, which is Python throughout and costs more than all that the gateway does for a small request.
+What is served, cancelled and kept alive stays hypercorn's: its streams, its tasks, its connections, its HTTP/2.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httptools
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Body, EndBody, Event, Request, Response, StreamClosed
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.utils import suppress_body
+
+from tollgate.engines import MAX_HEAD_BYTES
+
+if TYPE_CHECKING:
+    from hypercorn.asyncio.worker_context import EventWrapper
+    from hypercorn.protocol import ProtocolWrapper
+
+_STREAM = 1
+"""HTTP/1 answers one request at a time, so all have the same number."""
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
+"""How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
+_WISH_TO_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
+"""As a header line. A server may overlook it (RFC 9110, 7.8); httptools would take the body for the other protocol."""
+
+
+class _Head:
+    """A request without its body. `keep`: the connection outlives its answer. `whole`: its last byte was read."""
+
+    __slots__ = ("continues", "headers", "keep", "method", "target", "version", "whole")
+
+    def __init__(self, method: str, target: bytes, version: str, headers: list[tuple[bytes, bytes]], *, keep: bool) -> None:
+        self.method = method
+        self.target = target
+        self.version = version
+        self.headers = headers
+        self.keep = keep
+        self.whole = False
+        self.continues = version != "1.0" and any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
+        """The client waits to be told before it sends the body."""
+
+
+class _Refusal:
+    """What cannot be read as HTTP, and what follows it: nothing. `of` is the request it stands in, None between requests."""
+
+    __slots__ = ("of", "status")
+
+    def __init__(self, status: int, of: _Head | None) -> None:
+        self.status = status
+        self.of = of
+
+
+_END = object()
+"""The end of a request's body."""
+
+
+class Http1:
+    """Takes the place of hypercorn's `H11Protocol`: bytes of a connection in, answers out, one request after another.
+
+    `write` sends bytes; `turn` is waited for by a request behind one that is being answered.
+    """
+
+    def __init__(self, connection: ProtocolWrapper, write: Callable[[bytes], Awaitable[None]], turn: EventWrapper) -> None:
+        self._connection = connection
+        self._write = write
+        self._turn = turn
+        self._parser = httptools.HttpRequestParser(self)
+        self._arrived: deque[_Head | bytes | object] = deque()
+        """Parsed and not yet handed over: heads, pieces of bodies, `_END`s, and at last a `_Refusal`."""
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parsed: _Head | None = None
+        """The newest request that was read."""
+        self._bare = 0
+        """Bytes since a head was complete or a body went on."""
+        self._begun = False
+        self._deaf = False
+        """What comes now is not for us: after a refusal, or a request that ends the connection."""
+        self._over = False
+        """Nothing more is sent."""
+        self._stream: HTTPStream | None = None
+        self._head: _Head | None = None
+        """Of the request that is being answered."""
+        self._answering = False
+        """The head of an answer was written, its end was not."""
+        self._chunked = False
+        self._left: int | None = None
+        """Bytes of the answer's body that its head has promised and that are still to come."""
+        self._ended = False
+
+    async def initiate(self) -> None:
+        """See hypercorn's protocols: nothing is said before the client speaks."""
+
+    async def handle(self, event: ConnectionEvent) -> None:
+        """Take bytes from the client, or its end. Raises `H2ProtocolAssumedError` when it speaks HTTP/2."""
+        if isinstance(event, RawData):
+            if event.data and not self._deaf:
+                self._read(event.data)
+            await self._hand_over()
+        elif isinstance(event, Closed):
+            self._over = self._deaf = True
+            await self._close_stream()
+            await self._turn.set()
+
+    # ---- reading
+
+    def _read(self, data: bytes) -> None:
+        if not self._begun:
+            if data.startswith(_HTTP2_PREFACE):
+                raise H2ProtocolAssumedError(data)
+            self._begun = True
+        self._bare += len(data)
+        if (self._parsed is None or self._parsed.whole) and (b"pgrade" in data or b"PGRADE" in data):
+            data = _WISH_TO_UPGRADE.sub(b"", data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # a wish that came in two parts, or CONNECT: what follows is no HTTP
+            self._deaf = True
+            if self._parsed is not None:
+                self._parsed.keep = False
+        except httptools.HttpParserError:
+            if self._parsed is None or self._parsed.keep or not self._parsed.whole:
+                self._refuse(400)
+            self._deaf = True  # or it goes on behind the request that was its last
+        if self._bare > MAX_HEAD_BYTES:
+            self._refuse(431)
+
+    def _refuse(self, status: int) -> None:
+        if not self._deaf:
+            self._deaf = True
+            self._arrived.append(_Refusal(status, None if self._parsed is None or self._parsed.whole else self._parsed))
+
+    def on_message_begin(self) -> None:
+        """See httptools, as the next ones."""
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value.rstrip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        self._bare = 0
+        version = self._parser.get_http_version()
+        hosts = sum(name == b"host" for name, _ in self._headers)
+        if version not in {"1.0", "1.1"} or hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112, 3.2
+            self._refuse(400)
+        head = _Head(self._parser.get_method().decode(), self._url, version, self._headers, keep=version == "1.1" and self._parser.should_keep_alive())
+        self._parsed = head
+        self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+        self._arrived.append(head)
+
+    def on_body(self, body: bytes) -> None:
+        self._bare = 0
+        self._arrived.append(body)
+
+    def on_message_complete(self) -> None:
+        self._bare = 0
+        if self._parsed is not None:
+            self._parsed.whole = True
+        self._arrived.append(_END)
+
+    # ---- handing over
+
+    async def _hand_over(self) -> None:
+        """Give the application what has arrived; a request waits until the one before it is answered."""
+        arrived = self._arrived
+        while arrived and not self._over:
+            item = arrived.popleft()
+            if isinstance(item, _Head):
+                await self._my_turn()
+                await self._begin(item)
+            elif isinstance(item, _Refusal):
+                if item.of is None or item.of is not self._head:
+                    await self._my_turn()
+                await self._tell_refusal(item.status)
+            else:
+                pieces = []
+                while type(item) is bytes:
+                    pieces.append(item)
+                    item = arrived.popleft() if arrived and not isinstance(arrived[0], _Refusal) else None
+                if self._stream is not None and not self._stream.closed:
+                    await self._stream.app_put({"type": "http.request", "body": b"".join(pieces), "more_body": item is not _END})
+
+    async def _my_turn(self) -> None:
+        while self._stream is not None:
+            await self._turn.clear()
+            await self._turn.wait()
+
+    async def _begin(self, head: _Head) -> None:
+        if self._over:
+            return
+        about = self._connection
+        await about.send(Updated(idle=False))
+        self._head = head
+        self._ended = False
+        self._stream = stream = HTTPStream(about.app, about.config, about.context, about.task_group, about.ssl, about.client, about.server, self._send, _STREAM)
+        await stream.handle(Request(_STREAM, head.headers, head.version, head.method, head.target, about.state))
+        if head.continues and not self._arrived:
+            await self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _tell_refusal(self, status: int) -> None:
+        if not self._answering and not self._over:
+            await self._write(_STATUS_LINES[status] + _date_line(int(time.time())) + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        await self._close()
+
+    # ---- answering
+
+    async def _send(self, event: Event) -> None:
+        """What hypercorn's stream has to say."""
+        if self._over:
+            return
+        if isinstance(event, Body):
+            if self._chunked:
+                await self._write(b"%x\r\n%b\r\n" % (len(event.data), event.data))
+            else:
+                if self._left is not None:
+                    self._left -= len(event.data)
+                    if self._left < 0:
+                        raise ValueError("the body of an answer is longer than its head says")
+                await self._write(event.data)
+        elif isinstance(event, Response):
+            await self._write(self._answer_head(event))
+        elif isinstance(event, EndBody):
+            self._ended = not self._left
+            if self._chunked:
+                await self._write(b"0\r\n\r\n")
+        elif isinstance(event, StreamClosed):
+            await self._answered()
+
+    def _answer_head(self, event: Response) -> bytes:
+        """The head of an answer, and how its body will be framed (RFC 9112, 6)."""
+        head = self._head
+        assert head is not None
+        told = dict(event.headers)
+        lines = [_STATUS_LINES.get(event.status_code) or b"HTTP/1.1 %d \r\n" % event.status_code]
+        lines += [b"%b: %b\r\n" % header for header in event.headers]
+        lines.append(_date_line(int(time.time())))
+        length = told.get(b"content-length")
+        self._chunked = False
+        self._left = None
+        if suppress_body(head.method, event.status_code):
+            pass
+        elif length is not None:
+            self._left = int(length)
+        elif head.version == "1.1":
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        else:
+            head.keep = False  # the body ends with the connection
+        if not head.whole:
+            head.keep = False  # its rest may be long
+        if b"close" in told.get(b"connection", b"").lower():
+            head.keep = False
+        elif not head.keep:
+            lines.append(b"connection: close\r\n")
+        self._answering = True
+        written = b"".join(lines)
+        if written.count(b"\n") != len(lines) or written.count(b"\r") != len(lines):
+            raise ValueError("a header of an answer holds a line break")
+        return written + b"\r\n"
+
+    async def _answered(self) -> None:
+        head = self._head
+        whole = self._ended and head is not None and head.keep and head.whole
+        self._answering = False
+        await self._close_stream()
+        if whole and not self._connection.context.terminated.is_set():
+            await self._turn.set()
+            await self._connection.send(Updated(idle=True))
+        else:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._over = self._deaf = True
+        await self._close_stream()
+        await self._turn.set()
+        await self._connection.send(Closed())
+
+    async def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.handle(StreamClosed(_STREAM))
+
+
+@lru_cache(maxsize=1)
+def _date_line(second: int) -> bytes:
+    """The header that tells the time."""
+    return f"date: {formatdate(second, usegmt=True)}\r\n".encode()

@@ -1,0 +1,385 @@
+"""HTTP/1 as hypercorn's connections read and write it. h11, which hypercorn comes with, is the second opinion, on both sides.
+
+What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
+"""
+
+import asyncio
+import itertools
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import h11
+import pytest
+from hypercorn.asyncio.task_group import TaskGroup
+from hypercorn.asyncio.worker_context import EventWrapper, WorkerContext
+from hypercorn.config import Config
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+from hypercorn.typing import ConnectionState
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgate.engines.http1 import Http1
+
+ANSWER = b'{"said": "so"}'
+
+
+class Server:
+    """A connection without a socket: what the application was asked, and what was written and told in turn."""
+
+    def __init__(self, application: Any = None) -> None:
+        self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
+        self.written: list[bytes] = []
+        self.told: list[Any] = []
+        self.application = application or self.answer
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message["more_body"]
+        self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(ANSWER)).encode())]})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+    async def _wrapped(self, scope: Any, receive: Any, send: Any, *_: Any) -> None:
+        await self.application(scope, receive, send)
+
+    async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Server":
+        """Read these; then the client's end, unless it has not `left`."""
+        async with asyncio.timeout(5), TaskGroup(asyncio.get_running_loop()) as tasks:
+            around = SimpleNamespace(app=self._wrapped, config=Config(), context=WorkerContext(None), task_group=tasks, ssl=False, client=("1.2.3.4", 5),
+                                     server=("1.2.3.4", 80), state=ConnectionState({}), send=self._tell)
+            self.http = Http1(around, self._write, EventWrapper())  # type: ignore[arg-type]
+            for piece in pieces:
+                await self.http.handle(RawData(piece))
+            await self._quiet()
+            if left:
+                await self.http.handle(Closed())
+        return self
+
+    async def _quiet(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def _write(self, data: bytes) -> None:
+        assert not any(isinstance(event, Closed) for event in self.told), "nothing may be written to a closed connection"
+        self.written.append(data)
+
+    async def _tell(self, event: Any) -> None:
+        self.told.append(event)
+
+    @property
+    def said(self) -> bytes:
+        return b"".join(self.written)
+
+    @property
+    def closed(self) -> bool:
+        return any(isinstance(event, Closed) for event in self.told)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]
+
+
+def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]:
+    """Status, body and whether the connection is kept, as h11 reads the answers to requests of these methods."""
+    found = []
+    for method in methods:
+        client = h11.Connection(h11.CLIENT)
+        client.send(h11.Request(method=method, target="/", headers=[("host", "a")]))
+        client.send(h11.EndOfMessage())
+        client.receive_data(said)
+        status, body = 0, b""
+        while True:
+            event = client.next_event()
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                break
+            elif event is h11.NEED_DATA:
+                client.receive_data(b"")
+        found.append((status, body, client.their_state is h11.DONE))
+        said = client.trailing_data[0]
+    assert said == b""
+    return found
+
+
+# ---- what is read
+
+
+@pytest.mark.parametrize(("sent", "seen"), {
+    "a body of known length": (b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", ("POST", "/a", "1.1", b"abc")),
+    "chunks, an extension, trailers": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: y\r\n\r\n", ("POST", "/", "1.1", b"abc")),
+    "a whole address": (b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "http://x:80/v1/models", "1.1", b"")),
+    "an asterisk": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("OPTIONS", "*", "1.1", b"")),
+    "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
+    "HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", ("GET", "/", "1.0", b"")),
+    "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
+    "a wish for HTTP/2 beside a body": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
+    "a loud one": (b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
+    "a wish for a web socket": (b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ("GET", "/w", "1.1", b"")),
+}.values(), ids=lambda value: None)
+async def test_a_request_is_read(sent, seen):
+    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))] if b"pgrade" not in sent.lower() else [sent]):
+        server = await Server().exchange(pieces)
+        assert [(method, path, version, body) for method, path, version, _, body in server.asked] == [seen]
+        assert server.statuses == [200] and server.closed == (seen[2] == "1.0")
+
+
+async def test_header_names_are_lower_case_and_values_without_the_blanks_around_them():
+    server = await Server().exchange([b"GET / HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
+    assert server.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
+
+
+@pytest.mark.parametrize("sent", {
+    "no host": b"GET / HTTP/1.1\r\n\r\n", "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "no HTTP": b"\x16\x03\x01\x02\x00", "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na", "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n", "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n", "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+    "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+}.values(), ids=lambda value: None)
+async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
+    server = await Server().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
+    assert server.statuses == [400] and server.asked == [] and server.closed
+    assert answers_of(server.said, ["GET"]) == [(400, b"", False)]
+
+
+async def test_a_head_without_end_is_refused():
+    server = await Server().exchange([b"GET / HTTP/1.1\r\nHost: a\r\n", *[b"X: " + b"a" * 8000 + b"\r\n"] * 9])
+    assert server.statuses == [431] and server.closed
+
+
+@pytest.mark.parametrize("more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"])
+async def test_what_stands_around_a_body_has_an_end_too(more):
+    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
+    assert server.statuses == [431] and server.asked == [] and server.closed
+
+
+async def test_a_body_that_cannot_be_read_ends_the_request_it_belongs_to():
+    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", b"zz\r\n"])
+    assert server.statuses == [400] and server.asked == [] and server.closed
+
+
+async def test_a_refusal_waits_for_the_answers_before_it():
+    server = await Server().exchange([b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n"])
+    assert server.statuses == [200, 200, 400] and [path for _, path, *_ in server.asked] == ["/1", "/2"] and server.closed
+
+
+async def test_nothing_is_read_behind_a_request_that_ends_the_connection():
+    ending = b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    for pieces in ([ending + ending], [ending, ending], [ending, b"nonsense"]):
+        server = await Server().exchange(pieces)
+        assert server.statuses == [200] and b"\r\nconnection: close\r\n" in server.said and len(server.asked) == 1 and server.closed
+
+
+async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word():
+    with pytest.raises(ExceptionGroup) as raised:
+        await Server().exchange([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"])
+    assumed = raised.value.exceptions[0]
+    assert isinstance(assumed, H2ProtocolAssumedError) and assumed.data == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"
+
+
+async def test_a_client_that_waits_for_a_word_before_its_body_is_told_to_go_on():
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+    server = await Server().exchange([head, b"x"])
+    assert server.statuses == [100, 200] and server.asked[0][4] == b"x"
+    assert (await Server().exchange([head + b"x"])).statuses == [200], "it did not wait"
+
+
+async def test_a_client_that_leaves_is_told_to_the_application():
+    left = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            pass
+        left.append(message["type"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    assert (await Server(application).exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"])).said == b""
+    assert left == ["http.disconnect"]
+
+
+# ---- what is written
+
+
+def answering(*messages: dict, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> Any:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": status, "headers": headers or []})
+        for message in messages:
+            await send({"type": "http.response.body", **message})
+
+    return application
+
+
+GET, HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"
+PIECES = ({"body": b"ab", "more_body": True}, {"body": b"", "more_body": True}, {"body": b"c"})
+
+
+@pytest.mark.parametrize(("sent", "application", "answer"), [
+    (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"abc", True)),
+    (GET, answering(*PIECES), (200, b"abc", True)),
+    (GET, answering({"body": b""}, status=204), (204, b"", True)),
+    (GET, answering({"body": b""}, status=304, headers=[(b"content-length", b"3")]), (304, b"", True)),
+    (HEAD, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"", True)),
+    (HEAD, answering({"body": b"abc"}), (200, b"", True)),
+    (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3"), (b"connection", b"close")]), (200, b"abc", False)),
+    (GET, answering({"body": b"abc"}, status=599), (599, b"abc", True)),
+], ids=["of known length", "in pieces", "no content", "not modified", "HEAD", "HEAD of pieces", "closing", "a status without a name"])
+async def test_an_answer_is_framed_as_its_readers_expect(sent, application, answer):
+    server = await Server(application).exchange([sent, sent])
+    times = 2 if answer[2] else 1
+    assert answers_of(server.said, [sent.split()[0].decode()] * times) == [answer] * times
+    assert server.closed is not answer[2]
+    assert len(re.findall(rb"\r\ndate: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n", server.said)) == times
+
+
+async def test_an_old_client_hears_the_end_of_a_stream_as_the_end_of_the_connection():
+    server = await Server(answering(*PIECES)).exchange([b"GET / HTTP/1.0\r\n\r\n"])
+    head, _, body = server.said.partition(b"\r\n\r\n")
+    assert body == b"abc" and b"transfer-encoding" not in head and b"connection: close" in head and server.closed
+
+
+@pytest.mark.parametrize(("messages", "length"), [(({"body": b"ab"},), b"3"), (({"body": b"ab", "more_body": True},), b"3"), (({"body": b"abcd"},), b"3"), (({"body": b"a", "more_body": True},), None)],
+                         ids=["too short", "broken off", "too long", "a stream broken off"])
+async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
+    server = await Server(answering(*messages, headers=[(b"content-length", length)] if length else [])).exchange([GET])
+    assert server.closed and server.statuses == [200]
+    with pytest.raises(h11.RemoteProtocolError):
+        answers_of(server.said, ["GET"])
+
+
+async def test_an_application_that_fails_before_its_answer_is_a_500():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError
+
+    server = await Server(application).exchange([GET])
+    assert answers_of(server.said, ["GET"]) == [(500, b"", False)] and server.closed
+
+
+async def test_no_header_can_hold_another():
+    server = await Server(answering({"body": b""}, headers=[(b"x", b"a\r\nset-cookie: b")])).exchange([GET])
+    assert b"set-cookie" not in server.said and server.closed
+
+
+async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
+    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
+    post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n"
+    unread = await Server(early).exchange([post + b"abc"])
+    assert unread.closed and b"\r\nconnection: close\r\n" in unread.said
+    whole = await Server(early).exchange([post + b"abcdef", post + b"abcdef"])
+    assert whole.statuses == [401, 401] and not whole.closed
+
+
+async def test_a_connection_says_when_it_is_idle():
+    server = await Server().exchange([GET, GET])
+    assert [event.idle for event in server.told if isinstance(event, Updated)] == [False, True, False, True]
+
+
+# ---- a second opinion
+
+NAMES = st.sampled_from(["accept", "x-one", "authorization", "user-agent", "x-y_z"])
+VALUES = st.text(st.characters(codec="latin-1", min_codepoint=33, exclude_characters="\x7f" + "".join(map(chr, range(128, 160)))), max_size=12)
+
+
+@st.composite
+def requests(draw: Any) -> bytes:
+    """A valid request."""
+    method = draw(st.sampled_from(["GET", "POST", "HEAD", "DELETE", "OPTIONS"]))
+    target = draw(st.sampled_from(["/", "/v1/models", "/v1/chat/completions?x=%20&y", "/a%2Fb"]))
+    lines = [f"{method} {target} HTTP/1.1", f"Host:{draw(st.sampled_from(['', ' ', '  ']))}x"]
+    lines += [f"{name.title()}: {value}{draw(st.sampled_from(['', ' ']))}" for name, value in draw(st.lists(st.tuples(NAMES, VALUES), max_size=3))]
+    body = draw(st.binary(max_size=40))
+    framing = draw(st.sampled_from(["none", "length", "chunks"]))
+    if framing == "none":
+        body = b""
+    elif framing == "length":
+        lines.append(f"content-length: {len(body)}")
+    else:
+        lines.append("Transfer-Encoding: chunked")
+        size = draw(st.integers(1, 20))
+        body = b"".join(b"%X%b\r\n%b\r\n" % (len(body[at : at + size]), draw(st.sampled_from([b"", b";a=b"])), body[at : at + size]) for at in range(0, len(body), size))
+        body += b"0\r\n" + draw(st.sampled_from([b"", b"x-sum: 1\r\n"])) + b"\r\n"
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+@st.composite
+def cut(draw: Any, data: bytes) -> list[bytes]:
+    places = sorted(draw(st.sets(st.integers(0, len(data)), max_size=6)) | {0, len(data)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
+    """The requests h11 finds, and whether it refuses the rest."""
+    found: list[Any] = []
+    server = h11.Connection(h11.SERVER)
+    server.receive_data(data)
+    try:
+        while True:
+            event = server.next_event()
+            if isinstance(event, h11.Request):
+                asked = (event.method.decode(), bytes(event.target), [(bytes(name), bytes(value)) for name, value in event.headers])
+                body = b""
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                found.append((*asked, body))
+                server.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+                server.send(h11.EndOfMessage())
+                if server.our_state is not h11.DONE:
+                    return found, False
+                server.start_next_cycle()
+            else:
+                return found, False
+    except h11.RemoteProtocolError:
+        return found, True
+
+
+async def reads(pieces: list[bytes]) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
+    """The same of ours."""
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message["more_body"]
+        found.append((scope["method"], scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b""), scope["headers"], body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    server = await Server(application).exchange(pieces)
+    return found, 400 in server.statuses
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_requests_behind_one_another_are_read_as_h11_reads_them_however_they_are_cut(data):
+    sent = b"".join(data.draw(st.lists(requests(), min_size=1, max_size=3)))
+    expected = h11_reads(sent)
+    assert not expected[1]
+    assert asyncio.run(reads(data.draw(cut(sent)))) == expected
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_damaged_request_is_refused_or_read_as_h11_reads_it(data):
+    sent = bytearray(b"".join(data.draw(st.lists(requests(), min_size=1, max_size=2))))
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.integers(0, len(sent) - 1))
+        sent[at : at + data.draw(st.integers(0, 2))] = data.draw(st.sampled_from([b"", b"\r", b"\n", b"\r\n", b" ", b"0", b"a", b":", b"\x00", b"\xff"]))
+    damaged = bytes(sent)
+    found, refused = asyncio.run(reads(data.draw(cut(damaged))))
+    expected, as_well = h11_reads(damaged)
+    if not refused and not as_well:
+        assert found == expected[: len(found)]

@@ -1,0 +1,80 @@
+import asyncio
+
+from tollgate.engines.writes import Writes
+
+
+class Transport:
+    """Notes each call to the system."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.closing = False
+        self.waiting = 0
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.calls.append(b"".join(pieces))
+
+    def close(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+
+def made() -> tuple[Transport, Writes]:
+    transport = Transport()
+    return transport, Writes(asyncio.get_running_loop(), transport)  # type: ignore[arg-type]
+
+
+async def test_what_is_written_in_one_turn_leaves_together():
+    transport, writes = made()
+    writes.write(b"head ")
+    writes.write(b"body")
+    assert transport.calls == []
+    await asyncio.sleep(0)
+    assert transport.calls == [b"head body"]
+    writes.write(b"next")
+    await asyncio.sleep(0)
+    assert transport.calls == [b"head body", b"next"]
+
+
+async def test_what_is_flushed_is_not_written_again():
+    transport, writes = made()
+    writes.write(b"a")
+    writes.flush()
+    writes.write(b"b")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert transport.calls == [b"a", b"b"]
+
+
+async def test_who_never_waits_does_not_fill_the_memory():
+    transport, writes = made()
+    for _ in range(100):
+        writes.write(b"x")
+    assert sum(map(len, transport.calls)) > 80
+
+
+async def test_the_last_words_leave_before_the_connection_is_closed():
+    transport, writes = made()
+    writes.write(b"bye")
+    writes.close()
+    assert transport.calls == [b"bye"] and writes.is_closing() and writes.stuck()
+
+
+async def test_nothing_is_written_to_who_has_left():
+    transport, writes = made()
+    writes.write(b"a")
+    transport.closing = True
+    await asyncio.sleep(0)
+    assert transport.calls == []
+
+
+async def test_a_client_that_reads_slowly_is_told():
+    transport, writes = made()
+    assert not writes.stuck()
+    transport.waiting = 1
+    assert writes.stuck()
