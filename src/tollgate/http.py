@@ -163,7 +163,7 @@ class Responder:
         self._extra = extra_headers
         self._bodiless = bodiless
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)
         self._gone = False
         self._watcher: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None

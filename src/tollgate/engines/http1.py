@@ -50,7 +50,7 @@ class _Head:
         self.headers = headers
         self.keep = keep
         self.whole = False
-        self.continues = version != "1.0" and any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
+        self.continues = version != "1.0" and dict(headers).get(b"expect", b"").lower() == b"100-continue"
         """The client waits to be told before it sends the body."""
 
 
@@ -158,7 +158,7 @@ class Http1:
     def on_headers_complete(self) -> None:
         self._bare = 0
         version = self._parser.get_http_version()
-        hosts = sum(name == b"host" for name, _ in self._headers)
+        hosts = [name for name, _ in self._headers].count(b"host")
         if version not in {"1.0", "1.1"} or hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112, 3.2
             self._refuse(400)
         head = _Head(self._parser.get_method().decode(), self._url, version, self._headers, keep=version == "1.1" and self._parser.should_keep_alive())

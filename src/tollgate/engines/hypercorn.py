@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
+_KEEP_ALIVE_REQUESTS = 10**9
+"""A busy HTTP/2 connection is not closed for being used: hypercorn would do so after a thousand requests."""
 _LOOK_SECONDS = 0.5
 """Between two looks whether a client is still there whose next request waits for its turn."""
 
@@ -46,6 +48,7 @@ class Hypercorn:
         config.loglevel = "WARNING"
         config.backlog = _BACKLOG
         config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+        config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
         for address in config.bind:
             try:
                 check_unanswered(address)
