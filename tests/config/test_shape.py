@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import gateway_schema
-from tollgate.config.shape import check_shape, export, path_text
+from tollgate.config.shape import check_shape, export
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}
 PACKAGE = Path(__file__).parents[2] / "src" / "tollgate" / "schemas"
@@ -52,12 +52,6 @@ def test_the_shipped_schema_is_the_one_that_validates(kind: str) -> None:
 
 def test_our_own_words_are_not_exported() -> None:
     assert not {"wanted", "hidden"} & {key for schema in export().values() for _, node in nodes(schema) for key in node}
-
-
-@pytest.mark.parametrize(("steps", "said"), [
-    (("a", "b"), "a.b"), (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"), ((), ""), (("a", 0, 1), "a[0][1]")])
-def test_paths_are_said_in_one_way(steps: tuple[str | int, ...], said: str) -> None:
-    assert path_text(steps) == said
 
 
 @pytest.mark.parametrize(("text", "said"), [

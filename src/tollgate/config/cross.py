@@ -10,6 +10,7 @@ from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
+from tollgate.wording import path_text
 
 
 def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool,
@@ -85,9 +86,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
     node: Node = find(provider.document.root, path)
-    said = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
     return provider.document.problem(node, f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
-                                     path=said, hint=nearest(name, provider.endpoints))
+                                     path=path_text(path), hint=nearest(name, provider.endpoints))
 
 
 def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:

@@ -12,7 +12,8 @@ from tollgate.config.model import Model, ModelType, Pricing, Provider, names_mat
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.schema import PRICES
-from tollgate.config.shape import found, path_text
+from tollgate.config.shape import found
+from tollgate.wording import path_text
 
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""

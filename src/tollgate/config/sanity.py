@@ -12,9 +12,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
 from statistics import median
 
-from tollgate.config.load import Node, Problem, find
+from tollgate.config.load import Problem, find
 from tollgate.config.model import Gateway, Model, Pricing, Provider
 from tollgate.money import CONTEXT, show
+from tollgate.wording import path_text
 
 _MILLION = Decimal(1_000_000)
 _UNITS = (1, 1000, 1_000_000)
@@ -164,9 +165,8 @@ def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
 
 
 def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
-    node: Node = find(provider.document.root, ["models", model.id, "price", *steps])
-    said = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return provider.document.problem(node, message, path=f"models.{model.id}.price{said}", hint=hint, level="warning")
+    path = ("models", model.id, "price", *steps)
+    return provider.document.problem(find(provider.document.root, path), message, path=path_text(path), hint=hint, level="warning")
 
 
 def _amount(value: Decimal) -> str:

@@ -8,7 +8,7 @@ cut out of the tree that is handed on, so that the rest of the file is still che
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -18,6 +18,7 @@ from tollgate.config.accept import Test, compile_accept
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
 from tollgate.config.provider_schema import models_schema, provider_schema
 from tollgate.config.schema import Schema, gateway_schema
+from tollgate.wording import clipped, path_text
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -60,14 +61,6 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
     return problems, _without(root, cut, ())  # type: ignore[return-value]
 
 
-def path_text(path: Iterable[str | int]) -> str:
-    """`("models", "acme/a", "aliases", 0)` -> `models.acme/a.aliases[0]`."""
-    said = ""
-    for step in path:
-        said += f"[{step}]" if isinstance(step, int) else f".{step}" if said else step
-    return said
-
-
 def found(node: Node) -> str:
     """What stands there, in words: `"yes"`, 7, true, nothing, a map, a list."""
     if isinstance(node, Map):
@@ -77,8 +70,7 @@ def found(node: Node) -> str:
     if node.value is None:
         return "nothing"
     if isinstance(node.value, str):
-        text = node.value if len(node.value) <= _MAX_SHOWN else node.value[: _MAX_SHOWN - 3] + "..."
-        return f'"{text}"'.replace("\n", " ")
+        return f'"{clipped(node.value, _MAX_SHOWN)}"'.replace("\n", " ")
     return node.text
 
 

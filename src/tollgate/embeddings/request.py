@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
+from tollgate.wording import clipped
 
 Item = str | list[int]
 """One thing to embed: text, or the token ids of a text."""
@@ -97,5 +98,4 @@ def _check_ids(ids: list[object], where: str) -> None:
 
 def _shown(value: object) -> str:
     """A value in a message, short: a caller may have sent a megabyte."""
-    said = repr(value) if not isinstance(value, bool) else str(value).lower()
-    return said if len(said) <= 60 else said[:57] + "..."
+    return clipped(repr(value) if not isinstance(value, bool) else str(value).lower(), 60)

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from collections.abc import Mapping as Table
 from typing import Any
 
-import orjson
-
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.errors import BadRequest
 from tollgate.mapping import hub
@@ -25,6 +23,8 @@ from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
 from tollgate.mapping.stream_words import AnyKind, Speaker
 from tollgate.mapping.streaming import StreamConverter, event_and_name
+from tollgate.mapping.values import shown
+from tollgate.wording import path_text
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
@@ -262,11 +262,11 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
     if type(found) is dict and type(wanted) is dict:
         for key in wanted:
             if key not in found:
-                raise Difference(f"differs at {_where((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key))
+                raise Difference(f"differs at {path_text((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key))
             compare(found[key], wanted[key], (*path, key))
         for key in found:
             if key not in wanted:
-                raise Difference(f"differs at {_where((*path, key))}: found {_shown(found[key])}, wanted nothing", path)
+                raise Difference(f"differs at {path_text((*path, key))}: found {_shown(found[key])}, wanted nothing", path)
     elif type(found) is list and type(wanted) is list:
         for number, (one, two) in enumerate(zip(found, wanted, strict=False)):
             compare(one, two, (*path, number))
@@ -274,24 +274,11 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
             place = (*path, min(len(found), len(wanted)))
             more = found[len(wanted)] if len(found) > len(wanted) else None
             said = f"found {_shown(more)}, wanted no more" if len(found) > len(wanted) else f"found no more, wanted {_shown(wanted[len(found)])}"
-            raise Difference(f"differs at {_where(place)}: {said}", place if len(wanted) > len(found) else path)
+            raise Difference(f"differs at {path_text(place)}: {said}", place if len(wanted) > len(found) else path)
     elif found != wanted or isinstance(found, bool) is not isinstance(wanted, bool):
-        where = f"differs at {_where(path)}: " if path else "differs: "
+        where = f"differs at {path_text(path)}: " if path else "differs: "
         raise Difference(f"{where}found {_shown(found)}, wanted {_shown(wanted)}", path)
 
 
-def _where(path: tuple[str | int, ...]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" if number else step for number, step in enumerate(path))
-
-
 def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:
-        text = repr(value)
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-__all__ = ["Difference", "Example", "compare", "each_example", "run_examples"]
+    return "nothing" if value is None else shown(value, 160)

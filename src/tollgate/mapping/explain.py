@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from tollgate.errors import TollgateError
 from tollgate.mapping.compiler import Mapping, compile_mapping
 from tollgate.mapping.convert import error_from_hub, error_to_hub, request_from_hub, request_to_hub, response_from_hub, response_to_hub
 from tollgate.mapping.streaming import StreamConverter, event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
+from tollgate.mapping.values import shown
 
 _WIDEST = 100
 
@@ -49,8 +48,8 @@ class Explained:
             out.append(f"== {stage.title}    ({stage.file})")
             for step in stage.steps:
                 place = str(step.line) if step.file == stage.file else f"{PurePath(step.file).name}:{step.line}"
-                out.append(f"{place:>18}  {step.path:34} {_shown(step.value)}")
-            out.extend(f"{'says':>18}  {_shown(event)}" for event in stage.said)
+                out.append(f"{place:>18}  {step.path:34} {shown(step.value, _WIDEST)}")
+            out.extend(f"{'says':>18}  {shown(event, _WIDEST)}" for event in stage.said)
             if stage.unread:
                 out.append(f"  never read by the mapping: {', '.join(stage.unread)}")
         if self.lost:
@@ -101,7 +100,7 @@ def explain_stream(source: Mapping, target: Mapping, events: Iterable[Any], cont
     for number, event in enumerate(events, 1):
         out = [data for _, data in converter.feed(*event_and_name(event))]
         said += out
-        explained.stages.append(Stage(f"event {number}: {_shown(event)}", source.file, context.taken(), [], out))
+        explained.stages.append(Stage(f"event {number}: {shown(event, _WIDEST)}", source.file, context.taken(), [], out))
     out = [data for _, data in converter.finish()]
     said += out
     explained.stages.append(Stage("the upstream ended", target.file, context.taken(), [], out))
@@ -134,11 +133,3 @@ def _hops(
         explained.error = str(error)
     explained.lost = list(context.lost)
     return explained
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:
-        text = repr(value)
-    return text if len(text) <= _WIDEST else text[:_WIDEST - 3] + "..."

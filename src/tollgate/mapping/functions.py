@@ -20,6 +20,7 @@ import orjson
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.seal import seal, unseal
 from tollgate.mapping.values import NUMBERS, joined, json_text, text_of
+from tollgate.wording import clipped
 
 if TYPE_CHECKING:
     from tollgate.mapping.context import Context
@@ -61,11 +62,10 @@ def _parse_json(value: Any, context: Context) -> Any:
         found = orjson.loads(value)
         return _once_more(found) if type(found) is str else found
     except ValueError:
-        shown = value if len(value) <= 60 else value[:57] + "..."
         if context.lenient:
             context.lose("arguments that are not JSON")
             return {}
-        raise Fault(f"not JSON: {shown!r}", context.where(value)) from None
+        raise Fault(f"not JSON: {clipped(value, 60)!r}", context.where(value)) from None
 
 
 def _once_more(text: str) -> Any:

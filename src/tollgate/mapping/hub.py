@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from tollgate.wording import path_text
+
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
 MODEL_FIELDS = frozenset({
     "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created", "tokenizer", "parameters",
@@ -56,8 +58,7 @@ def faults(kind: str, value: object) -> list[str]:
     found = []
     for error in sorted(_validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]):
         error = _nearest(error)
-        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" if number else str(step) for number, step in enumerate(error.absolute_path))
-        found.append(f"{where or 'the document'}: {error.message}")
+        found.append(f"{path_text(error.absolute_path) or 'the document'}: {error.message}")
     return found
 
 

@@ -15,6 +15,7 @@ from tollgate.mapping.stream_part import NO_MORE, Part, complete, describe, hash
 from tollgate.mapping.stream_parts import Parts
 from tollgate.mapping.stream_words import Speaker
 from tollgate.mapping.values import text_of
+from tollgate.wording import clipped
 
 ENDED_EARLY = "upstream ended before the answer was finished"
 
@@ -227,7 +228,7 @@ class Run(Parts):
         """An event no rule is for: counted, and named in the loss report."""
         if label is None or type(label) is not str:
             return
-        name = label if len(label) <= 80 else label[:77] + "..."
+        name = clipped(label, 80)
         if name in self.unmatched or len(self.unmatched) < 50:
             if name not in self.unmatched:
                 self.context.lose(f"stream event {name}")

@@ -1,6 +1,6 @@
 """What generated code calls at run time: the rules of values that are too long to write inline.
 
-One rule each: what counts as true, how a value becomes text, how two values compare, what arithmetic takes. Every
+One rule each: how a value becomes text, how two values compare, what arithmetic takes. Every
 function is total: it returns a value, or raises `Fault` with words a person can read.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from tollgate.mapping.failures import Fault
+from tollgate.wording import clipped
 
 EMPTY: dict[str, Any] = {}
 """Stands for a container that is not there. Never written to."""
@@ -47,9 +48,12 @@ def _slow_json(value: object) -> str:
         raise Fault(f"this value cannot be written as JSON: {error}") from None
 
 
-def is_true(value: object) -> bool:
-    """Absent, false, "", [] and {} are false; everything else is true, 0 included."""
-    return bool(value) or (value == 0 and value is not False)
+def shown(value: object, most: int) -> str:
+    """A value in a message: its JSON, cut to a length."""
+    try:
+        return clipped(json_text(value), most)
+    except Fault:
+        return clipped(repr(value), most)
 
 
 def same(left: object, right: object) -> bool:
@@ -230,7 +234,7 @@ def kind_of(value: object) -> str:
 
 
 RUNTIME: dict[str, object] = {
-    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "json_text": json_text, "is_true": is_true, "same": same, "less": less,
+    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "same": same, "less": less,
     "less_or_same": less_or_same, "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
     "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at, "part_of": part_of,
     "items_of": items_of, "join_by": join_by, "below": below, "found": found,

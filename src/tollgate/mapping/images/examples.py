@@ -16,6 +16,7 @@ from tollgate.mapping.images.offer import ImageOffer
 from tollgate.mapping.images.outcome import read_outcome
 from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import show
+from tollgate.wording import clipped
 
 PARTS = ("call", "body", "headers", "result")
 
@@ -53,7 +54,7 @@ def _run(provider: Provider, node: Map, of: str, by_model: dict[str, ImageOffer]
     wanted = example.get("expect")
     if got == wanted:
         return None
-    return document.problem(node.get("expect") or node, f"example `{name}` differs: got {_short(got)}")
+    return document.problem(node.get("expect") or node, f"example `{name}` differs: got {clipped(repr(got), 600)}")
 
 
 def _got(offer: ImageOffer, of: str, example: dict[str, Any], *, named: bool) -> Any:
@@ -89,8 +90,3 @@ def _got(offer: ImageOffer, of: str, example: dict[str, Any], *, named: bool) ->
         return {key: read(values) for key, read in step.headers.items()}
     read = step.body if part == "body" else step.result
     return read(values) if read is not None else None
-
-
-def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 600 else said[:597] + "..."

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
 from tollgate.errors import AlarmKind
-from tollgate.mapping.provider.said import Said, clipped, read_error, retry_after, seconds_of, status_words
+from tollgate.mapping.provider.said import MAX_MESSAGE, Said, read_error, retry_after, seconds_of, status_words
+from tollgate.wording import clipped
 
 Kind = Literal["later", "next", "stop"]
 Read = Callable[[Any], Any]
@@ -178,7 +179,7 @@ class ErrorRules:
                 read = reads.get(name) or self._reads.get(name)
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
-                    said = replace(said, **{name: clipped(str(found))})
+                    said = replace(said, **{name: clipped(str(found), MAX_MESSAGE)})
         return replace(said, **{name: self._redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
 
 

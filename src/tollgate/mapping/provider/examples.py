@@ -19,6 +19,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Refused
 from tollgate.mapping.images import is_image_example, run_examples
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, facts_of
+from tollgate.wording import clipped
 
 KINDS_OF_EXAMPLE = (*KINDS, "errors", "usage", "discover")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
@@ -149,8 +150,7 @@ def _same(of: Any, got: Any, wanted: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
-    return text if len(text) <= 400 else text[:397] + "..."
+    return clipped(json.dumps(value, ensure_ascii=False, default=str, sort_keys=True), 400)
 
 
 def _difference(wanted: Any, got: Any) -> str:

@@ -13,6 +13,8 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
+from tollgate.wording import clipped
+
 MAX_MESSAGE = 1000
 _MAX_PLAIN = 300
 """A page of a proxy is no message; this much of a plain text is."""
@@ -46,7 +48,7 @@ def read_error(body: Any) -> Said:
     if not isinstance(inner, dict):
         inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
     return Said(
-        clipped(_message(body)),
+        clipped(_message(body), MAX_MESSAGE),
         _word(inner.get("type")) or (_word(body.get("type")) if body.get("type") != "error" else "") or _word(inner.get("status")),
         _word(inner.get("code")) or _word(body.get("code")),
         _word(inner.get("param")) or _word(body.get("param")),
@@ -99,11 +101,6 @@ def plain_text(body: str) -> str:
         words = " ".join(re.sub(r"<[^>]+>", " ", title[2]).split()) if title else ""
         return f"an HTML page ({words[:100]})" if words else "an HTML page"
     return clipped(body.strip(), _MAX_PLAIN)
-
-
-def clipped(text: str, most: int = MAX_MESSAGE) -> str:
-    """At most so many characters, with a mark where it was cut."""
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def status_words(status: int) -> str:

@@ -1,0 +1,15 @@
+"""How places and long texts stand in messages."""
+
+import pytest
+
+from tollgate.wording import clipped, path_text
+
+
+@pytest.mark.parametrize(("steps", "said"), [
+    (("a", "b"), "a.b"), (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"), ((), ""), (("a", 0, 1), "a[0][1]")])
+def test_paths_are_said_in_one_way(steps, said):
+    assert path_text(steps) == said
+
+
+def test_a_text_of_the_length_stays_and_a_longer_one_says_that_it_was_cut():
+    assert (clipped("12345", 5), clipped("123456", 5)) == ("12345", "12...")
