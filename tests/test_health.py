@@ -1,9 +1,12 @@
 """Cooldowns, alarms and counters of routes."""
 
+import logging
+
 import pytest
 
 from tollgate.config.model import Retry
-from tollgate.health import Health
+from tollgate.errors import UpstreamFailed, UpstreamTimeout
+from tollgate.health import Health, tell_failure
 
 
 class Clock:
@@ -96,3 +99,19 @@ def test_a_reload_forgets_what_is_gone_and_keeps_the_rest(health):
     health.keep({"b/x"}, {"b"})
     assert list(health.cooling()) == ["b/x"]
     assert health.alarms() == []
+
+
+def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_debugging(health, clock, caplog):
+    log = logging.getLogger("tollgate.test")
+    caplog.set_level(logging.DEBUG, "tollgate.test")
+    for number, seconds in enumerate((0, 1, 8.9, 0.1)):
+        clock.at += seconds
+        tell_failure(health, log, "a/x", "a", UpstreamFailed("it\nbroke\x1b[31m", upstream_status=503), f"request req_{number}")
+    tell_failure(health, log, "a/y", "a", UpstreamTimeout("idle", 5), "request req_4")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "route a/x failed for request req_0: upstream_failed, HTTP 503: it broke [31m"),
+        ("DEBUG", "route a/x failed for request req_1: upstream_failed, HTTP 503: it broke [31m"),
+        ("DEBUG", "route a/x failed for request req_2: upstream_failed, HTTP 503: it broke [31m"),
+        ("WARNING", "route a/x failed for request req_3: upstream_failed, HTTP 503: it broke [31m (failure 3 since the last one told here)"),
+        ("WARNING", "route a/y failed for request req_4: upstream_timeout: upstream exceeded its idle budget of 5 s"),
+    ]

@@ -32,3 +32,11 @@ async def test_events_that_no_rule_reads_are_counted(tmp_path, client):
         assert (await here.post(PATHS[client], asked)).status_code == 200
         said = (await here.get("/metrics")).text
         assert 'tollgate_unmatched_stream_events_total{event="messages surprise"} 2' in said
+
+
+async def test_every_metric_says_what_it_means(tmp_path):
+    async with inprocess(tmp_path) as here:
+        text = (await here.get("/metrics")).text
+    helps = [line.removeprefix("# HELP ").partition(" ") for line in text.splitlines() if line.startswith("# HELP ")]
+    assert {"tollgate_ready", "tollgate_alarms", "tollgate_routes_cooling"} < {name for name, _, _ in helps}
+    assert all(about for _, _, about in helps) and len({about for _, _, about in helps}) == len(helps)

@@ -159,8 +159,11 @@ async def _ready(request: Request) -> Reply:
 
 async def _metrics(request: Request) -> Reply:
     services = request.services
-    gauges = {"tollgate_ready": float(services.ledger.ready and not services.draining), "tollgate_alarms": float(len(services.health.alarms())),
-              "tollgate_routes_cooling": float(len(services.health.cooling()))}
+    gauges = {
+        "tollgate_ready": ("1 when /readyz says so: the journal can be written, and no stop was asked for.", float(services.ledger.ready and not services.draining)),
+        "tollgate_alarms": ("Alarms for the operator: a provider refuses our key, or our balance there is used up.", float(len(services.health.alarms()))),
+        "tollgate_routes_cooling": ("Routes that rest after failures, and are asked last.", float(len(services.health.cooling()))),
+    }
     text = services.metrics.render(gauges)
     return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
 

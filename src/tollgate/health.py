@@ -6,17 +6,20 @@ caller's knowledge (a `Verdict`); how long a failing route rests is decided here
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tollgate.config.model import Retry
-from tollgate.errors import AlarmKind
+from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed
 
 _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""
 _RATE_SMOOTHING = 0.05
 """The same for the share of failures, over the last forty."""
+_TELL_SECONDS = 10.0
+"""The log tells of a failing route this often at most: every failure of an outage would be as many lines as requests."""
 
 
 @dataclass(slots=True)
@@ -48,12 +51,34 @@ class RouteHealth:
     last_error: str = ""
     last_error_at: float | None = None
     errors: dict[str, int] = field(default_factory=dict)
+    told_at: float | None = None
+    """Clock time at which the log last told of a failure."""
+    untold: int = 0
+    """Failures since then."""
 
 
 def alarm_text(provider: str, alarm: AlarmKind | None, message: str) -> str:
     """A new alarm as one line of the log: what is wrong, and the provider's own words."""
     what = "our balance there is empty" if alarm == "balance" else "our key there is refused"
-    return f"provider {provider}: {what} ({' '.join(message[:200].split())})"
+    return f"provider {provider}: {what} ({_one_line(message[:200])})"
+
+
+def tell_failure(health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str) -> None:
+    """Tell the health of a route that it failed, and the operator by the log: a new alarm at once, of all else one failure every ten seconds.
+    `subject` is what failed there ("request req_1"); at the level of debugging the log has every failure."""
+    alarmed = health.failed(route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
+    failures = health.to_tell(route)
+    if alarmed:
+        log.error("%s", alarm_text(provider, error.alarm, error.message))
+    status = f", HTTP {error.upstream_status}" if isinstance(error, UpstreamFailed) else ""
+    more = f" (failure {failures} since the last one told here)" if failures > 1 else ""
+    log.log(logging.WARNING if failures and not alarmed else logging.DEBUG, "route %s failed for %s: %s%s: %s%s",
+            route, subject, error.code, status, _one_line(error.message[:300]), more)
+
+
+def _one_line(text: str) -> str:
+    """A provider's words for a log, which must not begin lines of their own there."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 class Health:
@@ -100,6 +125,7 @@ class Health:
         settings, now = self.settings, self.now()
         health = self._of(route, provider)
         health.failures += 1
+        health.untold += 1
         health.in_a_row += 1
         health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
         health.errors[code] = health.errors.get(code, 0) + 1
@@ -119,6 +145,14 @@ class Health:
         known.count += 1
         known.message = message[:300]
         return False
+
+    def to_tell(self, route: str) -> int:
+        """How many failures of the route the log has not told of, when it is time to tell of one; else 0. They count as told then."""
+        known = self._routes.get(route)
+        if known is None or known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
+            return 0
+        failures, known.untold, known.told_at = known.untold, 0, self.now()
+        return failures
 
     def alarms(self) -> list[tuple[str, Alarm]]:
         """(provider, alarm) of everything waiting for the operator, oldest first."""

@@ -49,8 +49,8 @@ class Metrics:
         buckets[bisect_left(_BUCKETS, seconds)] += 1
         self._seconds_sum[endpoint] += seconds
 
-    def render(self, gauges: dict[str, float] | None = None) -> str:
-        """The text exposition format; `gauges` adds values read now (ready, holds, routes cooling)."""
+    def render(self, gauges: dict[str, tuple[str, float]] | None = None) -> str:
+        """The text exposition format; `gauges` adds values read now (ready, alarms, routes cooling), each with what it means."""
         out: list[str] = []
 
         def family(name: str, kind: str, about: str, rows: list[tuple[str, object]]) -> None:
@@ -83,8 +83,8 @@ class Metrics:
             out.append(f"tollgate_request_seconds_count{_labels(endpoint=endpoint)} {total}")
         family("tollgate_requests_running", "gauge", "Requests being answered now.", [("", self.running)])
         family("tollgate_start_time_seconds", "gauge", "When the process started, Unix seconds.", [("", f"{self.started:.3f}")])
-        for name, value in sorted((gauges or {}).items()):
-            family(name, "gauge", "Read when asked.", [("", value)])
+        for name, (about, value) in sorted((gauges or {}).items()):
+            family(name, "gauge", about, [("", value)])
         return "\n".join(out) + "\n"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import TollgateError, Unavailable, UpstreamError
-from tollgate.health import alarm_text
+from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
@@ -230,12 +230,9 @@ class Exchange:
         self.services.health.succeeded(self.offer.route, self.offer.provider, latency)
 
     def route_failed(self, error: UpstreamError) -> None:
-        """Tell the health of the route in use that it failed; an alarm of its error rules goes along."""
+        """Tell the health of the route in use, and the log, that it failed; an alarm of its error rules goes along."""
         assert self.offer is not None
-        raised = self.services.health.failed(self.offer.route, self.offer.provider, error.code, error.message, retry_after=error.retry_after,
-                                             alarm=error.alarm)
-        if raised:
-            log.error("%s", alarm_text(self.offer.provider, error.alarm, error.message))
+        tell_failure(self.services.health, log, self.offer.route, self.offer.provider, error, f"request {self.inbound.request_id}")
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

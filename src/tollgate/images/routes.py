@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import UpstreamError, UpstreamRejected
-from tollgate.health import Health, alarm_text
+from tollgate.health import Health, tell_failure
 from tollgate.images.state import route_of
 
 if TYPE_CHECKING:
@@ -21,11 +21,9 @@ def in_order(health: Health, offers: list[tuple[ImageOffer, dict[str, Any]]]) ->
     return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)
 
 
-def note_failure(health: Health, offer: ImageOffer, error: UpstreamError) -> None:
-    """Tell the health of a route that it failed; a new alarm is logged for the operator."""
+def note_failure(health: Health, offer: ImageOffer, error: UpstreamError, job_id: str) -> None:
+    """Tell the health of a route, and the log, that it failed."""
     if isinstance(error, UpstreamRejected):
         health.rejected(route_of(offer), offer.provider)
-        return
-    raised = health.failed(route_of(offer), offer.provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
-    if raised:
-        log.error("%s", alarm_text(offer.provider, error.alarm, error.message))
+    else:
+        tell_failure(health, log, route_of(offer), offer.provider, error, f"job {job_id}")

@@ -152,7 +152,7 @@ class Jobs:
                     said = await self._submit(generation, offer, given)
                     break
                 except UpstreamError as error:
-                    note_failure(self.services.health, offer, error)
+                    note_failure(self.services.health, offer, error, generation.id)
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
                         row = refused_row(generation, offer, error)
@@ -212,7 +212,7 @@ class Jobs:
             except UpstreamError as error:
                 if self.services.draining:
                     return generation  # the next start makes the call again
-                note_failure(self.services.health, offer, error)
+                note_failure(self.services.health, offer, error, generation.id)
                 last = error
                 if isinstance(error, UpstreamRejected):
                     break
