@@ -21,10 +21,10 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 
 from replay import read_chat, read_messages, read_responses
 from replay.facts import Answer
-from replay.traffic import FOLDER
+from replay.traffic import SHARED
 from support.sdks import message_events, response_events
 
-OPENAPI = FOLDER.parent / "schemas" / "openai-openapi.json"
+OPENAPI = SHARED / "schemas" / "openai-openapi.json"
 
 
 def whole(client: str, body: dict[str, Any]) -> Answer:

@@ -71,15 +71,16 @@ class Asked:
 
 
 def parsed(text: Any) -> Any:
-    """Arguments as a value: JSON text is parsed, null and "" are no arguments at all."""
+    """Arguments as a value: JSON text is parsed, an object's also where it was written as text twice; null and "" are no arguments at all."""
     if text is None or text == "":
         return {}
     if not isinstance(text, str):
         return text
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    return parsed(value) if isinstance(value, str) and value.startswith("{") else value
 
 
 def fingerprint(data: str) -> str:

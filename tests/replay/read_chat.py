@@ -20,7 +20,7 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
         "cache_read": next((x for x in spellings if x is not None), 0),
         "cache_write": inp.get("cache_write_tokens") or u.get("cache_creation_input_tokens") or 0,
         "reasoning": out.get("reasoning_tokens") or (u.get("completion_token_details") or {}).get("reasoning_tokens")
-        or 0,
+        or u.get("reasoning_tokens") or 0,
     }
 
 

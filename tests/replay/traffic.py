@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ.get("TOLLGATE_TRAFFIC") or Path(__file__).resolve().parents[2].parent / "shared" / "traffic")
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+FOLDER = Path(os.environ.get("TOLLGATE_TRAFFIC") or SHARED / "traffic")
 ABSENT = f"no recorded traffic at {FOLDER.parent.name}/{FOLDER.name} beside the repository"
 
 PROTOCOLS = {"openai-chat": "chat", "openai-responses": "responses", "anthropic-messages": "messages",
