@@ -17,16 +17,18 @@ def messages(events: Events) -> dict[str, Any] | None:
     """A messages stream: blocks grow by their index."""
     made: dict[str, Any] = {}
     inputs: dict[int, str] = {}
+    told = 0
     for _, event in events:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "error":
             return None
         if kind == "message_start":
-            made = {**copy.deepcopy(event["message"]), "content": []}
+            made = copy.deepcopy(event["message"])
+            told = len(made["content"])  # whole blocks that the start carries come before those with an index
         elif kind == "content_block_start":
             made["content"].append(copy.deepcopy(event["content_block"]))
         elif kind == "content_block_delta":
-            block, delta = made["content"][event["index"]], event["delta"]
+            block, delta = made["content"][told + event["index"]], event["delta"]
             match delta["type"]:
                 case "text_delta":
                     block["text"] += delta["text"]
@@ -41,10 +43,12 @@ def messages(events: Events) -> dict[str, Any] | None:
                 case _:
                     block["content"] = delta.get("content")
         elif kind == "content_block_stop" and inputs.get(event["index"]):
-            made["content"][event["index"]]["input"] = json.loads(inputs[event["index"]])
+            made["content"][told + event["index"]]["input"] = json.loads(inputs[event["index"]])
         elif kind == "message_delta":
             made.update(event["delta"], **{name: value for name, value in event.items() if name not in ("type", "delta", "usage")})
             made["usage"] = {**made["usage"], **{name: count for name, count in (event.get("usage") or {}).items() if count is not None}}
+        elif kind == "message_stop":
+            made.update({name: value for name, value in event.items() if name.endswith("guardrailAction")})
     return made or None
 
 

@@ -25,7 +25,8 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
 
 
 def answer(body: dict[str, Any]) -> Answer:
-    a = Answer(usage=usage_of(body.get("usage")), stops=frozenset(STOPS.get(body.get("stop_reason") or "", {"none"})))
+    reason = "refusal" if body.get("amazon-bedrock-guardrailAction") == "INTERVENED" else body.get("stop_reason")
+    a = Answer(usage=usage_of(body.get("usage")), stops=frozenset(STOPS.get(reason or "", {"none"})))
     for b in body.get("content") or []:
         kind = b["type"]
         if kind == "text":
@@ -43,6 +44,8 @@ def answer(body: dict[str, Any]) -> Answer:
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
     blocks: dict[int, dict[str, Any]] = {}
     usage: dict[str, Any] = {}
+    told: list[dict[str, Any]] = []  # whole blocks that the start carries
+    guard: dict[str, Any] = {}
     stop, error, started = None, None, False
     for _, e in events:
         if not isinstance(e, dict):
@@ -51,6 +54,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
         if kind == "message_start":
             started = True
             usage.update({k: v for k, v in e["message"]["usage"].items() if v is not None})
+            told = [b for b in e["message"].get("content") or [] if isinstance(b, dict)]
+            stop = e["message"].get("stop_reason")
         elif kind == "content_block_start":
             blocks[e["index"]] = {**e["content_block"], "json": ""}
         elif kind == "content_block_delta":
@@ -66,15 +71,17 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
         elif kind == "message_delta":
             stop = e["delta"].get("stop_reason") or stop
             usage.update({k: v for k, v in (e.get("usage") or {}).items() if v is not None})
+        elif kind == "message_stop":
+            guard = {k: v for k, v in e.items() if k != "type"}
         elif kind == "error":
             error = e["error"]["message"]
-    content = []
+    content = [b for b in told if b["type"] != "compaction"]
     for b in blocks.values():
         if b["type"] == "tool_use":
             b["input"] = parsed(b["json"]) if b["json"] else b.get("input") or {}
         if b["type"] != "compaction":
             content.append(b)
-    a = answer({"content": content, "stop_reason": stop, "usage": usage if started else None})
+    a = answer({"content": content, "stop_reason": stop, "usage": usage if started else None, **guard})
     a.error = error
     return a
 
