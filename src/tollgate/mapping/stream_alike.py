@@ -56,7 +56,6 @@ class Alike:
         if texts:
             self.used = True
             part.pieces += texts
-            run.received_chars += sum(map(len, texts))
         name, head, middle, tail = frame
         if middle is None:
             return name, [head + text + tail for text in written]

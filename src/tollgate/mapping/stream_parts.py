@@ -123,9 +123,7 @@ class Parts:
                 return
             self._open(part)
         if part.waiting:
-            text = "".join(part.waiting)
-            part.waiting.clear()
-            self._grow(part, text)
+            self._grow(part)
 
     def _open(self, part: Part) -> None:
         handlers = self._speaker.kinds.get(part.kind)
@@ -147,7 +145,10 @@ class Parts:
         if handlers.open is not None:
             handlers.open(self, part, self.context)
 
-    def _grow(self, part: Part, text: str) -> None:
+    def _grow(self, part: Part) -> None:
+        """Say the text that waits."""
+        text = "".join(part.waiting)
+        part.waiting.clear()
         if part.say is not None:
             part.say(self, part, text, self.context)
         part.told = True
@@ -171,9 +172,7 @@ class Parts:
         if not part.said:
             self._open(part)
         if part.waiting:
-            text = "".join(part.waiting)
-            part.waiting.clear()
-            self._grow(part, text)
+            self._grow(part)
         if not part.mute:
             handlers = self._speaker.kinds[part.kind]
             if handlers.close is not None:

@@ -24,7 +24,7 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "received_chars", "seq", "state", "stop",
+        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "seq", "state", "stop",
         "stop_text", "unmatched", "usage",
     )
 
@@ -44,7 +44,6 @@ class Run(Parts):
         self.event: str | None = None
         self.seq = 0
         self.out: list[tuple[str | None, Any]] = []
-        self.received_chars = 0
         self.unmatched: dict[str, int] = {}
         self.state = "open"
         self._said_error = False
@@ -92,7 +91,6 @@ class Run(Parts):
             and (kind != "tool_call" or key is not None or current is self._last_call and not name)
         ):
             if text:
-                self.received_chars += len(text)
                 current.pieces.append(text)
                 if current.say is not None:
                     current.say(self, current, text, self.context)
@@ -124,7 +122,6 @@ class Run(Parts):
         if type(part.id) is str and kind == "tool_call":
             self._by_id.setdefault(part.id, part)
         if text:
-            self.received_chars += len(text)
             part.grow(text)
             part.waiting.append(text)
         if fresh:
@@ -183,7 +180,6 @@ class Run(Parts):
         if text is not None and type(text) is not str:
             text = text_of(text)
         if text:
-            self.received_chars += len(text)
             part.grow(text)
             part.waiting.append(text)
 

@@ -146,11 +146,6 @@ class StreamConverter:
         """Something was said to the client."""
         return self._run.begun
 
-    @property
-    def received_text_chars(self) -> int:
-        """Characters of text, reasoning and arguments received, for an estimate when there is no usage."""
-        return self._run.received_chars
-
     def told(self, field: str) -> object:
         """A further field of the hub response that the upstream told with its start."""
         return self._run.more.get(field)
@@ -208,17 +203,16 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
 
 
 class Tap:
-    """The accounting side of a stream that passes through untouched. Never raises; a failure is counted."""
+    """The accounting side of a stream that passes through untouched. Never raises."""
 
-    __slots__ = ("_context", "_marked", "_rules", "_run", "failures")
+    __slots__ = ("_context", "_marked", "_rules", "_run")
 
-    def __init__(self, source: Mapping, context: Context | None = None) -> None:
-        self._context = context or Context()
+    def __init__(self, source: Mapping) -> None:
+        self._context = Context()
         self._context.lenient = True
         self._rules = source.stream_in
         self._run = Run(_SILENT, self._context, closes=source.stream_closes)
         self._marked = False
-        self.failures = 0
 
     def feed(self, event: object, name: str | None = None) -> None:
         """Watch one event."""
@@ -231,7 +225,7 @@ class Tap:
         try:
             self._rules(event, run, self._context)
         except (Fault, RecursionError):
-            self.failures += 1
+            return  # what it told so far still counts
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -253,11 +247,6 @@ class Tap:
     def parts(self) -> list[dict[str, Any]]:
         """Everything received so far, as hub parts."""
         return self._run.received()
-
-    @property
-    def received_chars(self) -> int:
-        """Characters of text, reasoning and arguments received."""
-        return self._run.received_chars
 
 
 def tap_response(source: Mapping, body: object) -> dict[str, Any]:
