@@ -431,6 +431,17 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
 
+async def test_a_gateway_that_is_to_stop_does_not_wait_for_jobs(gateway):
+    services, key, _ = await gateway(Numbered(), make_offer(every=(0.01,)))
+    made = await create(services, key)
+    jobs = jobs_of(services)
+    waiting = asyncio.create_task(jobs.wait(await jobs.stored(key.account_id, made["id"]), 30.0))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    services.draining = True
+    assert (await asyncio.wait_for(waiting, 1)).status == "processing"
+
+
 async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})))
     now = 0.0

@@ -112,11 +112,12 @@ class Jobs:
         return generation
 
     async def wait(self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None) -> Generation:
-        """The job when it has ended, or as it is after so many seconds; provider hiccups in between are waited out."""
+        """The job when it has ended, or as it is after so many seconds, or when the gateway is to stop; provider hiccups in
+        between are waited out."""
         ends = self.clock() + seconds
         every = self._pace(generation)
         polls = 0
-        while generation.status in PENDING:
+        while generation.status in PENDING and not self.services.draining:
             pause = min(every[min(polls, len(every) - 1)], ends - self.clock())
             if pause <= 0:
                 break
