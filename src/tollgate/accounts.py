@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -38,6 +39,10 @@ class KeyWish:
     rpm: str = ""
     tpm: str = ""
     strict: bool = False
+
+
+_FIELDS = {"models": "allowed_models", "expires": "expires_at", "cap": "spend_cap", "window": "cap_window"}
+"""Fields of a wish that have another name in the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +185,11 @@ async def create_key(books: Books, account_id: str, wish: KeyWish) -> tuple[KeyR
     return await books.create_key(account_id, _named(wish.name), **_key_fields(wish))
 
 
-async def change_key(books: Books, key_id: str, wish: KeyWish) -> KeyRecord:
-    """Give an existing key these properties; the secret stays."""
-    return await books.update_key(key_id, name=_named(wish.name), **_key_fields(wish))
+async def change_key(books: Books, key_id: str, wish: KeyWish, only: Collection[str] = ()) -> KeyRecord:
+    """Give an existing key these properties, or `only` those of them (fields of the wish); the secret stays."""
+    fields = {"name": _named(wish.name), **_key_fields(wish)}
+    kept = {_FIELDS.get(name, name) for name in only} or fields.keys()
+    return await books.update_key(key_id, **{name: value for name, value in fields.items() if name in kept})
 
 
 async def find_key(books: Books, hint: str, account_id: str | None = None) -> KeyRecord:

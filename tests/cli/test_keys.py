@@ -40,6 +40,19 @@ def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
         "strict": True, "state": "active"}
 
 
+def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
+    made = json.loads(alice("keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*", "--cap", "5", "--window", "week",
+                            "--rpm", "60", "--strict", "--json").out)
+    before = json.loads(alice("keys", "list", "--json").out)[0]
+    assert json.loads(alice("keys", "change", "x", "--cap", "7.5", "--json").out) == before | {"spend_cap": "7.5"}
+    ended = json.loads(alice("keys", "change", made["id"], "--name", "y", "--expires", "never", "--models", "all", "--cap", "none", "--rpm", "none", "--tpm", "9",
+                             "--no-strict", "--json").out)
+    assert ended == before | {"name": "y", "expires_at": None, "allowed_models": None, "spend_cap": None, "rpm": None, "tpm": 9, "strict": False}
+    assert "all" in alice("keys", "change", "y", "--window", "day").out
+    alice("keys", "revoke", "y", "--yes")
+    assert "is revoked" in alice("keys", "change", "y", "--rpm", "1").err
+
+
 def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "laptop")
     refused = alice("keys", "revoke", "laptop")
@@ -60,6 +73,10 @@ def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
     (("create", "--account", "alice", "--models", ""), 2, '"" names no model; leave it out (or say all) to allow every model'),
     (("create", "--account", "alice", "--models", " , "), 2, '" , " names no model'),
     (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
+    (("change", "nothing", "--rpm", "5"), 1, 'no key "nothing"'),
+    (("change", "nothing"), 2, "nothing to change; name at least one of"),
+    (("change", "nothing", "--models", ""), 2, '"" names no model'),
+    (("change", "nothing", "--cap", ""), 2, "--cap is empty; say none to end the limit"),
     (("list", "--account", "bob"), 1, 'no account "bob"'),
 ])
 def test_mistakes_are_named_on_stderr(alice: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:

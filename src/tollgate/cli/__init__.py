@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("tollgate.cli.models", "List the models on offer, their routes and prices."),
     "convert": ("tollgate.cli.convert", "Convert a request, answer or stream from one protocol to another."),
     "accounts": ("tollgate.cli.accounts", "Create and list accounts."),
-    "keys": ("tollgate.cli.keys", "Create, list and revoke keys."),
+    "keys": ("tollgate.cli.keys", "Create, list, change and revoke keys."),
     "credits": ("tollgate.cli.credits", "Grant credits and show balances."),
     "usage": ("tollgate.cli.usage", "Report on usage, with canned or free SQL."),
     "catalog": ("tollgate.cli.catalog", "Import model lists and prices."),

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tollgate.ledger.interface import Books
 
 
+_LIMITS = {"expires": "never", "cap": "none", "rpm": "none", "tpm": "none"}
+"""Options of a change with the word that ends the limit; an empty text does not, for it may be a script's empty variable."""
+
+
 def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
     """An empty list is refused: a script whose variable was empty meant none, and would get all."""
     if text is not None and not text.replace(",", " ").strip():
@@ -21,7 +25,7 @@ def _named_models(_context: click.Context, _option: click.Parameter, text: str |
     return text or ""
 
 
-@click.group(help="Create, list and revoke keys.")
+@click.group(help="Create, list, change and revoke keys.")
 def command() -> None:
     pass
 
@@ -68,6 +72,44 @@ def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
         return
     click.echo(secret)
     click.echo(f"key {key.id} of account {key.account_id}; this is the only time it is shown", err=True)
+
+
+@command.command(help="Change a key's name or limits; its secret and what is not named stay. KEY is its id, its name or its last four characters.")
+@click.argument("key")
+@click.option("--account", default=None, help="Look among this account's keys only.")
+@click.option("--name", help="What or who it is for.")
+@click.option("--expires", help="As for create; never ends the limit.")
+@click.option("--models", callback=_named_models, help="As for create; all ends the limit.")
+@click.option("--cap", help="As for create; none ends the limit.")
+@click.option("--window", type=click.Choice(["day", "week", "month", "total"]), help="When the cap starts anew.")
+@click.option("--rpm", help="Most requests a minute; none ends the limit.")
+@click.option("--tpm", help="Most tokens a minute; none ends the limit.")
+@click.option("--strict/--no-strict", default=None, help="Refuse requests that a conversion would lose something of.")
+@json_option
+@config_option
+def change(path: Path | None, key: str, account: str | None, as_json: bool, **wish: Any) -> None:
+    from tollgate import accounts
+    from tollgate.errors import BadRequest
+
+    given = {name: value for name, value in wish.items() if value is not None and (name, value) != ("models", "")}
+    if not given:
+        raise click.UsageError("nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, --strict")
+    if empty := [name for name in _LIMITS if name in given and not given[name].strip()]:
+        raise click.UsageError(f"--{empty[0]} is empty; say {_LIMITS[empty[0]]} to end the limit")
+    typed: dict[str, Any] = {name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value for name, value in given.items()}
+
+    async def work(books: Books) -> KeyView:
+        found = await accounts.find_key(books, key, account)
+        if found.revoked:
+            raise BadRequest(f"key {found.id} is revoked, which is for good; make another one")
+        await accounts.change_key(books, found.id, accounts.KeyWish(**typed), only=typed.keys())
+        return next(view for view in await accounts.key_views(books, found.account_id) if view.key.id == found.id)
+
+    view = with_books(path, work)
+    if as_json:
+        print_json(plain_key(view))
+    else:
+        print_keys([view])
 
 
 @command.command(help="End a key for good. KEY is its id, its name or its last four characters.")
