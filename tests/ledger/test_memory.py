@@ -1,6 +1,6 @@
 """What the ledger's memory keeps, and how much of it."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from tollgate.config.model import Credits
@@ -18,3 +18,16 @@ def test_the_newest_request_ids_are_remembered_and_their_number_stays_bounded() 
     assert known == list(range(known[0], last))
     assert RECENT_IDS <= len(known) <= RECENT_IDS + 1024
     assert memory.spent_in_window("key_1", "total") == Decimal("0.001") * last
+
+
+def test_what_a_key_spent_is_not_forgotten_when_the_clock_jumps_and_days_stay_bounded() -> None:
+    memory = Memory(Credits())
+    now = datetime.now(UTC)
+    memory.charge("req_now", "alice", "key_1", Decimal(1), now)
+    for days in (400, -90):
+        memory.charge(f"req_{days}", "alice", "key_1", Decimal(0), now + timedelta(days=days))
+    assert memory.spent_in_window("key_1", "month") == 1
+    for days in range(-200, 1):
+        memory.charge(f"req_day_{days}", "alice", "key_1", Decimal(1), now + timedelta(days=days))
+    assert len(memory._days["key_1"]) == 62
+    assert memory.spent_in_window("key_1", "month") == 1 + now.day

@@ -19,8 +19,8 @@ from tollgate.ledger.records import Account, AccountSums, CapWindow, KeyRecord
 from tollgate.ledger.store import RECENT_IDS
 
 _ZERO = Decimal(0)
-_KEPT_DAYS = timedelta(days=40)
-"""Longer than a month: what the longest resetting window needs."""
+_KEPT_DAYS = 62
+"""Twice as many as the longest resetting window needs, and counted: after a jump of the clock the month's own days are not old."""
 _FORGOTTEN_AT_ONCE = 1024
 """Finding the oldest key of a dictionary passes over all that were deleted before it."""
 
@@ -166,7 +166,7 @@ class Memory:
         if days is None:
             days = self._days[key_id] = {}
         if day not in days:
-            for past in [each for each in days if each < day - _KEPT_DAYS]:
+            for past in sorted(days)[: 1 - _KEPT_DAYS]:
                 del days[past]
         days[day] = days.get(day, _ZERO) + cost
 
