@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import socket
 import time
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
@@ -113,6 +114,42 @@ async def test_a_call_that_may_have_been_worked_on_is_not_repeated(client: Clien
         with pytest.raises(UpstreamUnreachable, match="closed the connection before answering"):
             await fetch(client, server.url())
         assert len(server.seen) == 2
+
+
+class LoopAhead:
+    """The running loop with a clock that a test puts forward."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        return self.loop.time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop, name)
+
+
+async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_client, monkeypatch) -> None:
+    loop, release = LoopAhead(), asyncio.Event()
+    monkeypatch.setattr("tollgate.upstream.http.asyncio", SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: loop}))
+    client = make_client(max_per_origin=1)
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) == 1:
+            await release.wait()
+        if len(server.seen) == 2:
+            return peer.hang_up()
+        return await peer.say(ok(b"a"))
+
+    async with upstream(script) as server:
+        first, second = asyncio.ensure_future(fetch(client, server.url())), asyncio.ensure_future(fetch(client, server.url()))
+        while not server.seen:
+            await asyncio.sleep(0)
+        loop.ahead = 3.0
+        release.set()
+        assert [await first, await second] == [b"a", b"a"]
+        assert [seen.connection for seen in server.seen] == [1, 1, 2]
 
 
 async def test_both_connections_dying_is_an_error_not_a_loop(client: Client) -> None:

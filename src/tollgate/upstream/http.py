@@ -76,6 +76,7 @@ class HttpTransport:
             reused = connection.served > 0
             answer = Answer(connection, call, loop, started)
             call.sent = True
+            written = loop.time()
             connection.send(answer, head, call.body, bodiless=call.method == "HEAD")
             try:
                 if len(call.body) > WRITE_WHOLE:
@@ -83,7 +84,7 @@ class HttpTransport:
                 await answer.headed()
             except UpstreamUnreachable as error:
                 answer.abort()
-                if reused and not connection.answered and not fresh and loop.time() - started < _RACE_SECONDS:
+                if reused and not connection.answered and not fresh and loop.time() - written < _RACE_SECONDS:
                     fresh = True
                     continue
                 error.provider = call.provider
