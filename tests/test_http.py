@@ -68,3 +68,18 @@ async def test_no_comment_gets_into_an_error_that_is_told_whole():
     await responder.send(Reply(502, [], b"{}"))
     responder.close()
     assert [message.get("body") for message in sent] == [None, b"{}"]
+
+
+async def test_once_it_was_asked_whether_an_answer_has_begun_no_comment_begins_it():
+    sent = []
+
+    async def send(message):
+        sent.append(message["type"])
+
+    responder = Responder(asyncio.Event().wait, send, [])
+    responder.keep_alive(0)
+    assert not responder.has_begun()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not sent and not responder.started
+    responder.close()

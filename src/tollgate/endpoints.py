@@ -75,7 +75,7 @@ def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
         server = request.services.runtime.current.gateway.server
         inbound = await _inbound(request, dialect, server.max_body_bytes)
         responder = request.responder
-        return await complete(request.services, inbound, streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds), begun=lambda: responder.started)
+        return await complete(request.services, inbound, streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds), begun=responder.has_begun)
 
     return endpoint
 

@@ -198,6 +198,12 @@ class Responder:
         self._last = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._silent)
 
+    def has_begun(self) -> bool:
+        """Whether the client has been told a status by now. No comment tells it one afterwards, so that what is noted of it stays true."""
+        if not self.started and self._timer is not None:
+            self._end_comments(self._timer)
+        return self.started
+
     @property
     def client_gone(self) -> bool:
         """True when the cancellation of the current task means that the client left."""

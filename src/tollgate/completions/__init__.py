@@ -36,7 +36,7 @@ _DEFAULT_OUTPUT = 4096
 
 async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None, begun: Callable[[], bool] = lambda: False) -> Reply:
     """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun` says
-    whether the client has been told a status by now, as it is with the first keep-alive comment.
+    whether the client has been told a status by now, as it is with the first keep-alive comment; it is asked once the status is decided.
 
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """
