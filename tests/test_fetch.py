@@ -6,7 +6,9 @@ import asyncio
 import base64
 import gzip
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +17,7 @@ from tollgate import fetch
 from tollgate.config.model import Fetch
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline, is_public, media_type
+from tollgate.upstream.dial import resolve
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
 OPEN = Fetch(max_bytes=100_000, seconds=2, allow_private=True)
@@ -105,6 +108,31 @@ async def test_this_machine_is_never_reached_however_it_is_spelt(host: str) -> N
         with pytest.raises(BadRequest, match="unknown, unreachable or not a public address"):
             await fetch_inline(web.url("/", host), GUARDED)
         assert web.heads == []
+
+
+async def test_names_that_hang_keep_no_others_from_being_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    asked, end = threading.Event(), threading.Event()
+    real = socket.getaddrinfo
+
+    def hanging(host: str, *rest: object, **more: object) -> object:
+        if host != "hangs.example":
+            return real(host, *rest, **more)
+        asked.set()
+        end.wait(10)
+        raise socket.gaierror("nobody answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    slow = asyncio.ensure_future(fetch_inline("http://hangs.example/a.png", GUARDED))
+    while not asked.is_set():
+        await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(1):
+            assert await resolve("127.0.0.1", 80) == [(socket.AF_INET, "127.0.0.1", 80)]
+    finally:
+        end.set()
+    with pytest.raises(BadRequest, match="its host is unknown"):
+        await slow
 
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

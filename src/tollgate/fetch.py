@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote_to_bytes, urljoin
 
 from tollgate.config.model import Fetch, Timeouts
@@ -23,6 +24,9 @@ from tollgate.upstream.http import HttpTransport, split_url
 MAX_REDIRECTS = 3
 _LOWEST_PORT = 1024
 """Below it only 80 and 443: a request must not be thrown at a mail server or a shell."""
+
+_THREADS = ThreadPoolExecutor(4, "tollgate-fetch-names")
+"""For looking names up: a name that a client invents, whose server hangs, must not keep those of providers waiting."""
 
 _REFUSED = [ipaddress.ip_network(text) for text in (
     "64:ff9b::/96", "64:ff9b:1::/48",  # NAT64
@@ -40,7 +44,11 @@ _MAGIC = (
 _UNKNOWN = "application/octet-stream"
 
 
-async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = resolve) -> tuple[str, bytes]:
+async def _resolve(host: str, port: int) -> list[Address]:
+    return await resolve(host, port, threads=_THREADS)
+
+
+async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolve) -> tuple[str, bytes]:
     """The media type and bytes behind an http, https or data URL: `data:text/plain,hi` gives `("text/plain", b"hi")`.
 
     Raises `BadRequest` when it may not or cannot be fetched, is larger than `max_bytes` or slower than `seconds`.

@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -44,10 +45,15 @@ class Origin:
         return f"{self.host}:{self.port}"
 
 
-async def resolve(host: str, port: int) -> list[Address]:
-    """Addresses of `host` in the system's order; raises `UpstreamUnreachable` when it has none."""
+async def resolve(host: str, port: int, *, threads: Executor | None = None) -> list[Address]:
+    """Addresses of `host` in the system's order, looked up by the event loop's few threads or by `threads`; raises
+    `UpstreamUnreachable` when it has none."""
+    loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if threads is None:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        else:
+            found = await loop.run_in_executor(threads, functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except OSError as error:
         raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
     except UnicodeError:  # of the codec for names, which also looks at their lengths
