@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Protocol = str
 """A protocol is named by its mapping file: chat, responses, messages, gemini, embeddings, ..."""
 
 GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "canceled"]
 """The states of an image job (SPEC, states and transitions)."""
+GENERATION_STATUSES: tuple[GenerationStatus, ...] = get_args(GenerationStatus)
+PENDING: tuple[GenerationStatus, ...] = ("starting", "processing")
+"""Those that a job can still leave."""
 
 ClientProtocol = Literal["chat", "responses", "messages", "embeddings", "images"]
 

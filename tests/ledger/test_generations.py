@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.ledger import PENDING, Generation, records
+from tollgate.ledger import Generation, records
+from tollgate.wire import PENDING
 
 from .conftest import Alice, new_ledger, row
 

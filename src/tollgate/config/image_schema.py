@@ -6,8 +6,7 @@ Templates and expressions in them are the mapping compiler's business; here is t
 from __future__ import annotations
 
 from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
-
-STATUSES = ["starting", "processing", "succeeded", "failed", "canceled"]
+from tollgate.wire import GENERATION_STATUSES
 
 PRICE_KEYS = ("price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size", "miss")
 """Keys of a price block that only image models have."""
@@ -22,7 +21,7 @@ def images() -> Schema:
             "give_up": seconds("When a job that has not ended is failed.", default=600),
         }),
         "fetch": step("Gets the pictures of a succeeded job, where the poll does not bring them."),
-        "statuses": table("The provider's status words, matched exactly, and ours.", text("Ours.", enum=STATUSES), minProperties=1),
+        "statuses": table("The provider's status words, matched exactly, and ours.", text("Ours.", enum=list(GENERATION_STATUSES)), minProperties=1),
         "give_up": seconds("When a job that has not ended is failed, for providers without poll.", default=600),
     }, required=["submit"])
 

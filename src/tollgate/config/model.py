@@ -202,7 +202,7 @@ class EditSet:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Edits, abilities and token limits for every model whose canonical or upstream id matches a glob."""
+    """Edits, abilities and a priority for every model whose canonical or upstream id matches a glob."""
 
     match: tuple[str, ...]
     edits: EditSet = EditSet()
@@ -211,6 +211,10 @@ class Policy:
     """The edits apply only under these upstream protocols; empty: all."""
     priority: int | None = None
     """Instead of the provider's; a model's own wins."""
+
+    def holds(self, model: Model, protocol: str) -> bool:
+        """Whether it speaks of this model through this upstream protocol."""
+        return (not self.protocols or protocol in self.protocols) and names_match(self.match, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from tollgate.errors import NotFound, QuotaExhausted, TollgateError
-from tollgate.mapping.images.outcome import PENDING
+from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.images.runner import Jobs

@@ -23,7 +23,8 @@ from tollgate.images.money import expected_cost, refused_row, usage_row
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
-from tollgate.mapping.images.outcome import PENDING, Outcome
+from tollgate.mapping.images.outcome import Outcome
+from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway

@@ -32,7 +32,6 @@ from tollgate.ledger.limits import Limits, RateLimits
 from tollgate.ledger.memory import Hold, Memory
 from tollgate.ledger.records import (
     CAP_WINDOWS,
-    PENDING,
     Account,
     AccountSums,
     Generation,
@@ -44,7 +43,7 @@ from tollgate.ledger.usage_row import COLUMNS, UsageRow
 from tollgate.money import round_cost
 
 __all__ = [
-    "CAP_WINDOWS", "COLUMNS", "PENDING", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
+    "CAP_WINDOWS", "COLUMNS", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
     "Limits", "RateLimits", "StoreInUse", "UsageRow",
 ]
 

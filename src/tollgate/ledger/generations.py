@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
-from tollgate.ledger.records import PENDING, Generation, encode, encode_row, fitting
+from tollgate.ledger.records import Generation, encode, encode_row, fitting
 from tollgate.ledger.usage_row import UsageRow
+from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.ledger import Ledger

@@ -19,9 +19,6 @@ from tollgate.wire import GenerationStatus
 CapWindow = Literal["day", "week", "month", "total"]
 CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
 
-PENDING = ("starting", "processing")
-"""Statuses a generation can still leave (SPEC, states and transitions)."""
-
 
 def _now() -> datetime:
     return datetime.now(UTC)

@@ -23,10 +23,11 @@ from tollgate import heap
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
-from tollgate.ledger.records import PENDING, Account, Generation, Grant, KeyRecord, decode, fitting
+from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, decode, fitting
 from tollgate.ledger.schema import migrate
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
+from tollgate.wire import PENDING
 
 FILE_NAME = "tollgate.duckdb"
 BATCH = 2000

@@ -23,7 +23,7 @@ from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
-from tollgate.mapping.scope import Function, Scope, Site, Unit, Var, suggest
+from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.stream_frames import framed
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
@@ -121,10 +121,10 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     compile_functions(unit, functions)
     for name in SECTIONS:
         for direction in DIRECTIONS:
-            node = _part(root, name, direction)
+            node = root.at(name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
-    tier = _part(root, "request", SENT_TIER)
+    tier = root.at("request", SENT_TIER)
     if tier is not None:
         code = unit.module.function(f"{_SENT_TIER}(D, C)", tier.mark.line)
         templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), tier, ToReturn())
@@ -146,9 +146,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
 
 
 def _head(unit: Unit, root: Map, built: _Built) -> None:
-    for key, mark in root.keys.items():
-        if key not in KEYS:
-            unit.mistake(mark, f"unknown key `{key}`", suggest(key, KEYS) or f"one of {', '.join(KEYS)}")
+    unit.check_keys(root, KEYS)
     name = root.get("mapping")
     if isinstance(name, Scalar) and isinstance(name.value, str) and name.value:
         built.name = name.value
@@ -169,10 +167,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         if not isinstance(node, Map):
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
-        for key, mark in node.keys.items():
-            known = (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS
-            if key not in known:
-                unit.mistake(mark, f"unknown key `{key}`", suggest(key, known) or "to_hub or from_hub")
+        unit.check_keys(node, (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS)
     examples = root.get("examples")
     if isinstance(examples, List):
         built.examples = examples
@@ -180,16 +175,11 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         unit.mistake(examples, "`examples` is a list")
 
 
-def _part(root: Map, name: str, direction: str) -> Node | None:
-    node = root.get(name)
-    return node.get(direction) if isinstance(node, Map) else None
-
-
 def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
     """`response(...)` and `error(...)` are functions too, so that a stream's events can hold the whole answer."""
     for name in SECTIONS:
         for direction in DIRECTIONS:
-            if _part(root, name, direction) is not None:
+            if root.at(name, direction) is not None:
                 built.reads[f"{name}.{direction}"] = Reads()
                 built.sections[f"{name}.{direction}"] = f"{name}_{direction}"
     for name in ("response", "error"):
@@ -199,15 +189,16 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
 
 def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
     """`request.harmless`: these places count as read, so that the loss list names only what matters."""
-    listed = _part(root, "request", HARMLESS)
+    listed = root.at("request", HARMLESS)
     if listed is None:
         return
     if not isinstance(listed, Map):
         unit.mistake(listed, f"`{HARMLESS}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}")
         return
-    for direction, places in listed.entries.items():
-        if direction not in DIRECTIONS:
-            unit.mistake(listed.keys[direction], f"unknown key `{direction}`", suggest(direction, DIRECTIONS) or "to_hub or from_hub")
+    unit.check_keys(listed, DIRECTIONS)
+    for direction in DIRECTIONS:
+        places = listed.get(direction)
+        if places is None:
             continue
         if not isinstance(places, List):
             unit.mistake(places, "a list of places is wanted here", "['input[].id']")

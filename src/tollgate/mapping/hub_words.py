@@ -75,13 +75,13 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     shapes = {"request": shape(f"{kind}request"), "response": shape(f"{kind}response"), "error": shape("error")}
     writes = _Writes(unit)
     for section, of in shapes.items():
-        node = _part(root, section, "to_hub")
+        node = root.at(section, "to_hub")
         if node is not None:
             writes.visit(node, of)
-        node = _part(root, section, "from_hub")
+        node = root.at(section, "from_hub")
         if node is not None:
             _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
-    rules = _part(root, "stream", "to_hub")
+    rules = root.at("stream", "to_hub")
     if rules is not None:
         said = list(_operations(rules))
         for name, value in said:
@@ -92,11 +92,6 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
         if not any(name == "stop" for name, _ in said):
             unit.mistake(_key(root, "stream", "to_hub"), "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off", "such as {$when: $.done, stop: {reason: end}}", level="warning")
     writes.tell()
-
-
-def _part(root: Map, section: str, direction: str) -> Node | None:
-    node = root.get(section)
-    return node.get(direction) if isinstance(node, Map) else None
 
 
 def _key(root: Map, section: str, direction: str) -> Mark:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.mapping.scope import Unit, suggest
+from tollgate.mapping.scope import Unit
 from tollgate.wire import HEADER_NAME
 
 KINDS = ("requests", "tokens")
@@ -40,16 +40,16 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
     if not isinstance(node, Map):
         unit.mistake(node, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}")
         return NO_HEADERS
-    _known(unit, node, KEYS)
+    unit.check_keys(node, KEYS)
     elapsed = _names(unit, node.entries["elapsed"])[:1] if "elapsed" in node.entries else []
     limits: list[tuple[Kind, Fact, bytes]] = []
     listed = node.get("limits")
     if isinstance(listed, Map):
-        _known(unit, listed, KINDS)
+        unit.check_keys(listed, KINDS)
         for kind in KINDS:
             facts = listed.get(kind)
             if isinstance(facts, Map):
-                _known(unit, facts, FACTS)
+                unit.check_keys(facts, FACTS)
                 limits += [(kind, fact, name) for fact in FACTS if fact in facts.entries for name in _names(unit, facts.entries[fact])]  # type: ignore[misc]
             elif facts is not None:
                 unit.mistake(facts, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}")
@@ -60,12 +60,6 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
         unit.mistake(resets, f"`resets` is {' or '.join(RESETS)}")
         resets = None
     return ReplyHeaders(elapsed[0] if elapsed else None, tuple(limits), isinstance(resets, Scalar) and resets.value == "instants")
-
-
-def _known(unit: Unit, node: Map, keys: tuple[str, ...]) -> None:
-    for key, mark in node.keys.items():
-        if key not in keys:
-            unit.mistake(mark, f"unknown key `{key}`", suggest(key, keys) or f"one of {', '.join(keys)}")
 
 
 def _names(unit: Unit, node: Node) -> list[bytes]:

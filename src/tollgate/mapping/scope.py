@@ -6,10 +6,10 @@ with it so far. `Site` is the place code is generated for: the function body bei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import Document, Mark, Node, Problem, Scalar, nearest
+from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, nearest
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
@@ -106,6 +106,12 @@ class Unit:
         problem = self.document.problem(at, message, hint=hint, level=level)
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def check_keys(self, node: Map, known: Collection[str]) -> None:
+        """Note the keys of a map that are none of those known."""
+        for key, mark in node.keys.items():
+            if key not in known:
+                self.mistake(mark, f"unknown key `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile what was generated; raises `ConfigErrors` with everything that is wrong."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.directives import when
-from tollgate.mapping.scope import Site, suggest
+from tollgate.mapping.scope import Site
 from tollgate.mapping.text import lower_words
 
 KEYS = ("when", "say", "param")
@@ -27,9 +27,7 @@ def emit_entry(site: Site, entry: Node) -> None:
     if not isinstance(entry, Map):
         site.unit.mistake(entry, "an entry of `$refuse` is {when: expression, say: text, param: field}")
         return
-    for key, mark in entry.keys.items():
-        if key not in KEYS:
-            site.unit.mistake(mark, f"unknown key `{key}`", suggest(key, KEYS))
+    site.unit.check_keys(entry, KEYS)
     for key in ("when", "say"):
         if key not in entry.entries:
             site.unit.mistake(entry, f"`$refuse` needs `{key}`")

@@ -11,12 +11,10 @@ import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
-from tollgate.wire import GenerationStatus
+from tollgate.wire import GENERATION_STATUSES, GenerationStatus
 
-STATUSES: tuple[GenerationStatus, ...] = get_args(GenerationStatus)
-PENDING = frozenset({"starting", "processing"})
 NO_IMAGE = "the provider returned no image"
 _IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
@@ -51,7 +49,7 @@ def read_outcome(result: object, words: Mapping[str, GenerationStatus] | None, *
     given = dict(result) if isinstance(result, Mapping) else {}
     word = given.get("status")
     said = str(word) if word is not None else ""
-    status = (words or {}).get(said) or (said if said in STATUSES else None)
+    status = (words or {}).get(said) or (said if said in GENERATION_STATUSES else None)
     unknown = None if status else said
     images = tuple(picture for picture in (read_image(item) for item in _list(given.get("images"))) if picture)
     error = _text(given.get("error"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from tollgate.config.load import List, Map, Node, Scalar, find, nearest
-from tollgate.config.model import AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts, names_match
+from tollgate.config.model import AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -90,7 +90,7 @@ class CompiledProvider:
         lists = [getattr(self.scope, kind), getattr(spoken.edits, kind) if spoken else None]
         if model is not None:
             lists += [getattr(scope, kind) for policy, scope in zip(self.config.policies, self.policies, strict=True)
-                      if (not policy.protocols or endpoint in policy.protocols) and _matches(policy.match, model)]
+                      if policy.holds(model, endpoint)]
             lists.append(getattr(self.model_scopes.get(model.id, Scope()), kind))
         return chain(lists)
 
@@ -234,11 +234,10 @@ class _Compiling:
 
     def _offer(self, compiled: CompiledProvider, model: Model, spoken: Spoken, tariff: Tariff | None, auth: Authorisation | None) -> Offer | None:
         provider, endpoint = self.provider, spoken.endpoint
-        policies = [policy for policy in provider.policies
-                    if (not policy.protocols or endpoint.protocol in policy.protocols) and _matches(policy.match, model)]
         can: dict[str, Any] = {**provider.can, **endpoint.can}
-        for policy in policies:
-            can.update(policy.can)
+        for policy in provider.policies:
+            if policy.holds(model, endpoint.protocol):
+                can.update(policy.can)
         can.update(model.can)
         facts = facts_of(model, provider.name, endpoint.mapping)
         address = self._address(spoken, facts)
@@ -309,10 +308,6 @@ class _Bound:
 
     def __call__(self, *, headers: Mapping[str, str], stream: bool) -> Any:
         return self._template(headers=headers if type(headers) is dict else dict(headers), stream=stream, **self._values)
-
-
-def _matches(globs: tuple[str, ...], model: Model) -> bool:
-    return names_match(globs, model.id, model.upstream)
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
