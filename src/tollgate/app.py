@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tollgate import endpoints
+from tollgate import cors, endpoints
 from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
 from tollgate.services import Reply, Services, new_request_id
@@ -50,6 +50,12 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         if scope["type"] == "http":
+            origins = self.services.runtime.current.gateway.server.cors_origins
+            if origins:
+                answer = await cors.answering(scope, send, origins)
+                if answer is None:
+                    return
+                send = answer
             path = scope["path"]
             mounted = None
             if path not in endpoints.ROUTES:

@@ -64,6 +64,8 @@ class Server:
     """A stream silent for this long gets an SSE comment, so that load balancers keep it open."""
     trusted_proxies: Proxies = ()
     """Those in front of the gateway whose `X-Forwarded-For` is believed."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose web pages may call, lower-case and without a slash at the end; `*` is every one."""
 
 
 @dataclass(frozen=True, slots=True)

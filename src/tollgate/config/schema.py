@@ -35,6 +35,7 @@ PROVIDER_NAME = r"^[a-z0-9][a-z0-9._-]*$"
 CANONICAL_ID = r"^[a-z0-9~][a-z0-9._~-]*/[A-Za-z0-9~][A-Za-z0-9._:~@+-]*$"
 PROTOCOL_NAME = r"^[a-z][a-z0-9_-]*$"
 BIND = r"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.*_-]*):[0-9]{1,5})$"
+ORIGIN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]+/?)$"
 HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
 
 
@@ -134,6 +135,8 @@ def gateway_schema() -> Schema:
                 "keepalive_comment_seconds": seconds("A stream silent for this long gets a comment line, so that proxies keep it open."),
                 "trusted_proxies": texts("The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted: addresses, networks "
                                          "(`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."),
+                "cors_origins": {"type": "array", "items": text("An origin, or `*` for every one.", pattern=ORIGIN, wanted="an origin like https://app.example, or *"),
+                                 "description": "Origins whose web pages may call the gateway from a browser."},
             }), model.Server()),
             "timeouts": _defaults(timeouts("Budgets of one attempt; providers and models may set their own."), model.Timeouts()),
             "retry": _defaults(record("Attempts over different routes before the first byte.", {

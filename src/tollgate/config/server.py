@@ -96,7 +96,8 @@ def _server(reading: Reading, at: Fields) -> Server:
     if base is None and at.get("bind") is not None:
         base_url = _address_of(server.bind) or base_url
     return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls),
-                   trusted_proxies=_trusted_proxies(reading, at.list("trusted_proxies")))
+                   trusted_proxies=_trusted_proxies(reading, at.list("trusted_proxies")),
+                   cors_origins=tuple(origin.lower().rstrip("/") for origin in server.cors_origins))
 
 
 def _check_ports(reading: Reading, bind: Node | None) -> None:

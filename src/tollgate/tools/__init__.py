@@ -77,7 +77,7 @@ class ToolsApp:
 
         metrics.running += 1
         try:
-            refused = refuse(headers, allowed_hosts(self._server))
+            refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
             if refused is not None:
                 await say_no(Reply(refused[0], [], refused[1].encode(), media_type=b"text/plain"))
                 return

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tollgate.cors import admits
+
 if TYPE_CHECKING:
     from tollgate.config.model import Server
 
@@ -23,12 +25,12 @@ def allowed_hosts(server: Server) -> frozenset[str]:
     return frozenset(names - _EVERYWHERE) | _OWN
 
 
-def refuse(headers: Mapping[str, str], hosts: frozenset[str]) -> tuple[int, str] | None:
-    """Status and text for a request from elsewhere (421 for its Host, 403 for its Origin), or None."""
+def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str, ...] = ()) -> tuple[int, str] | None:
+    """Status and text for a request from elsewhere (421 for its Host, 403 for an Origin that is not among `origins` either), or None."""
     if _host(headers.get("host", "")) not in hosts:
         return 421, "Invalid Host header"
     origin = headers.get("origin")
-    if origin is not None and _host(urlsplit(origin).netloc) not in hosts:
+    if origin is not None and _host(urlsplit(origin).netloc) not in hosts and not admits(origins, origin):
         return 403, "Invalid Origin header"
     return None
 

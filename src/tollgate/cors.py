@@ -1,0 +1,47 @@
+"""Web pages of other origins: those in `server.cors_origins` may call the gateway from a browser (Fetch standard, "CORS protocol").
+
+Credentials are never allowed: keys travel in a header that the page sets itself, and the dashboard's cookie stays out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from tollgate.http import Scope, Send
+
+_ANY = "*"
+_METHODS = (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE")
+_AGE = (b"access-control-max-age", b"7200")
+"""Seconds a browser may remember the answer; the longest that all of them accept."""
+_EXPOSED = (b"access-control-expose-headers", b"*")
+"""Request ids, limits and what was dropped are for the page to read."""
+
+
+def admits(origins: tuple[str, ...], origin: str) -> bool:
+    """Whether pages of `origin` may call: admits(("https://app.example",), "https://app.example") -> True"""
+    return _ANY in origins or origin.lower().rstrip("/") in origins
+
+
+async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send | None:
+    """How the answer to a request is sent when pages of these origins may call: with the headers their browser asks for.
+
+    None when the request was the browser's own question before the page's; it is answered then.
+    """
+    asked = dict(scope["headers"])
+    origin = asked.get(b"origin")
+    if origin is None or not admits(origins, origin.decode("latin-1")):
+        return send
+    shared = [(b"access-control-allow-origin", b"*")] if _ANY in origins else [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+    if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
+        headers = asked.get(b"access-control-request-headers", b"authorization, content-type")  # `*` would not stand for authorization
+        await send({"type": "http.response.start", "status": 204, "headers": [*shared, _METHODS, (b"access-control-allow-headers", headers), _AGE]})
+        await send({"type": "http.response.body", "body": b""})
+        return None
+
+    async def sharing(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *shared, _EXPOSED]}
+        await send(message)
+
+    return sharing
