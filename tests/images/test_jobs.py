@@ -216,6 +216,14 @@ async def test_a_key_the_provider_refuses_is_told_to_the_operator(gateway, caplo
     assert "provider acme: our key there is refused (bad key)" in caplog.text
 
 
+async def test_a_key_that_is_refused_while_a_job_runs_is_told_to_the_operator_too(gateway, caplog):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (401, {"error": "key revoked"})))
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed):
+        await look(services, key, made["id"])
+    assert "provider acme: our key there is refused (key revoked)" in caplog.text
+
+
 async def test_a_provider_that_cannot_be_reached(gateway):
     services, key, _ = await gateway(Script((200, {})), apps={"other": Provider(Script((200, {})))})
     with pytest.raises(UpstreamUnreachable):

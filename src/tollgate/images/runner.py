@@ -257,7 +257,9 @@ class Jobs:
             return await self._end(generation, Outcome("failed", error="the provider no longer knows this job"))
         except (UpstreamRejected, BadRequest) as error:
             return await self._end(generation, Outcome("failed", error=told(error)))
-        except UpstreamError:
+        except UpstreamError as error:
+            if error.alarm is not None and offer is not None:  # our key or balance there: new jobs would fail as well
+                note_failure(self.services.health, offer, error, generation.id)
             if late:
                 return await self._expire(generation)
             raise
