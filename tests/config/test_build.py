@@ -178,3 +178,9 @@ def test_everything_read_is_frozen(gateway: Gateway) -> None:
         gateway.providers["other"] = None  # type: ignore[index]
     with pytest.raises(AttributeError):
         gateway.server.bind = ()  # type: ignore[misc]
+
+
+def test_a_link_that_leads_nowhere_is_no_provider_less(folder: Path) -> None:
+    (folder / "providers").mkdir()
+    (folder / "providers/acme.yaml").symlink_to("/mnt/gone/acme.yaml")
+    assert said({}, folder) == 'providers/acme.yaml:1:1: found a link to "/mnt/gone/acme.yaml", which is not there\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.mapping.images.hosts import is_admitted, read_host
+from tollgate.mapping.images.hosts import is_admitted, origin, read_host
 
 BFL = [read_host("bfl.ai")]
 
@@ -33,3 +33,15 @@ def test_a_server_of_the_operator_may_be_named_with_scheme_and_port():
 def test_what_is_no_host_is_refused(text):
     with pytest.raises(ValueError):
         read_host(text)
+
+
+@pytest.mark.parametrize(("url", "shown"), [
+    ("http://127.0.0.1:9000/jobs/7?token=x", "http://127.0.0.1:9000"), ("https://me:secret@[::1]/x", "https://[::1]"),
+    ("https://a\u202eb.example/x", "https://a\\u202eb.example"), ("https://[/", "no address"),
+])
+def test_a_log_shows_where_an_address_leads_and_no_more(url, shown):
+    assert origin(url) == shown
+
+
+def test_a_host_is_shown_as_it_may_be_written():
+    assert [str(read_host(text)) for text in ("bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000")] == ["https://bfl.ai", "https://bfl.ai", "http://127.0.0.1:9000"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Problem, Scalar
 
 GATEWAY_FILE = "gateway.yaml"
 PROVIDER_GLOBS = ("providers/*.yaml",)
@@ -107,7 +107,7 @@ def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Pa
     files = unique(found)
     if not isinstance(root.get("providers"), List):
         files = files or unique(matches(defaults_root(), PROVIDER_GLOBS))
-    return files, _missing(document, root, found, "providers")
+    return files, [*_missing(document, root, found, "providers"), *_passed_over(folder, found)]
 
 
 def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
@@ -115,7 +115,24 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
     found = matches(folder, Fields(root).texts("mappings", MAPPING_GLOBS))
     own = unique(found)
     names = {path.stem for path in own}
-    return own + [path for path in unique(matches(defaults_root(), MAPPING_GLOBS)) if path.stem not in names], _missing(document, root, found, "mappings")
+    of_ours = [path for path in unique(matches(defaults_root(), MAPPING_GLOBS)) if path.stem not in names]
+    return own + of_ours, [*_missing(document, root, found, "mappings"), *_passed_over(folder, found)]
+
+
+def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
+    """What stands where a pattern looks for `*.yaml` and is not read: a link that leads nowhere, and files of another ending."""
+    problems = []
+    for group in found:
+        place = group.pattern.removesuffix("*.yaml")
+        if _WILD & set(place) or not (folder / place).is_dir():
+            continue
+        for path in sorted((folder / place).glob("[!.]*")):
+            mark = Mark(shown(path), 1, 1)
+            if path.suffix == ".yaml" and path.is_symlink() and not path.exists():
+                problems.append(Problem(mark, f'found a link to "{os.readlink(path)}", which is not there'))
+            elif path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml" and path.is_file():
+                problems.append(Problem(mark, f"not read: found a name that ends in {path.suffix}, wanted .yaml", hint=f"rename it to {path.stem}.yaml", level="warning"))
+    return problems
 
 
 def _missing(document: Document, root: Map, found: list[Found], key: str) -> list[Problem]:

@@ -30,7 +30,7 @@ def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = 
     """One call of a job."""
     keys = {
         "call": template("Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."),
-        "hosts": texts("Host suffixes under which an address out of an answer may be called; it gets our key."),
+        "hosts": texts("Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual port, or as http://127.0.0.1:9000."),
         "headers": table("Headers of this call.", {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}),
         "body": template("What is sent; `$` is {input, model}."),
         "encoding": text("How the body is sent.", enum=["json", "multipart"], default="json"),

@@ -7,7 +7,7 @@ to import, is asked only about what is not surely right, and words the mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -17,6 +17,8 @@ _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 _COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
 _SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
 _CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_LONGEST = 120
+"""Characters of a message that says something; longer ones print the whole value."""
 _TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
 
 
@@ -30,8 +32,15 @@ def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        return tuple(error.absolute_path), error.message
+        return tuple(error.absolute_path), _words(error.absolute_path, error.message)
     return None
+
+
+def _words(path: Sequence[str | int], message: str) -> str:
+    """The library's message, or a better one for a wrong `type`: that it fits none of the meta-schema's alternatives helps nobody."""
+    if "type" in [*path][-2:]:
+        return f"a type is one of {', '.join(sorted(_TYPES))}"
+    return message if len(message) <= _LONGEST else ""
 
 
 def _sound(schema: Any) -> bool:

@@ -397,6 +397,10 @@ def _yaml_hint(document: Document, mark: Mark, what: str) -> str:
         if re.match(r"\s*(- +)?[\w./$\"'-]+:", line) and re.match(r"[^:]*:", line)[0] == line[: mark.column]:  # type: ignore[index]
             return "the line before has no `:`, or the two are indented differently"
         return "put quotes around a value that holds `: `"
+    if "another document" in what:
+        return "a file is one document: take the line --- out"
+    if "did not find expected ',' or" in what and line.count('"') % 2:
+        return "a quotation mark is not closed"
     if "did not find expected ',' or" in what and "[" in line:
         return "put quotes around a path with brackets inside { } or [ ]"
     return ""

@@ -124,6 +124,6 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     mistake = schema_mistake(schema)
     if mistake is not None:
         at_fault = find(node, mistake[0])
-        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *mistake[0]]))
+        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *mistake[0]]), mistake[1])
         return None
     return MappingProxyType(schema)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Slips of a provider file that load, and would do nothing or something else than was meant. All are warnings.
 
-A name of the data written outside `{{ }}` is sent as it stands; an error rule behind one that takes all of its answers, a
+A name of the data written outside `{{ }}` is sent as it stands, and so is a base address that nothing is put behind; an error rule behind one that takes all of its answers, a
 status named twice and a glob no model has are never reached.
 """
 
@@ -14,6 +14,8 @@ from tollgate.config.model import Gateway, Provider, names_match
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
+_BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
+"""An address without a path, or one that ends in a version: what documentation calls the base."""
 _TEMPLATES = ("url", "headers", "query", "vars", "auth", "speaks")
 _INPUTS = ("text", "image", "audio", "video", "file")
 """What a request may hold; a model whose other words are misspelt would be passed over by requests that hold it."""
@@ -42,6 +44,7 @@ def _of(provider: Provider) -> Iterator[Problem]:
             yield from _loose(provider, root.entries[key], key)
     yield from _errors(provider, root.get("errors"), "errors")
     speaks = root.get("speaks")
+    yield from _cut_short(provider, root.get("url"), speaks)
     for name, endpoint in speaks.entries.items() if isinstance(speaks, Map) else ():
         if isinstance(endpoint, Map):
             yield from _errors(provider, endpoint.get("errors"), f"speaks.{name}.errors")
@@ -69,6 +72,13 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
             word = name.strip("${}")
             meant = f"$secret.{word}" if word.isupper() else name
             yield _warn(provider, inner, f"found `{name}` inside a text, which is sent as it stands", path, f"write {{{{ {meant} }}}}")
+
+
+def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Iterator[Problem]:
+    """A base address where `speaks` is one word, so that nothing is put behind it."""
+    if isinstance(url, Scalar) and isinstance(speaks, Scalar) and isinstance(url.value, str) and _BASE.fullmatch(url.value):
+        yield _warn(provider, url, f'found "{url.value}", which is called as it stands where `speaks` is one word; wanted the complete address', "url",
+                    f"or write speaks: {{{speaks.value}: /the/path}} to have a path put behind it")
 
 
 def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:

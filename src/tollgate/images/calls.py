@@ -15,7 +15,7 @@ import orjson
 from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.multipart import encode_form
 from tollgate.mapping import MappingFailure
-from tollgate.mapping.images.hosts import is_admitted
+from tollgate.mapping.images.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
 from tollgate.upstream import Call
 
@@ -111,7 +111,8 @@ def _address(offer: ImageOffer, step: Step, values: Any) -> str:
     if not isinstance(url, str) or not url:
         raise UpstreamFailed(f"the provider's answer holds no address for the {step.name} step", provider=offer.provider)
     if step.hosts is not None and not is_admitted(url, step.hosts):
-        log.error("provider %s: the %s address is under no host its file declares; not called", offer.provider, step.name)
+        log.error("provider %s: the %s address leads to %s, which is under no host of its file, so it is not called; `hosts` has %s",
+                  offer.provider, step.name, origin(url), ", ".join(str(host) for host in step.hosts))
         raise UpstreamFailed(f"the {step.name} address is under no declared host", provider=offer.provider)
     return url
 

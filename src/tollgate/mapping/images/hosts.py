@@ -28,6 +28,10 @@ class Host:
             return False
         return host == self.name or (host.endswith("." + self.name) and not _is_address(self.name))
 
+    def __str__(self) -> str:
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{self.scheme}://{name}" + (f":{self.port}" if self.port is not None else "")
+
 
 def read_host(text: str) -> Host:
     """A declared suffix: "bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000". ValueError says what is wrong with it."""
@@ -57,6 +61,15 @@ def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
     if port == (443 if parts.scheme == "https" else 80):
         port = None
     return any(declared.admits(parts.scheme, host.lower(), port) for declared in hosts)
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of an address, for a log: the rest may let in whoever knows it."""
+    try:
+        parts = urlsplit(url)
+        return str(Host(ascii(parts.hostname or "")[1:200].rstrip("'"), parts.scheme, parts.port))
+    except ValueError:
+        return "no address"
 
 
 def _is_address(name: str) -> bool:
