@@ -42,6 +42,9 @@ def running(tmp_path_factory):
     images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
     config = write_config(folder, providers={"sandbox-images": images})
     config.write_text(config.read_text().replace("store: {", "store: {publish_seconds: 0.2, apply_seconds: 0.1, "))
+    long = "unbroken" * 9
+    (folder / "mappings").mkdir(exist_ok=True)
+    (folder / "mappings" / f"{long}.yaml").write_text(f"mapping: {long}\nhub: embeddings\nresponse: {{to_hub: {{vectors: $.vectors}}}}\n")
     with gateway(folder) as started:
         yield started
 
