@@ -14,6 +14,7 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.multipart import encode_form
+from tollgate.images.state import UNKNOWN_WORD
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
@@ -78,7 +79,7 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         verdict = offer.errors.judge(answer.status, answer.headers, content)
         if verdict is not None:
             raise _failure(offer, verdict, content)
-    if outcome.unknown_word is not None:
+    if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tollgate.mapping.images.outcome import Outcome
 
 _NOT_IN_STATE = frozenset({"status", "images", "error"})
+UNKNOWN_WORD = "unknown status"
+"""Where a job keeps the last status word that its provider's file does not list: said once, not at every poll."""
 
 
 class Watch:
@@ -75,6 +77,8 @@ def with_state(generation: Generation, said: Said) -> Generation:
     facts = {name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None}
     found = facts.pop("id", None)
     state = {**(generation.upstream_state or {}), **facts}
+    if said.outcome.unknown_word is not None:
+        state[UNKNOWN_WORD] = said.outcome.unknown_word
     return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
                    answer=said.body, updated_at=datetime.now(UTC))
 
