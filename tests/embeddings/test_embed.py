@@ -231,8 +231,9 @@ async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
         {"data": [{"embedding": None}]},
         [1],
         b"<html>",
+        b'{"data":[{"embedding":[0.25,0.5',
     ],
-    ids=["no base64", "too few", "no data", "no vector", "no object", "html"],
+    ids=["no base64", "too few", "no data", "no vector", "no object", "html", "cut off"],
 )
 async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:

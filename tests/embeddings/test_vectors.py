@@ -39,6 +39,11 @@ def test_base64_answers_have_to_be_parsed():
     assert keep([b'{"error":{"message":"no"}}']) is None
 
 
+def test_an_answer_that_is_cut_off_has_to_be_parsed():
+    assert [keep([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (len(FLOATS) - 2)
+    assert keep([FLOATS + b"\r\n"]) is not None
+
+
 def test_usage_is_put_in_without_touching_the_rest():
     wanted = {"prompt_tokens": 9, "total_tokens": 9}
     replaced = keep([FLOATS])

@@ -60,7 +60,7 @@ class Native:
 
 
 def keep(blocks: list[bytes]) -> Native | None:
-    """An answer of the client's format as it came. None when its vectors are not float arrays: it has to be parsed."""
+    """An answer of the client's format as it came. None when its vectors are not float arrays, or its end is none: it has to be parsed."""
     size = sum(map(len, blocks))
     if size <= 4 * _NEAR:
         native = Native(b"", [], blocks[0] if len(blocks) == 1 else b"".join(blocks))
@@ -73,9 +73,9 @@ def keep(blocks: list[bytes]) -> Native | None:
             native = Native(b"".join(blocks[:first]), blocks[first:last], b"".join(blocks[last:]))
     lead = native.head or native.tail
     vector = _FIRST_VECTOR.search(lead, 0, _NEAR)
-    if vector is None or vector[1] != b"[":
-        return None
     tail = native.tail
+    if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):  # cut off where the network said no length
+        return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
     found = _find_usage(tail, max(data_ends, 0), len(tail)) or _find_usage(tail, max(0, len(tail) - _NEAR), len(tail))
     where = "tail"
