@@ -23,8 +23,10 @@ from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway
 from tollgate.config.can_words import words_read
+from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import gateway_schema
+from tollgate.mapping import run_examples
 from tollgate.runtime import build_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,6 +184,16 @@ def test_the_provider_of_the_readme_loads(tmp_path):
 def test_the_image_provider_of_the_docs_loads(tmp_path):
     runtime = _loaded(tmp_path, blocks((ROOT / "docs" / "images.md").read_text("utf-8"), "yaml")[0], ACME_KEY="x")
     assert runtime.catalog.models["acme/draw"].type == "image"
+
+
+def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
+    [mapping] = [text for text in blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml") if "\nmapping: zorp\n" in text]
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "zorp.yaml").write_text(mapping)
+    runtime = _loaded(tmp_path, 'provider: acme\nurl: https://x.example\nspeaks: {chat: {path: /talk, mapping: zorp}}\n'
+                                'models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000}}}\n')
+    zorp = runtime.mappings["zorp"]
+    assert not zorp.warnings and run_examples(zorp, runtime.mappings, read_text(mapping, "zorp.yaml").root.get("examples")) == []
 
 
 def _loaded(folder: Path, provider: str, **secrets: str):

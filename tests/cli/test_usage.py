@@ -120,7 +120,7 @@ def test_a_damaged_file_is_named_and_no_query_that_nobody_wrote_is_shown(used: T
     damaged.write_bytes(b"the disk failed here")
     done = used("usage", "by-model")
     assert done.code == 1 and "VIEW" not in done.err
-    assert done.err.startswith(f"usage/{damaged.parent.name}/{damaged.name} is damaged; when it is deleted, ")
+    assert done.err.startswith(f"the file usage/{damaged.parent.name}/{damaged.name} is damaged; when it is deleted, ")
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "parquet"])

@@ -111,7 +111,7 @@ def damage(directory: Path, filters: Filters) -> str | None:
                 connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
             except duckdb.Error:
                 if path.exists():
-                    return f"{directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+                    return f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
     finally:
         connection.close()
     return None
