@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate import cors, endpoints
-from tollgate.errors import MethodNotAllowed, NotFound, TollgateError, Unavailable
+from tollgate.errors import InternalError, MethodNotAllowed, NotFound, ShuttingDown, TollgateError
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
 from tollgate.services import Reply, Services, new_request_id
 
@@ -108,7 +108,7 @@ class App:
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(", ".join(route.methods))
                 if services.draining and route.works:
-                    raise Unavailable("the gateway is shutting down")
+                    raise ShuttingDown()
                 reply = await route.endpoint(endpoints.Request(services, scope, headers, receive, responder, request_id, argument))
                 status = reply.status
                 await self._send(scope, receive, responder, reply)
@@ -127,12 +127,12 @@ class App:
             if task is not None:
                 task.uncancel()
             if responder.stopped:
-                reply = endpoints.failure(dialect, Unavailable("the gateway is shutting down"), request_id, responder)
+                reply = endpoints.failure(dialect, ShuttingDown(), request_id, responder)
                 status = reply.status
                 await self._send(scope, receive, responder, reply)
         except Exception:
             log.exception("request %s failed: %s %s", request_id, method, path)
-            reply = endpoints.failure(dialect, TollgateError("internal server error"), request_id, responder)
+            reply = endpoints.failure(dialect, InternalError(), request_id, responder)
             status = reply.status
             await self._send(scope, receive, responder, reply)
         finally:

@@ -16,7 +16,9 @@
     │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
     │   ├── UpstreamUnreachable   no connection, reset before an answer
     │   └── UpstreamTimeout       one of the four budgets ran out
-    └── Unavailable               503  the gateway cannot take work (ledger not writable, shutting down)
+    ├── Unavailable               503  the gateway cannot take work (ledger not writable)
+    │   └── ShuttingDown          503  nor will it again
+    └── InternalError             500  a mistake of ours
 
 A class knows its HTTP status and a stable word (`code`, shown in `x-tollgate-error` and in usage rows); only the
 surface (`replies.py`) turns an error into a body, because each endpoint speaks its own dialect.
@@ -217,3 +219,19 @@ class Unavailable(TollgateError):
 
     status = 503
     code = "unavailable"
+
+
+class ShuttingDown(Unavailable):
+    """The gateway takes no more work, or ends what runs because the time to drain is over."""
+
+    def __init__(self) -> None:
+        super().__init__("the gateway is shutting down")
+
+
+class InternalError(TollgateError):
+    """A mistake of ours. What went wrong is in the log; a caller reads only that it did."""
+
+    told = "internal server error"
+
+    def __init__(self) -> None:
+        super().__init__(self.told)

@@ -13,6 +13,7 @@ import orjson
 from tollgate.errors import (
     BadRequest,
     BodyTooLarge,
+    InternalError,
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
@@ -65,6 +66,11 @@ def _status(error: TollgateError) -> int:
     return error.status
 
 
+def _why(error: TollgateError) -> str:
+    """What may be read of a failure that is not the caller's: a provider's in our words, of ours that there was one."""
+    return public_message(error) if isinstance(error, UpstreamError) else InternalError.told
+
+
 def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -91,7 +97,7 @@ def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | 
         return error.status, error.message
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
         return 400, error.message
-    return 500, public_message(error) if isinstance(error, UpstreamError) else "internal server error"
+    return 500, _why(error)
 
 
 def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
@@ -107,7 +113,7 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, An
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code != BadRequest.code else None
         return error.status, _error_object(error.message, "invalid_request_error", code, getattr(error, "param", None))
-    message = public_message(error) if isinstance(error, UpstreamError) else "internal server error"
+    message = _why(error)
     return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
 
 
@@ -139,7 +145,7 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
         return say(504, "timeout_error", public_message(error))
     if isinstance(error, UpstreamFailed) and error.overloaded:
         return say(529, "overloaded_error", public_message(error))
-    return say(500, "api_error", public_message(error) if isinstance(error, UpstreamError) else "internal server error")
+    return say(500, "api_error", _why(error))
 
 
 def _envelope(status: int, message: str) -> tuple[int, dict[str, Any]]:
@@ -178,7 +184,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
         said = error.message
         return _envelope(400, said if said.startswith("input validation failed") else f"input validation failed: {said}")
-    return _envelope(500, "internal server error")
+    return _envelope(500, InternalError.told)
 
 
 def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
@@ -188,7 +194,7 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any]
     if isinstance(error, ModelNotFound):
         return 404, _error_object(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return _status(error), _error_object(error.message if error.status < 500 else "internal server error", kind, error.code)
+    return _status(error), _error_object(error.message if error.status < 500 else InternalError.told, kind, error.code)
 
 
 _BODIES = {

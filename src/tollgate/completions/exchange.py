@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import TollgateError, Unavailable, UpstreamError
+from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
@@ -208,7 +208,7 @@ class Exchange:
     async def settle_slip(self) -> None:
         """`settle` where a mistake of ours ended the request: its row says so, and bills what `hub_usage` tells."""
         try:
-            await self.settle("error", error=TollgateError("the gateway failed"))
+            await self.settle("error", error=InternalError())
         finally:
             self.release()
 
@@ -216,7 +216,7 @@ class Exchange:
         """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that moment."""
         try:
             if self.services.cut:
-                ended = Unavailable("the gateway is shutting down")
+                ended = ShuttingDown()
                 await self.settle("error", status=200 if begun else ended.status, estimated=estimated, error=ended)
             else:
                 await self.settle("client_gone", status=499, estimated=estimated)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import InternalError, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer
 
@@ -54,7 +54,7 @@ async def settle_failure(exchange: Exchange, error: BaseException, used: Callabl
     elif isinstance(error, asyncio.CancelledError):
         exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])))
     elif isinstance(error, Exception):
-        told = error if isinstance(error, TollgateError) else TollgateError("the gateway failed")
+        told = error if isinstance(error, TollgateError) else InternalError()
         outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if told.status < 500
                    else "upstream_error" if isinstance(error, TollgateError) else "error")
         exchange.hub_usage = exchange.usage = None

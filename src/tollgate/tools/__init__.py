@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.auth import authenticate
-from tollgate.errors import MethodNotAllowed, TollgateError, Unavailable
+from tollgate.errors import InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import CLOSE, SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, leaves_unread, read_body, unpacked
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Reply, Services, new_request_id
@@ -99,7 +99,7 @@ class ToolsApp:
         except Exception:
             log.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"])
             if not status:
-                await _send(tagged, error_reply("tools", TollgateError("internal server error"), request_id))
+                await _send(tagged, error_reply("tools", InternalError(), request_id))
         finally:
             metrics.running -= 1
             metrics.answered("mcp", status or 499, asyncio.get_running_loop().time() - began)
@@ -113,7 +113,7 @@ class ToolsApp:
         services = self.services
         key = authenticate(services.ledger, headers)
         if services.draining:
-            raise Unavailable("the gateway is shutting down")
+            raise ShuttingDown()
         if not services.ledger.ready:
             raise Unavailable(services.ledger.not_ready_reason)
         services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held

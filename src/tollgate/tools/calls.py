@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, ModelNotFound, NotFound, QuotaExhausted, TollgateError, UpstreamRejected, UpstreamUnreachable
+from tollgate.errors import BadRequest, InternalError, ModelNotFound, NotFound, QuotaExhausted, TollgateError, UpstreamRejected, UpstreamUnreachable
 from tollgate.images import Order, describe, image_models, image_routes, is_job_id, jobs_of, show
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _said(error: TollgateError) -> str:
         return f"input validation failed: {error.message}"
     if error.status < 500:
         return error.message
-    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else "internal server error"
+    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else InternalError.told
 
 
 _MODEL_ID = {"type": "string", "description": "Canonical model id, as list_models gives it."}
