@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import orjson
 import pytest
@@ -51,6 +52,18 @@ async def test_without_a_gateway_the_store_is_opened_directly(tmp_path: Path) ->
         await books.create_account("alice")
     async with open_books(settings(tmp_path), Credits()) as books:
         assert [each.id for each in await books.list_accounts()] == ["alice"]
+
+
+@pytest.mark.parametrize("last_words", [ConnectionResetError(), b"", b'{"result": {"id": "gr'], ids=["reset", "closed", "half an answer"])
+async def test_a_gateway_that_dies_before_it_answers_is_told_in_words(last_words: bytes | Exception) -> None:
+    reader, writer = asyncio.StreamReader(), create_autospec(asyncio.StreamWriter, instance=True)
+    if isinstance(last_words, Exception):
+        reader.set_exception(last_words)
+    else:
+        reader.feed_data(last_words)
+        reader.feed_eof()
+    with pytest.raises(Unavailable, match="whether the change was made is not known"):
+        await RemoteLedger(reader, writer).grant("alice", Decimal(1))
 
 
 async def test_errors_arrive_as_what_they_are(alice: Alice, tmp_path: Path) -> None:

@@ -145,11 +145,13 @@ class RemoteLedger:
         bound = inspect.signature(getattr(Ledger, name)).bind(None, *values, **named)
         arguments = dict(list(bound.arguments.items())[1:])
         arguments |= arguments.pop("changes", {})
+        line = b""
         async with self._turn:
-            self._writer.write(encode({"call": name, "with": arguments}) + b"\n")
-            await self._writer.drain()
-            line = await self._reader.readline()
-        if not line:
+            with contextlib.suppress(ConnectionError):
+                self._writer.write(encode({"call": name, "with": arguments}) + b"\n")
+                await self._writer.drain()
+                line = await self._reader.readline()
+        if not line.endswith(b"\n"):
             raise Unavailable("the gateway ended before it answered; whether the change was made is not known")
         answer = orjson.loads(line)
         if "error" in answer:
