@@ -78,6 +78,15 @@ async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path,
         assert unknown.status_code == 404
 
 
+async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
+    """Clients that store by default refer to every item of an earlier answer; what cures it must be said."""
+    async with inprocess(tmp_path) as here:
+        refused = await here.post("/v1/responses", {"model": "sandbox/echo", "input": [{"type": "item_reference", "id": "rs_1"}]})
+        assert refused.status_code == 404
+        assert refused.json()["error"]["message"] == (
+            "Item reference with id 'rs_1' not found. Only a provider that speaks this format stores items: set `store` to false and send the item itself.")
+
+
 ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
 KEEPS = """
 provider: keeps

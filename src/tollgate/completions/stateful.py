@@ -23,6 +23,9 @@ _HINTS: dict[str, tuple[bytes, ...]] = {
 """A body of the format without any of these words refers to no state; most requests stop here."""
 
 _THREAD = "thread.previous_message_id"
+_ITEM = "input.item_reference"
+_NOT_STORED = " Only a provider that speaks this format stores items: set `store` to false and send the item itself."
+"""Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was stored."""
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], told: bytes) -> list[tuple[str, str]]:
@@ -66,7 +69,8 @@ class StateNotFound(NotFound):
 
     def __init__(self, field: str, minted_id: str) -> None:
         what = "Previous response" if field == "previous_response_id" else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
-        super().__init__(f"{what} with id '{minted_id[:100]}' not found.")
+        cure = _NOT_STORED if field == _ITEM else ""
+        super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
         if field == "previous_response_id":
             self.code = "previous_response_not_found"
@@ -107,7 +111,7 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
                 yield "tools.input_image_mask.file_id", tool["input_image_mask"].get("file_id")
         for item in _objects(body.get("input")):
             if item.get("type") == "item_reference":
-                yield "input.item_reference", item.get("id")
+                yield _ITEM, item.get("id")
             elif item.get("type") == "image_generation_call" and not item.get("result"):
                 yield "input.image_generation_call", item.get("id")
             elif item.get("type") == "mcp_approval_response":
