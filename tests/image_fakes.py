@@ -10,7 +10,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
-from tollgate.catalog import make_catalog
+from offers import make_catalog
 from tollgate.config.load import Mark
 from tollgate.config.model import Credits, Gateway, Model, Retry, Server, Store, Timeouts
 from tollgate.health import Health

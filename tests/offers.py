@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from tollgate.catalog import catalog_of, grouped, make_model
 from tollgate.config.load import Mark
 from tollgate.config.model import Model, Pricing, Timeouts
 from tollgate.mapping.provider.offer import Address, Offer
@@ -28,3 +29,7 @@ def offer(of, protocol="chat", **more):
 def route(provider="acme", protocols=("chat",), id="acme/large", priority=0, weight=1, **facts):
     of = model(id, provider, **facts)
     return make_route(of, tuple(offer(of, protocol) for protocol in protocols), priority=priority, weight=weight)
+
+
+def make_catalog(routes, aliases=None):
+    return catalog_of([make_model(name, found) for name, found in grouped(routes).items()], aliases or {})

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offers import model, offer, route
-from tollgate.catalog import make_catalog
+from offers import make_catalog, model, offer, route
 from tollgate.config.model import Retry
 from tollgate.health import Health
 from tollgate.routing import Needs, Sticky, fingerprint, make_route, plan

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.catalog import EVERYTHING
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root
 from tollgate.config.model import Model
@@ -61,7 +60,7 @@ def test_a_runtime_holds_everything_compiled(files):
     runtime = files.build()
     assert sorted(runtime.providers) == ["one", "two"]
     assert {"chat", "messages"} <= set(runtime.mappings)
-    assert [entry["id"] for entry in runtime.catalog.models_for(EVERYTHING)] == ["acme/large", "one/own", "two/own"]
+    assert list(runtime.catalog.models) == ["acme/large", "one/own", "two/own"]
     assert [route.provider for route in runtime.routes["acme/large"]] == ["one", "two"]
     assert runtime.catalog.resolve("best").id == "acme/large"
     assert runtime.route_names() == {"one/one-large", "two/two-large", "one/own", "two/own"}
@@ -80,7 +79,7 @@ def test_every_route_bills_at_the_price_in_the_catalog(files):
 def test_a_provider_that_is_off_is_not_listed(files):
     del files.environ["ONE_KEY"]
     runtime = files.build()
-    assert [entry["id"] for entry in runtime.catalog.models_for(EVERYTHING)] == ["acme/large", "two/own"]
+    assert list(runtime.catalog.models) == ["acme/large", "two/own"]
     assert runtime.catalog.resolve("acme/large").entry["model_provider"] == "two"
     assert runtime.catalog.resolve("one/own") is None
     assert runtime.loaded.notes == ("provider one is off: secret ONE_KEY is not set",)

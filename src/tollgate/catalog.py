@@ -70,10 +70,6 @@ class CatalogModel:
     entry: Mapping[str, Any]
     """The `Model` resource, ready to be sent."""
 
-    @property
-    def public(self) -> bool:
-        return self.facts.public
-
 
 def may_use(access: Access, model: CatalogModel) -> bool:
     """Whether this caller may list and call this model; the only place where that is decided (PITFALLS 24)."""
@@ -117,10 +113,6 @@ class Catalog:
         found = self.find(name, access)
         return found.entry if found is not None and found.type != "image" else None
 
-    def models_for(self, access: Access) -> list[Mapping[str, Any]]:
-        """The entries a caller sees, sorted by id."""
-        return [self.models[name].entry for name in self._visible(access)]
-
     def image_models(self, access: Access) -> list[CatalogModel]:
         """The image models a caller sees, sorted by id."""
         return [model for model in self.models.values() if model.type == "image" and may_use(access, model)]
@@ -152,11 +144,6 @@ def _remember(memo: dict[Any, Any], key: Any, value: Any) -> None:
     memo[key] = value
 
 
-def make_catalog(routes: Iterable[Route], aliases: Mapping[str, str] | None = None) -> Catalog:
-    """The catalog of some routes (of providers that are on) and the gateway's own aliases, see `catalog_of`."""
-    return catalog_of([make_model(name, found) for name, found in grouped(routes).items()], aliases)
-
-
 def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
     """The routes of each canonical model, first choice first."""
     by_id: dict[str, list[Route]] = {}
@@ -173,8 +160,8 @@ def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
     return CatalogModel(name, facts.type, facts, routes, tariff, aliases, model_entry(facts))
 
 
-def catalog_of(models: Iterable[CatalogModel], aliases: Mapping[str, str] | None = None) -> Catalog:
-    """The catalog of some models and the gateway's own aliases (whose chains are followed).
+def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalog:
+    """The catalog of some models (of providers that are on) and the gateway's `own` aliases, whose chains are followed.
 
     A canonical id wins over every alias, a gateway alias over a provider's; of two providers' aliases the one of the
     smaller canonical id wins (the configuration check refuses such a pair before).
@@ -183,7 +170,6 @@ def catalog_of(models: Iterable[CatalogModel], aliases: Mapping[str, str] | None
     names: dict[str, str] = {}
     for model in sorted(by_id.values(), key=lambda model: model.id, reverse=True):
         names.update(dict.fromkeys(model.aliases, model.id))
-    own = aliases or {}
     for alias in own:
         target, seen = own[alias], {alias}
         while target not in by_id and target in own and target not in seen:
