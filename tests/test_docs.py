@@ -8,6 +8,8 @@ import json
 import re
 import shlex
 import shutil
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -26,6 +28,7 @@ from tollgate.config.can_words import words_read
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import gateway_schema
+from tollgate.ledger.usage_row import create_table
 from tollgate.mapping import run_examples
 from tollgate.runtime import build_runtime
 
@@ -174,6 +177,22 @@ def test_the_statement_of_the_readme_runs(tmp_path):
     statement = blocks(README, "sql")[0].replace("'usage/", f"'{tmp_path}/")
     with duckdb.connect() as reader:
         assert [row[:2] for row in reader.execute(statement).fetchall()] == [("a/b", 1)]
+
+
+def test_the_questions_of_the_usage_page_are_answered():
+    questions = [text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")]
+    prices = '{"prompt":"3","completion":"9","input_cache_read":"0.5","unit":1000000}'
+    with duckdb.connect() as reader:
+        reader.execute(create_table("usage"))
+        for number, more in enumerate(({}, {"attempts": 2, "ttfb_ms": 900.0}, {"outcome": "client_gone", "estimated": True})):
+            values = {"request_id": f"req_{number}", "account_id": "alice", "key_id": "key_1", "endpoint": "chat", "time": datetime(2026, 11, 21), "model": "a/b",
+                      "provider": "a", "attempts": 1, "outcome": "ok", "cost": "0.25", "rate": 1, "cache_read_tokens": 1000, "prices": prices, "price_rule": "base",
+                      "estimated": False, "seq": number, "ttfb_ms": 100.0, "total_ms": 1000.0} | more
+            reader.execute(f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values()))
+        answers = [reader.execute(question).fetchall() for question in questions]
+    assert answers == [
+        [(date(2026, 11, 21), "key_1", "a/b", Decimal("0.75"))], [("a", 100.0, 100.0, 1000.0)], [("a/b", 3, 1, 1, 0, Decimal("0.25"))],
+        [("a/b", pytest.approx(0.0075))], [("alice", Decimal("0.75"), Decimal("0.25"))]]
 
 
 def test_the_provider_of_the_readme_loads(tmp_path):
