@@ -139,7 +139,7 @@ def test_an_offer_knows_its_model_and_its_price():
     assert chat.model_facts == {
         "id": "acme/large", "upstream": "large/2026:1", "provider": "acme", "name": "large", "type": "chat", "context": 1000, "max_output": 100,
         "tokenizer": "Other", "input_modalities": ["text"], "output_modalities": ["text"], "protocol": "chat"}
-    assert (chat.route, chat.priority, chat.weight) == ("acme/large/2026:1", 2, 3)
+    assert (chat.route, chat.model.priority, chat.model.weight) == ("acme/large/2026:1", 2, 3)
     assert chat.prices_text == '{"prompt":"1.50","completion":"2","unit":1000000}'
     assert str(chat.tariff.pricing.prices["prompt"]) == "1.50"
 

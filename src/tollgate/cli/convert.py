@@ -141,7 +141,7 @@ def _parts(
     if not fitting:
         there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in every}))
         fail(f"{model} is not served{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}, but through {there}")
-    return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.priority)
+    return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.model.priority)
 
 
 def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:

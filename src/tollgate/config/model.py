@@ -242,7 +242,6 @@ class Endpoint:
     batch: int | None = None
     """Embeddings: most inputs in one upstream call."""
     count_tokens_url: Node | None = None
-    encoding: Literal["json", "multipart"] = "json"
     models: tuple[str, ...] = ()
     """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty: all that fit."""
 

@@ -127,7 +127,6 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         errors=at.map("errors"),
         batch=at.integer("batch", None),
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
-        encoding=at.word("encoding", default_of(Endpoint, "encoding")),
         models=at.texts("models"),
     )
 

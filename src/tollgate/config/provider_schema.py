@@ -165,7 +165,6 @@ def _endpoint() -> Schema:
         "framing": text("How events are cut out of a stream. The events of `sse-text` are plain text.", enum=["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"],
                         default="sse"),
         "unwrap": text("An expression: the event inside a frame."),
-        "encoding": text("How the body is sent.", enum=["json", "multipart"], default="json"),
         "headers": _headers("Headers of this endpoint."),
         "query": _headers("Query parameters of this endpoint."),
         **_edits("this endpoint"),

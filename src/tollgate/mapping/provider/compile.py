@@ -244,7 +244,7 @@ class _Compiling:
         if address is None:
             return None
         values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
-        fixed = {"content-type": "application/json"} if endpoint.encoding == "json" else {}
+        fixed = {"content-type": "application/json"}
         made = []
         for name, (node, template) in spoken.headers.items():
             if mentions(node, "headers") or mentions(node, "stream"):
@@ -256,10 +256,9 @@ class _Compiling:
             mapping=cast("ProtocolMapping", spoken.mapping), address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
-            can=can, model_facts=facts, variables=self.pieces.variables, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
-            framing=endpoint.framing, unwrap=spoken.unwrap, encoding=endpoint.encoding, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
+            can=can, model_facts=facts, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
+            framing=endpoint.framing, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
             prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
-            priority=model.priority, weight=model.weight,
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:

@@ -59,13 +59,11 @@ class Offer:
     can: Mapping[str, Any] = field(default_factory=dict)
     model_facts: Mapping[str, Any] = field(default_factory=dict)
     """What `$model` reads in templates, edits and mappings."""
-    variables: Mapping[str, Any] = field(default_factory=dict)
     usage_excludes: frozenset[str] = frozenset()
     usage_read: Template | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
     framing: Framing = "sse"
     unwrap: Template | None = None
-    encoding: str = "json"
     batch: int | None = None
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
@@ -75,8 +73,6 @@ class Offer:
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
-    priority: int = 0
-    weight: int = 1
 
     def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
