@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, Account, AccountSums, Grant, KeyRecord
-from tollgate.ledger.interface import Books
+from tollgate.ledger.administration import Administration
 from tollgate.money import PLACES, decimal_of, round_cost, show
 from tollgate.passwords import hash_password
 
@@ -130,7 +130,7 @@ def read_rate(text: str, what: str) -> int | None:
     return int(said)
 
 
-async def create_account(books: Books, id: str, name: str = "", role: str = "user") -> Account:
+async def create_account(books: Administration, id: str, name: str = "", role: str = "user") -> Account:
     """A new account; its id is a readable word, because every usage row shows it."""
     if not _ACCOUNT_ID.match(id):
         raise BadRequest(f"account is \"{id}\", wanted lower-case letters, digits, dot, dash or underscore, at most 63", "id")
@@ -139,7 +139,7 @@ async def create_account(books: Books, id: str, name: str = "", role: str = "use
     return await books.create_account(id, _named(name), role)
 
 
-async def open_account(books: Books, id: str, name: str = "", role: str = "user", credits: str = "") -> Account:
+async def open_account(books: Administration, id: str, name: str = "", role: str = "user", credits: str = "") -> Account:
     """A new account with credits to begin with, if some are named; a wrong amount leaves no account."""
     if not credits.strip():
         return await create_account(books, id, name, role)
@@ -151,7 +151,7 @@ async def open_account(books: Books, id: str, name: str = "", role: str = "user"
     return account
 
 
-async def change_account(books: Books, account_id: str, name: str | None = None, role: str | None = None) -> Account:
+async def change_account(books: Administration, account_id: str, name: str | None = None, role: str | None = None) -> Account:
     """Give an account another name or role; None keeps what it has."""
     if role not in (None, "user", "operator"):
         raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
@@ -159,7 +159,7 @@ async def change_account(books: Books, account_id: str, name: str | None = None,
     return await books.update_account(account_id, **{field: value for field, value in changes.items() if value is not None})
 
 
-async def set_password(books: Books, account_id: str, password: str | None) -> Account:
+async def set_password(books: Administration, account_id: str, password: str | None) -> Account:
     """The password of the dashboard from now on; None takes it away. Everybody signed in to the account is signed out."""
     try:
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
@@ -168,31 +168,31 @@ async def set_password(books: Books, account_id: str, password: str | None) -> A
     return await books.update_account(account_id, password_hash=hashed)
 
 
-async def account_view(books: Books, account_id: str) -> AccountView:
+async def account_view(books: Administration, account_id: str) -> AccountView:
     """One account with its sums; raises `NotFound`."""
     account = await books.get_account(account_id)
     keys = await key_views(books, account_id)
     return AccountView(account, await books.sums(account_id), sum(1 for each in keys if each.state == "active"))
 
 
-async def account_views(books: Books) -> list[AccountView]:
+async def account_views(books: Administration) -> list[AccountView]:
     """All accounts with their sums."""
     return [await account_view(books, account.id) for account in await books.list_accounts()]
 
 
-async def create_key(books: Books, account_id: str, wish: KeyWish) -> tuple[KeyRecord, str]:
+async def create_key(books: Administration, account_id: str, wish: KeyWish) -> tuple[KeyRecord, str]:
     """A new key and its secret, to be shown this once."""
     return await books.create_key(account_id, _named(wish.name), **_key_fields(wish))
 
 
-async def change_key(books: Books, key_id: str, wish: KeyWish, only: Collection[str] = ()) -> KeyRecord:
+async def change_key(books: Administration, key_id: str, wish: KeyWish, only: Collection[str] = ()) -> KeyRecord:
     """Give an existing key these properties, or `only` those of them (fields of the wish); the secret stays."""
     fields = {"name": _named(wish.name), **_key_fields(wish)}
     kept = {_FIELDS.get(name, name) for name in only} or fields.keys()
     return await books.update_key(key_id, **{name: value for name, value in fields.items() if name in kept})
 
 
-async def find_key(books: Books, hint: str, account_id: str | None = None) -> KeyRecord:
+async def find_key(books: Administration, hint: str, account_id: str | None = None) -> KeyRecord:
     """The key meant by an id, a name or its last four characters; refuses when several fit."""
     keys = await books.list_keys(account_id)
     for named in ("id", "name", "last_four"):
@@ -204,7 +204,7 @@ async def find_key(books: Books, hint: str, account_id: str | None = None) -> Ke
     return await books.get_key(hint)
 
 
-async def key_views(books: Books, account_id: str | None = None) -> list[KeyView]:
+async def key_views(books: Administration, account_id: str | None = None) -> list[KeyView]:
     """Keys with their state and what they spent."""
     now = datetime.now(UTC)
     return [KeyView(key, await books.key_spent(key.id), state_of(key, now)) for key in await books.list_keys(account_id)]
@@ -217,7 +217,7 @@ def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "rev
     return "expired" if key.expires_at is not None and key.expires_at <= now else "active"
 
 
-async def grant(books: Books, account_id: str, amount: str, note: str = "") -> Grant:
+async def grant(books: Administration, account_id: str, amount: str, note: str = "") -> Grant:
     """Give credits (or take them back, with a negative amount)."""
     given = read_amount(amount)
     await books.get_account(account_id)

@@ -11,7 +11,7 @@ import click
 from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, with_books
 
 if TYPE_CHECKING:
-    from tollgate.ledger.interface import Books
+    from tollgate.ledger.administration import Administration
 
 
 @click.group(help="Create and list accounts.")
@@ -46,7 +46,7 @@ def list_(path: Path | None, as_json: bool) -> None:
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Books) -> accounts.AccountView:
+    async def work(books: Administration) -> accounts.AccountView:
         await accounts.open_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
 
@@ -65,7 +65,7 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
 def show(path: Path | None, id: str, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Books) -> tuple[accounts.AccountView, list[accounts.KeyView]]:
+    async def work(books: Administration) -> tuple[accounts.AccountView, list[accounts.KeyView]]:
         return await accounts.account_view(books, id), await accounts.key_views(books, id)
 
     view, keys = with_books(path, work)
@@ -92,7 +92,7 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Books) -> accounts.AccountView:
+    async def work(books: Administration) -> accounts.AccountView:
         await accounts.change_account(books, id, name, role)
         return await accounts.account_view(books, id)
 
@@ -111,7 +111,7 @@ def change(path: Path | None, id: str, name: str | None, role: str | None, as_js
 def link(path: Path | None, account: str, as_json: bool) -> None:
     from tollgate.ledger import Ledger
 
-    async def work(books: Books) -> str:
+    async def work(books: Administration) -> str:
         if isinstance(books, Ledger):
             fail("no gateway is running here, so nobody would know the link; start it with: tollgate serve")
         return await books.create_link(account)

@@ -20,7 +20,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
-    from tollgate.ledger.interface import Books
+    from tollgate.ledger.administration import Administration
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ def settings(path: Path | None) -> Gateway:
         fail(str(errors))
 
 
-def with_books(path: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
+def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]) -> T:
     """Run `work` with the books of the configured store, through the running gateway when there is one."""
     from tollgate.config.files import shown
     from tollgate.ledger.admin import open_books

@@ -10,7 +10,7 @@ import click
 from tollgate.cli.books import config_option, json_option, print_json, print_table, with_books
 
 if TYPE_CHECKING:
-    from tollgate.ledger.interface import Books
+    from tollgate.ledger.administration import Administration
 
 
 @click.group(help="Grant credits and show balances.")
@@ -28,7 +28,7 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
     from tollgate import accounts
     from tollgate.money import show as money
 
-    async def work(books: Books) -> tuple[Any, Any]:
+    async def work(books: Administration) -> tuple[Any, Any]:
         made = await accounts.grant(books, account, amount, note)
         return made, await books.sums(account)
 
@@ -44,7 +44,7 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
 @json_option
 @config_option
 def show(path: Path | None, account: str | None, as_json: bool) -> None:
-    async def work(books: Books) -> tuple[list[Any], list[Any]]:
+    async def work(books: Administration) -> tuple[list[Any], list[Any]]:
         ids = [account] if account is not None else [each.id for each in await books.list_accounts()]
         sums = [await books.sums(id) for id in ids]
         return sums, await books.list_grants(account) if account is not None else []

@@ -11,7 +11,7 @@ from tollgate.cli.books import config_option, confirm_or_stop, json_option, prin
 
 if TYPE_CHECKING:
     from tollgate.accounts import KeyView
-    from tollgate.ledger.interface import Books
+    from tollgate.ledger.administration import Administration
 
 
 _LIMITS = {"expires": "never", "cap": "none", "rpm": "none", "tpm": "none"}
@@ -37,7 +37,7 @@ def command() -> None:
 def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
-    async def work(books: Books) -> list[KeyView]:
+    async def work(books: Administration) -> list[KeyView]:
         if account is not None:
             await books.get_account(account)
         return await accounts.key_views(books, account)
@@ -98,7 +98,7 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **wi
         raise click.UsageError(f"--{empty[0]} is empty; say {_LIMITS[empty[0]]} to end the limit")
     typed: dict[str, Any] = {name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value for name, value in given.items()}
 
-    async def work(books: Books) -> KeyView:
+    async def work(books: Administration) -> KeyView:
         found = await accounts.find_key(books, key, account)
         if found.revoked:
             raise BadRequest(f"key {found.id} is revoked, which is for good; make another one")

@@ -105,10 +105,6 @@ class Ledger(Administration):
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    async def settle(self) -> None:
-        """Wait until everything so far is stored and published to the usage files."""
-        await self._backend.settle()
-
     async def serve_admin(self) -> None:
         """Let `tollgate accounts|keys|credits` talk to this process over a socket in the store's folder."""
         self._admin = await serve(self, self.store.directory)

@@ -27,7 +27,8 @@ import orjson
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
-from tollgate.ledger.interface import Books, StoreInUse
+from tollgate.ledger.administration import Administration
+from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class RemoteLedger:
 
 
 @contextlib.asynccontextmanager
-async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Books]:
+async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Administration]:
     """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here.
 
     A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience` seconds.
@@ -176,7 +177,7 @@ async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -
         remote = await _connect(store.directory / SOCKET_NAME)
         if remote is not None:
             try:
-                yield cast(Books, remote)
+                yield cast(Administration, remote)
             finally:
                 await remote.close()
             return

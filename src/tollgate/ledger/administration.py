@@ -26,7 +26,7 @@ _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
 
 
 class Administration:
-    """What `Ledger` and, over the socket, `RemoteLedger` can do for an operator."""
+    """What an operator's tool needs: of a `Ledger` in this process, or of a `RemoteLedger` that asks the running gateway."""
 
     def __init__(self, memory: Memory, backend: Backend) -> None:
         self._memory = memory
@@ -124,6 +124,10 @@ class Administration:
         """All grants of an account, newest first."""
         await self.get_account(account_id)
         return await self._backend.grants(account_id)
+
+    async def settle(self) -> None:
+        """Wait until everything so far is stored and published to the usage files."""
+        await self._backend.settle()
 
     async def _put_account(self, account: Account) -> Account:
         event = encode(account)

@@ -1,4 +1,4 @@
-"""The ledger's two boundaries: below it, where events are kept (`Backend`); beside it, who administers it (`Books`).
+"""The ledger's boundary: where events are kept (`Backend`).
 
 `Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and gives
 everything back at start. The embedded one is `embedded.py`; one that several instances share fits behind the same face.
@@ -7,14 +7,14 @@ everything back at start. The embedded one is `embedded.py`; one that several in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Protocol
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord
+from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
 EventKind = str
 """usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing; mark: nothing, to wait for."""
@@ -71,42 +71,3 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Make everything durable, stored and published, and let go of the store."""
-
-
-class Books(Protocol):
-    """What an operator's tool needs: a `Ledger` in this process, or a `RemoteLedger` that asks the running gateway.
-
-    Meanings and errors are those of `administration.Administration`.
-    """
-
-    async def create_account(self, id: str, name: str = "", role: str = "user") -> Account: ...
-
-    async def update_account(self, account_id: str, **changes: Any) -> Account: ...
-
-    async def list_accounts(self) -> list[Account]: ...
-
-    async def get_account(self, account_id: str) -> Account: ...
-
-    async def sums(self, account_id: str) -> AccountSums: ...
-
-    async def create_key(self, account_id: str, name: str = "", *, allowed_models: Collection[str] | None = None,
-                         expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
-                         rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]: ...
-
-    async def update_key(self, key_id: str, **changes: Any) -> KeyRecord: ...
-
-    async def revoke_key(self, key_id: str) -> KeyRecord: ...
-
-    async def get_key(self, key_id: str) -> KeyRecord: ...
-
-    async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]: ...
-
-    async def key_spent(self, key_id: str) -> Decimal: ...
-
-    async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant: ...
-
-    async def list_grants(self, account_id: str) -> list[Grant]: ...
-
-    async def create_link(self, account_id: str) -> str: ...
-
-    async def settle(self) -> None: ...
