@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
-from tollgate.ledger.admin import AdminServer, serve
+from tollgate.ledger.admin import SOCKET_NAME, AdminServer
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.generations import Generations
@@ -107,7 +107,9 @@ class Ledger(Administration):
 
     async def serve_admin(self) -> None:
         """Let `tollgate accounts|keys|credits` talk to this process over a socket in the store's folder."""
-        self._admin = await serve(self, self.store.directory)
+        server = AdminServer(self, self.store.directory / SOCKET_NAME)
+        await server.start()
+        self._admin = server
 
     @property
     def ready(self) -> bool:

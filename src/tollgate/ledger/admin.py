@@ -120,13 +120,6 @@ class AdminServer:
             return encode({"error": {"kind": "BadRequest", "message": f"not understood: {type(error).__name__}: {error}"}})
 
 
-async def serve(ledger: Ledger, directory: Path) -> AdminServer:
-    """Start answering for a ledger."""
-    server = AdminServer(ledger, directory / SOCKET_NAME)
-    await server.start()
-    return server
-
-
 class RemoteLedger:
     """The administrative methods of the `Ledger` in another process; errors arrive as the same exceptions."""
 

@@ -23,7 +23,7 @@ from tollgate.config.model import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
 from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
-from tollgate.ledger.journal import Journal
+from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.publish import Publisher
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.segments import Entry
@@ -208,7 +208,7 @@ class EmbeddedBackend:
         if not self._store_problem:  # else the store may be closed
             self._publish(now=hurry)
         for future in requests:
-            self._on_loop(_done, future, self._store_problem)
+            call_on(self._loop, _done, future, self._store_problem)
 
     def _let_go(self) -> None:
         """Close the store; the journal goes only if everything in it is stored."""
@@ -216,19 +216,13 @@ class EmbeddedBackend:
             self._ended = True
             requests, self._settle_requests = self._settle_requests, []
         for future in requests:
-            self._on_loop(_done, future, self._closed_because)
+            call_on(self._loop, _done, future, self._closed_because)
         try:
             self.store.close()
         except duckdb.Error as error:
             log.error("the store did not close cleanly: %s", error)
         if not self._waiting and not self._store_problem and not self.journal.problem:
             self.journal.remove_all()
-
-    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            log.debug("the event loop is closed; nobody waits for the ledger any more")
 
     def _store_waiting(self) -> None:
         """Store what is durable; what cannot be stored is kept for the next turn."""
@@ -263,7 +257,7 @@ class EmbeddedBackend:
             self.store.let_go()
         self._unpublished = True
         self.journal.remove_applied(entries[-1].seq)
-        self._on_loop(self._on_applied, entries[-1].seq)
+        call_on(self._loop, self._on_applied, entries[-1].seq)
 
     def _publish(self, *, now: bool) -> None:
         started = time.monotonic()

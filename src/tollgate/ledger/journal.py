@@ -147,7 +147,7 @@ class Journal:
             self._write_until_closed(kept)
         except BaseException as error:
             self.problem = f"the journal's writer stopped: {type(error).__name__}"
-            self._on_loop(self._refused, kept.copy(), self.problem)
+            call_on(self._loop, self._refused, kept.copy(), self.problem)
             raise
 
     def _write_until_closed(self, kept: list[Waiting]) -> None:
@@ -169,7 +169,7 @@ class Journal:
                 log.warning("the journal can be written again; %d event(s) caught up", len(kept))
                 self.problem = ""
             self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
-            self._on_loop(self._written, kept.copy())
+            call_on(self._loop, self._written, kept.copy())
             kept.clear()
         self._end_segment()
 
@@ -233,10 +233,12 @@ class Journal:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
         with contextlib.suppress(OSError):  # of closing a file whose bytes are written anew anyway
             self._end_segment()
-        self._on_loop(self._refused, batch.copy(), problem)
+        call_on(self._loop, self._refused, batch.copy(), problem)
 
-    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            log.debug("the event loop is closed; nobody waits for these events any more")
+
+def call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
+    """Have the event loop call this, from another thread."""
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        log.debug("the event loop is closed; nobody waits for the ledger any more")
