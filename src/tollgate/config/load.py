@@ -307,8 +307,13 @@ def walk(node: Node) -> Iterator[Node]:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else ""
+    close = closest(word, known)
+    return f"did you mean `{close}`?" if close else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word nearest to `word`, or an empty string."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 def _code_point(character: str | int | bytes) -> int:

@@ -145,9 +145,11 @@ class _Lowering:
     # -- reads of computed values
 
     def _getattr(self, node: nodes.Getattr) -> Ex:
-        base = self.value(node.node)
+        return self._member(self.value(node.node), node.attr)
+
+    def _member(self, base: Ex, key: str) -> Ex:
         name = self.site.temp()
-        return Ex(f"({name}.get({node.attr!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (node.attr,)))
+        return Ex(f"({name}.get({key!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (key,)))
 
     def _getitem(self, node: nodes.Getitem) -> Ex:
         base = self.value(node.node)
@@ -158,8 +160,7 @@ class _Lowering:
             bounds = [self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)]
             return Ex(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
-            name = self.site.temp()
-            return Ex(f"({name}.get({node.arg.value!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (node.arg.value,)))
+            return self._member(base, node.arg.value)
         return Ex(f"at({base.take().py}, {self.taken(node.arg).py})")
 
     # -- calls

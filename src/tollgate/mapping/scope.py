@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, nearest
+from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, closest
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
@@ -226,12 +226,8 @@ class Spot:
 
 def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
     """`did you mean ...` for the nearest known word, written as `shape`."""
-    plain = {shape.format(name): name for name in known}
-    found = nearest(word, plain.values())
-    if found:
-        name = found.split("`")[1]
-    else:  # short names are far from everything: $msg for $m
-        name = next((name for name in plain.values() if name and word and (word.startswith(name) or name.startswith(word))), "")
-        if not name:
-            return ""
-    return f"did you mean `{shape.format(name)}`?"
+    names = list(known)
+    name = closest(word, names)
+    if not name:  # short names are far from everything: $msg for $m
+        name = next((name for name in names if name and word and (word.startswith(name) or name.startswith(word))), "")
+    return f"did you mean `{shape.format(name)}`?" if name else ""

@@ -243,6 +243,3 @@ def check_keys(site: Site, node: Map) -> bool:
             unit.mistake(node.keys[strangers[0]], f"a field cannot stand beside `{bodies[0]}`", f"`{bodies[0]}` is all that its node makes")
             good = False
     return good
-
-
-__all__ = ["Body", "body", "build_list", "check_keys", "display", "emit", "emit_item", "emit_node", "field_name", "leaf", "sure", "value_of"]
