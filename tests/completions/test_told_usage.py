@@ -41,6 +41,21 @@ async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
     assert row["estimated"] and row["input_tokens"] > 0 and row["output_tokens"] == 4 and row["cost"] > 0
 
 
+@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_path, client, stream):
+    call = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}, "caller": {"type": "code_execution_20250825", "tool_id": "s"}}
+    answer = {"id": "m", "type": "message", "role": "assistant", "model": "up-1", "content": [call], "container": {"id": "c"}, "stop_reason": "tool_use",
+              "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+    events = [{"type": "message_start", "message": answer}, {"type": "message_stop"}]
+    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    app = replying(blocks=blocks, headers=SSE) if stream else replying(body=json.dumps(answer).encode())
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
+
+
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
 @pytest.mark.parametrize("absurd", [{"completion_tokens": 25_000_000}, {"prompt_tokens": 1e30}, {"total_tokens": "9999999999"},
                                     {"prompt_tokens_details": {"cached_tokens": 10**15}}], ids=["output", "input", "total", "cache"])

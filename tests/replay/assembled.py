@@ -108,8 +108,9 @@ def chat(events: Events) -> dict[str, Any] | None:
             for name in _CHAT_LISTS:
                 if delta.get(name):
                     message[name] = [*(message.get(name) or []), *delta[name]]
-            for call in delta.get("tool_calls") or []:
-                _grow(calls, call)
+            several = len(delta.get("tool_calls") or []) > 1  # without an index they grow by their places
+            for place, call in enumerate(delta.get("tool_calls") or []):
+                _grow(calls, {"index": place, **call} if several else call)
             for name, list_ in (told.get("logprobs") or {}).items():
                 tokens[name] = [*tokens.get(name, []), *(list_ or [])]
             if told.get("finish_reason"):

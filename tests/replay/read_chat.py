@@ -120,8 +120,10 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
             a.links += [n["url_citation"]["url"] for n in d.get("annotations") or [] if n.get("type") == "url_citation"]
             a.images += [fingerprint(i["image_url"]["url"]) for i in d.get("images") or []]
             a.tokens += [t["token"] for t in ((choice.get("logprobs") or {}).get("content") or [])]
-            for c in d.get("tool_calls") or []:
-                grow(slots, c)
+            calls = d.get("tool_calls") or []
+            for i, c in enumerate(calls):
+                told = c.get("id") or not (c.get("function") or {}).get("name")
+                grow(slots, {**c, "index": i} if len(calls) > 1 and c.get("index") is None and told else c)
             if d.get("function_call"):
                 f = d["function_call"]
                 grow(slots, {"index": "legacy", "function": f})

@@ -14,8 +14,8 @@ log = logging.getLogger("tollgate.completions")
 
 
 def counts(usage: dict[str, Any] | None) -> bool:
-    """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report."""
-    return bool(usage) and any(isinstance(count := usage.get(name), int | float) and count > 0 for name in ("input", "output"))  # type: ignore[union-attr]
+    """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report, unless no model ran."""
+    return bool(usage) and (usage.get("idle") is True or any(isinstance(count := usage.get(name), int | float) and count > 0 for name in ("input", "output")))  # type: ignore[union-attr]
 
 
 def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
