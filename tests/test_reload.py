@@ -84,6 +84,20 @@ async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplo
     assert "canary" not in caplog.text
 
 
+async def test_a_reload_takes_the_minimum_of_credits_and_names_what_only_a_start_takes(tmp_path, caplog):
+    async with inprocess(tmp_path, providers={"acme": ACME}, apps={"acme": replying(body=ANSWER)}) as here:
+        ask, path = {**ASK, "model": "acme/one"}, tmp_path / "gateway.yaml"
+        assert (await here.post("/v1/chat/completions", ask)).status_code == 200
+        path.write_text(path.read_text() + 'credits: {minimum: "1000"}\n')
+        assert (await here.opened.reloader.reload()).ok
+        assert (await here.post("/v1/chat/completions", ask)).status_code == 403
+        assert "next start" not in caplog.text
+        path.write_text(path.read_text() + 'server: {bind: ["127.0.0.1:1"], drain_seconds: 2}\ndashboard: {session_hours: 1}\n')
+        for _ in range(2):
+            assert (await here.opened.reloader.reload()).ok
+    assert [line for line in caplog.messages if "next start" in line] == ["changed in gateway.yaml, and taken at the next start only: server.bind, dashboard"]
+
+
 async def test_a_reload_warns_of_a_model_that_lost_its_price_once(tmp_path, caplog):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace('completion: "1", ', ""))

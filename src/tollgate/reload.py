@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 
 from tollgate.config.build import load_gateway
@@ -72,6 +73,7 @@ class Reloader:
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
             _tell_switched(before.gateway, runtime.gateway)
+            _tell_waiting(before.gateway, runtime.gateway)
             return self.state
 
     async def watch(self) -> None:
@@ -155,3 +157,13 @@ def _tell_switched(before: Gateway, now: Gateway) -> None:
         log.warning("providers that are gone with their files: %s", ", ".join(gone))
     if came := sorted(on - were_on):
         log.info("providers that came on: %s", ", ".join(came))
+
+
+_TAKEN_AT_START = ("server.bind", "server.engine", "store", "dashboard")
+
+
+def _tell_waiting(before: Gateway, now: Gateway) -> None:
+    """Log what was changed in gateway.yaml that a running process cannot take: nobody is to wait for it in vain."""
+    changed = [name for name in _TAKEN_AT_START if attrgetter(name)(before) != attrgetter(name)(now)]
+    if changed:
+        log.warning("changed in gateway.yaml, and taken at the next start only: %s", ", ".join(changed))

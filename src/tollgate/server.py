@@ -117,6 +117,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     def swapped(new: Runtime) -> None:
         services.health.settings = new.gateway.retry
         services.health.keep(new.route_names(), new.providers)
+        ledger.use(new.gateway.credits)
 
     discoverer = Discoverer(holder, client, on_swap=swapped)
     reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=adjust)

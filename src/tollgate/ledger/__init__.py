@@ -121,6 +121,10 @@ class Ledger(Administration):
         """Why not, in words for an operator; empty when ready."""
         return f"the ledger is {self._state}" if self._state else self._backend.problem
 
+    def use(self, credits: Credits) -> None:
+        """From now on this minimum and this cap of holds count, as after a reload; what is held stays."""
+        self._memory.credits = credits
+
     # ---- the hot path
 
     def find_key(self, secret: str | None) -> KeyRecord:

@@ -54,7 +54,7 @@ class Memory:
     """Accounts, keys, balances, holds and spend counters."""
 
     def __init__(self, credits: Credits) -> None:
-        self._credits = credits
+        self.credits = credits
         self.accounts: dict[str, Account] = {}
         self.keys: dict[str, KeyRecord] = {}
         self.digests: dict[str, bytes] = {}
@@ -123,13 +123,13 @@ class Memory:
     def require_balance(self, account_id: str) -> None:
         """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such as
         a look at the job that the hold is for."""
-        if self.balance(account_id) < self._credits.minimum:
+        if self.balance(account_id) < self.credits.minimum:
             raise QuotaExhausted
 
     def require_credits(self, key: KeyRecord) -> Decimal:
         """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
         available = self.available(key.account_id)
-        if available < self._credits.minimum:
+        if available < self.credits.minimum:
             raise QuotaExhausted
         if key.spend_cap is not None:
             left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
@@ -140,7 +140,7 @@ class Memory:
 
     def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         """Reserve at most what is there; N parallel requests are never admitted beyond what the balance covers."""
-        amount = max(_ZERO, min(amount, self._credits.hold_cap, self.require_credits(key)))
+        amount = max(_ZERO, min(amount, self.credits.hold_cap, self.require_credits(key)))
         account_id = key.account_id
         self.held[account_id] = self.held.get(account_id, _ZERO) + amount
         self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
