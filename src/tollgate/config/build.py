@@ -65,12 +65,10 @@ def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everyt
     loading = _Loading(environ, everything=everything, previous=previous)
     with collector_resting():
         loaded = loading.run(path)
-        if previous is not None and any(problem.level == "error" for problem in loading.problems):
+        if previous is not None and loading.wrong:
             loading = _Loading(environ, everything=everything)
             loaded = loading.run(path)
-    errors = [problem for problem in loading.problems if problem.level == "error"]
-    if errors:
-        raise ConfigErrors(in_order(loading.problems))
+    loading.raise_mistakes()
     return loaded
 
 
@@ -81,8 +79,7 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
     """
     loading = _Loading(environ)
     settings = loading.settings(path)
-    if any(problem.level == "error" for problem in loading.problems):
-        raise ConfigErrors(in_order(loading.problems))
+    loading.raise_mistakes()
     return settings
 
 
@@ -93,8 +90,7 @@ def load_mappings(path: Path | None = None, *, environ: Mapping[str, str], neede
     """
     loading = _Loading(environ)
     gateway = loading.with_mappings(path, needed)
-    if any(problem.level == "error" for problem in loading.problems):
-        raise ConfigErrors(in_order(loading.problems))
+    loading.raise_mistakes()
     return gateway
 
 
@@ -145,6 +141,16 @@ class _Loading:
         self.problems += [*check_prices(gateway, self.fresh, errors), *check_slips(gateway, self.fresh)]
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a problem so far is an error."""
+        return any(problem.level == "error" for problem in self.problems)
+
+    def raise_mistakes(self) -> None:
+        """Raise all problems, warnings too, if one of them is an error."""
+        if self.wrong:
+            raise ConfigErrors(in_order(self.problems))
 
     def settings(self, path: Path | None) -> Gateway:
         """As `run`, without providers and mappings."""
