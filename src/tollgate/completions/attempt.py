@@ -22,7 +22,7 @@ from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
 
 _MAX_ERROR_BYTES = 256 * 1024
-_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _JSON_FRAMINGS = ("ndjson", "json-array")
 UNFINISHED = "the upstream could not finish the answer"
 """What is said of an answer that stopped because of an error its provider has no words for."""
@@ -86,7 +86,7 @@ def passed_body(exchange: Exchange, offer: Offer) -> bytes:
     body, upstream = exchange.body, offer.model.upstream
     ask_usage = exchange.stream and offer.protocol == "chat"
     if exchange.sealed or offer.request_edits is not None:
-        context = exchange.context = _context(exchange, offer)
+        context = exchange.context = context_of(exchange, offer)
         if exchange.sealed:
             body = without_sealed(offer.protocol, body, context)
         document = native_document(body, upstream, ask_usage=ask_usage)
@@ -99,7 +99,7 @@ def passed_body(exchange: Exchange, offer: Offer) -> bytes:
 
 async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     """The bytes to send in another protocol: converted, then edited."""
-    context = exchange.context = _context(exchange, offer)
+    context = exchange.context = context_of(exchange, offer)
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
     runtime = exchange.services.runtime.current
@@ -120,7 +120,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         raise BadRequest(f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert") from None
 
 
-def _context(exchange: Exchange, offer: Offer) -> Context:
+def context_of(exchange: Exchange, offer: Offer) -> Context:
+    """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
     inbound = exchange.inbound
     return Context(model=offer.model_facts, can=offer.can, strict=inbound.key.strict or inbound.headers.get("x-tollgate-strict") == "true")
 
@@ -129,7 +130,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
     """A whole answer, raw and parsed, judged. Raises `AttemptFailed` when it is no answer."""
     began = time.perf_counter()
     try:
-        raw = await answer.read(_MAX_ANSWER_BYTES)
+        raw = await answer.read(MAX_ANSWER_BYTES)
     except (UpstreamUnreachable, UpstreamTimeout, UpstreamFailed) as error:
         raise AttemptFailed(error) from None
     finally:

@@ -14,21 +14,20 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.attempt import AttemptFailed, failure_of
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, failure_of
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
 from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
-from tollgate.mapping.failures import Refused, clean
+from tollgate.mapping.failures import clean
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
 from tollgate.usage import MAX_TOKENS
 
 AT_ONCE = 8
 """Parts of one request that run at the same time: enough to hide a provider's latency, too few to trip its rate limit."""
-_MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _SMALL = 128 * 1024
 _YIELD_EVERY = 32
 """Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
@@ -62,8 +61,7 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
     `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
     exchange.attempt(offer)
     sent.clear()
-    exchange.context = Context(model=offer.model_facts, can=offer.can,
-                               strict=exchange.inbound.headers.get("x-tollgate-strict") == "true" or exchange.inbound.key.strict)
+    exchange.context = context_of(exchange, offer)
     parts = await _Attempt(exchange, request, offer, sent).parts()
     counted, estimated = await _tokens(parts, offer)
     first = parts[0]
@@ -161,8 +159,8 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     async for block in answer.chunks():
         blocks.append(block)
         size += len(block)
-        if size > _MAX_ANSWER_BYTES:
-            raise UpstreamFailed(f"the answer exceeds {_MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider)
+        if size > MAX_ANSWER_BYTES:
+            raise UpstreamFailed(f"the answer exceeds {MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider)
     return blocks
 
 
@@ -194,7 +192,7 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
         if words not in _REPLACED:
             context.lose(words)
     if context.strict and context.lost:
-        raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
+        context.refuse_loss(context.lost)
     return document
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
+from typing import NoReturn
 
 from tollgate.mapping.failures import Fault, Refused
 
@@ -75,6 +76,10 @@ class Context:
             self.lose(words)
         else:
             raise Refused(words, param)
+
+    def refuse_loss(self, lost: list[str]) -> NoReturn:
+        """A strict caller's no to what would be lost."""
+        raise Refused(f"strict mode: this model cannot take {', '.join(lost)}", lost[0])
 
     def where(self, value: object) -> str | None:
         """Where in the client's own request this very value stands: `messages[1].tool_calls[0].function.arguments`."""

@@ -12,7 +12,7 @@ from typing import Any
 from tollgate.errors import BadRequest
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
-from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
+from tollgate.mapping.failures import Fault, MappingFailure, clean
 from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.results import tidy_calls
 from tollgate.mapping.stream_part import unfit
@@ -69,7 +69,7 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
         lost = target.walkers["request.from_hub"].lost(hub)
         _lose(context, [in_client_words(path, hub, context.asked) for path in lost])
     if context.strict and context.lost:
-        raise Refused(f"strict mode: this model cannot take {', '.join(context.lost)}", context.lost[0])
+        context.refuse_loss(context.lost)
     return made
 
 

@@ -48,7 +48,7 @@ class EditList:
         except RecursionError as error:
             raise failure(Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__) from None
         if self._request and context.strict and len(context.lost) > before:
-            context.refuse(f"strict: this would be lost: {', '.join(context.lost[before:])}", None)
+            context.refuse_loss(context.lost[before:])
         return document
 
     def identity(self) -> tuple[int, ...]:
