@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from unittest.mock import create_autospec
 import orjson
 import pytest
 
-from tollgate.config.model import Credits
+from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, Unauthorized, Unavailable
 from tollgate.ledger import Ledger, StoreInUse
 from tollgate.ledger.admin import METHODS, RemoteLedger, open_books
@@ -147,3 +148,17 @@ async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice
         await asyncio.gather(*(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
                              *(books.grant("alice", Decimal("0.01")) for _ in range(20)))
     assert alice.ledger.balance("alice") == Decimal(10)
+
+
+async def test_two_gateways_do_not_publish_under_one_name(tmp_path: Path) -> None:
+    """Each numbers its rows for itself, so of two in one file one would take the other's rows for its own, and leave its own out."""
+    def store(name: str, instance: str = "main") -> Store:
+        return Store(directory=tmp_path / name, usage_directory=tmp_path / "usage", instance=instance)
+
+    async with Ledger(store("one"), Credits()):
+        with pytest.raises(StoreInUse, match=rf"usage gets the usage files of another gateway \(pid {os.getpid()}\) under the same name; give one of them a `store.instance`"):
+            await Ledger(store("two"), Credits()).open(patience=0)
+        async with Ledger(store("two", "eu-1"), Credits()):
+            pass
+    async with Ledger(store("two"), Credits()):
+        pass

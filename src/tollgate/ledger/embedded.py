@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import duckdb
 
@@ -59,6 +60,7 @@ class EmbeddedBackend:
         self._unpublished = False
         """Rows were stored since the last publication."""
         self._recheck = True
+        self._lock_files: list[int] = []
 
     @property
     def problem(self) -> str:
@@ -123,19 +125,31 @@ class EmbeddedBackend:
         self.publisher.remove_leftovers()
 
     def _lock(self) -> None:
-        self._lock_file = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Keep every other process out of the store, and out of the usage files that this one publishes: of two that number their rows
+        each for itself, one would take the other's for its own."""
+        holder = self._take(self._directory / LOCK_NAME)
+        if holder:
+            raise StoreInUse(f"{self._directory} is in use by another process (pid {holder})")
+        usage = self._settings.usage_directory
+        holder = self._take(usage / f".{self._settings.instance or 'main'}.lock")
+        if holder:
+            raise StoreInUse(f"{usage} gets the usage files of another gateway (pid {holder}) under the same name; give one of them a `store.instance` or a `store.usage_directory` of its own")
+
+    def _take(self, path: Path) -> str:
+        """Lock a file until `_unlock`; gives the process that has it, else an empty text."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock_files.append(descriptor)
         try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock_file, 20, 0).decode(errors="replace").strip()
-            raise StoreInUse(f"{self._directory} is in use by another process (pid {holder or 'unknown'})") from None
-        os.ftruncate(self._lock_file, 0)
-        os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
+            return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return ""
 
     def _unlock(self) -> None:
-        descriptor, self._lock_file = getattr(self, "_lock_file", -1), -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        while self._lock_files:
+            os.close(self._lock_files.pop())
 
     # ---- events
 

@@ -21,7 +21,7 @@ EventKind = str
 
 
 class StoreInUse(TollgateError):
-    """Another process has the store open."""
+    """Another process has the store open, or publishes its usage under the same name."""
 
 
 @dataclass(slots=True)
