@@ -213,7 +213,7 @@ def test_explicit_parts_that_interleave_are_held() -> None:
 
 def test_an_upstream_that_dies_is_told() -> None:
     said = say([{"id": "a", "d": {"text": "x"}}])
-    assert said[-2:] == [{"type": "close", "i": 0, "all": "x"}, {"type": "error", "message": "upstream ended before the answer was finished"}]
+    assert said[-2:] == [{"type": "close", "i": 0, "all": "x"}, {"type": "error", "message": "the upstream ended before the answer was finished"}]
 
 
 def test_an_end_mark_without_a_stop_reason_is_an_end() -> None:

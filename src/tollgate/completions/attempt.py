@@ -153,6 +153,11 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     return failure_of(verdict, offer) if verdict is not None else None
 
 
+def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
+    """The error for what a mapping found told in an answer: a hub error."""
+    return UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=offer.provider)
+
+
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     body: Any
     try:

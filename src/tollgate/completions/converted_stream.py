@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk
+from tollgate.completions.attempt import UNFINISHED, judge_chunk, told_failure
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.repeats import take_repeats
 from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
+from tollgate.mapping.stream_run import ENDED_EARLY
 from tollgate.public_errors import public_message
 from tollgate.wire import is_last
 
@@ -56,7 +57,7 @@ class ConvertedStream:
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop in (None, "error"):
-            why = UNFINISHED if converter.stop else "the upstream ended before the answer was finished"
+            why = UNFINISHED if converter.stop else ENDED_EARLY
             self.error = UpstreamFailed(why, provider=self._offer.provider)
         return out if began else self._if_answered(out)
 
@@ -148,7 +149,7 @@ class ConvertedStream:
                 self._rule_usage = usage_read(event) or self._rule_usage
             if not convert(out, event, name):
                 assert converter.error is not None
-                self.error = UpstreamFailed(str(converter.error.get("message") or "the upstream reported an error"), provider=self._offer.provider)
+                self.error = told_failure(self._offer, converter.error)
                 break
         encoded = encode_events(out)
         out.clear()  # the converter has it still, until the row is durable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.attempt import judge_chunk
+from tollgate.completions.attempt import judge_chunk, told_failure
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
@@ -13,7 +13,7 @@ from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.untold import Untold, written_usage
 from tollgate.completions.whole import told_tier
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
+from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
@@ -153,7 +153,7 @@ class NativePlain(_Native):
     def told_error(self) -> UpstreamError | None:
         """A response that failed ends in an event of its own, which passes as it came."""
         told = self._tap.error
-        return UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=self._offer.provider) if told else None
+        return told_failure(self._offer, told) if told else None
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":

@@ -17,6 +17,7 @@ from tollgate.completions.marks import pieces
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.completions.untold import Untold, filled
 from tollgate.errors import UpstreamError, UpstreamUnreachable
+from tollgate.mapping.stream_run import ENDED_EARLY
 from tollgate.sse import Decoder, Event, encode
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
@@ -105,7 +106,7 @@ class NativeStream:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
         out = self._rest()
         if self._finish is None and not self.ended and self.error is None:
-            self.error = UpstreamUnreachable("the upstream ended before the answer was finished")
+            self.error = UpstreamUnreachable(ENDED_EARLY)
         return out
 
     def _feed(self, block: bytes) -> bytes:

@@ -17,7 +17,7 @@ from tollgate.mapping.stream_words import Speaker
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
 
-ENDED_EARLY = "upstream ended before the answer was finished"
+ENDED_EARLY = "the upstream ended before the answer was finished"
 
 
 class Run(Parts):
