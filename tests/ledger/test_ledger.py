@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tollgate.config.model import Credits
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger import keys as secrets_of_keys
+from tollgate.ledger.memory import cap_days
 from tollgate.ledger.store import BATCH
 
 from .conftest import Alice, new_ledger, row, settings
@@ -207,6 +208,14 @@ async def test_a_cancelled_record_still_charges_and_releases_once(alice: Alice) 
     assert alice.ledger.available("alice") == Decimal("9.5")
 
 
+@pytest.mark.parametrize(("window", "today", "first", "next_first"), [
+    ("day", "2026-12-31", "2026-12-31", "2027-01-01"), ("week", "2026-11-22", "2026-11-16", "2026-11-23"), ("week", "2026-11-23", "2026-11-23", "2026-11-30"),
+    ("month", "2026-01-31", "2026-01-01", "2026-02-01"), ("month", "2026-12-05", "2026-12-01", "2027-01-01"),
+])
+def test_the_days_of_a_cap(window, today: str, first: str, next_first: str) -> None:
+    assert cap_days(window, date.fromisoformat(today)) == (date.fromisoformat(first), date.fromisoformat(next_first))
+
+
 @pytest.mark.parametrize("window", ["day", "week", "month", "total"])
 async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, window: str) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
@@ -215,7 +224,8 @@ async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, windo
     with pytest.raises(QuotaExhausted, match="spend cap"):
         alice.ledger.hold(key, Decimal(5))
     await alice.ledger.record(row(cost="1", key_id=key.id), held)
-    with pytest.raises(QuotaExhausted, match="spend cap"):
+    anew = "" if window == "total" else r"; it starts anew on \d{4}-\d\d-\d\d \(UTC\)"
+    with pytest.raises(QuotaExhausted, match=f"^the key's spend cap is reached{anew}$"):
         alice.ledger.require_credits(key)
     other, _ = await alice.ledger.create_key("alice", "desk")
     alice.ledger.require_credits(other)

@@ -134,7 +134,7 @@ class Memory:
         if key.spend_cap is not None:
             left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
             if left <= 0:
-                raise QuotaExhausted("the key's spend cap is reached")
+                raise QuotaExhausted(_cap_reached(key))
             available = min(available, left)
         return available
 
@@ -174,6 +174,19 @@ class Memory:
         """What the key spent in the running UTC day, week (from Monday), month, or ever."""
         if window == "total":
             return self.spent_by_key.get(key_id, _ZERO)
-        today = datetime.now(UTC).date()
-        first = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}[window]
+        first, _ = cap_days(window, datetime.now(UTC).date())
         return sum((cost for day, cost in self._days.get(key_id, {}).items() if day >= first), _ZERO)
+
+
+def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
+    """The first day of the running day, week (from Monday) or month, and that of the next."""
+    if window == "month":
+        first = today.replace(day=1)
+        return first, (first + timedelta(days=31)).replace(day=1)
+    first = today - timedelta(days=today.weekday() if window == "week" else 0)
+    return first, first + timedelta(days=7 if window == "week" else 1)
+
+
+def _cap_reached(key: KeyRecord) -> str:
+    said = "the key's spend cap is reached"
+    return said if key.cap_window == "total" else f"{said}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"
