@@ -12,7 +12,7 @@ from mappings.support import mapping
 from tollgate.config.load import Map, plain
 
 CARRIED = (
-    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "prompt_cache_breakpoint",
+    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "action", "prompt_cache_breakpoint",
 )
 """Members whose value goes on as it is, unknown members too."""
 WHOLE = {
