@@ -135,16 +135,10 @@ def _where(filters: Filters) -> str:
         terms.append(f"time >= {_moment(filters.since)}")
     if filters.until is not None:
         terms.append(f"time < {_moment(filters.until)}")
-    if filters.account is not None:
-        terms.append(f"account_id = {_text(filters.account)}")
-    if filters.key is not None:
-        terms.append(f"key_id = {_text(filters.key)}")
-    if filters.model is not None:
-        terms.append(f"model GLOB {_text(filters.model)}")
-    if filters.provider is not None:
-        terms.append(f"provider GLOB {_text(filters.provider)}")
-    if filters.endpoint is not None:
-        terms.append(f"endpoint = {_text(filters.endpoint)}")
+    for column, operator, wanted in (("account_id", "=", filters.account), ("key_id", "=", filters.key), ("model", "GLOB", filters.model),
+                                     ("provider", "GLOB", filters.provider), ("endpoint", "=", filters.endpoint)):
+        if wanted is not None:
+            terms.append(f"{column} {operator} {_text(wanted)}")
     if filters.outcome is not None:
         terms.append("outcome <> 'ok'" if filters.outcome == "failed" else f"outcome = {_text(filters.outcome)}")
     if filters.text is not None:
