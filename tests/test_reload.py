@@ -1,8 +1,10 @@
 """A changed file takes effect by itself; a bad one changes nothing and says where it is wrong."""
 
 import asyncio
+import errno
 
 from support.inprocess import inprocess, replying
+from tollgate.reload import Reloader
 
 ACME = """
 provider: acme
@@ -49,6 +51,27 @@ async def test_a_changed_file_is_noticed(tmp_path):
             if here.services.runtime.current.catalog.resolve("acme/three") is not None:
                 return
         raise AssertionError("the change was not taken within six seconds")
+
+
+async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
+    monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
+    reloader, reloaded = Reloader(None, None), asyncio.Event()
+    looks = iter([frozenset(), OSError(errno.EMFILE, "Too many open files"), frozenset({1}), OSError(errno.EMFILE, "Too many open files")])
+
+    def look():
+        seen = next(looks, frozenset({1}))
+        if isinstance(seen, OSError):
+            raise seen
+        return seen
+
+    async def reload():
+        reloaded.set()
+
+    monkeypatch.setattr(reloader, "_stamp", look)
+    monkeypatch.setattr(reloader, "reload", reload)
+    watch = asyncio.create_task(reloader.watch())
+    await asyncio.wait_for(reloaded.wait(), 2)
+    watch.cancel()
 
 
 async def test_a_running_stream_keeps_its_configuration(tmp_path):

@@ -6,6 +6,7 @@ Running requests keep the runtime they began with. Only documents whose text cha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 
 log = logging.getLogger("tollgate.reload")
+
+Stamp = frozenset[tuple[str, int, int]]
 
 _LOOK_SECONDS = 1.0
 """How often files are looked at; a stat of some fifty files costs well under a millisecond."""
@@ -77,19 +80,23 @@ class Reloader:
             return self.state
 
     async def watch(self) -> None:
-        """Reload whenever a file changed, until cancelled. A change is taken once two looks see the same."""
+        """Reload whenever a file changed, until cancelled."""
         seen = self._stamp()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            now = self._stamp()
-            if now == seen:
-                continue
-            await asyncio.sleep(_LOOK_SECONDS / 4)
-            settled = self._stamp()
-            if settled != now:
-                continue
-            seen = settled
-            await self.reload()
+            with contextlib.suppress(OSError):  # a folder that cannot be listed now, such as for want of descriptors, can be later
+                seen = await self._look(seen)
+
+    async def _look(self, seen: Stamp) -> Stamp:
+        """Reload when the files are others than `seen`, and two looks see the same; gives what was seen."""
+        now = self._stamp()
+        if now == seen:
+            return seen
+        await asyncio.sleep(_LOOK_SECONDS / 4)
+        if self._stamp() != now:
+            return seen
+        await self.reload()
+        return now
 
     def _build(self) -> Runtime:
         before = self._holder.current
@@ -122,7 +129,7 @@ class Reloader:
         if any(problem.level == "error" for problem in problems):
             raise ConfigErrors(problems)
 
-    def _stamp(self) -> frozenset[tuple[str, int, int]]:
+    def _stamp(self) -> Stamp:
         """Name, time and size of every file the configuration was read from, and of new ones beside them."""
         found = set()
         gateway = self._holder.current.gateway
