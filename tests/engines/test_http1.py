@@ -124,10 +124,12 @@ def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]
     "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
     "a wish for HTTP/2 beside a body": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
     "a loud one": (b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
+    "a wish beside chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", ("POST", "/", "1.1", b"a")),
+    "what is no wish": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc", ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc")),
     "a wish for a web socket": (b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ("GET", "/w", "1.1", b"")),
 }.values(), ids=lambda value: None)
 async def test_a_request_is_read(sent, seen):
-    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))] if b"pgrade" not in sent.lower() else [sent]):
+    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
         server = await Server().exchange(pieces)
         assert [(method, path, version, body) for method, path, version, _, body in server.asked] == [seen]
         assert server.statuses == [200] and server.closed == (seen[2] == "1.0")
@@ -184,6 +186,31 @@ async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word():
         await Server().exchange([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"])
     assumed = raised.value.exceptions[0]
     assert isinstance(assumed, H2ProtocolAssumedError) and assumed.data == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"
+
+
+@pytest.mark.parametrize("at", range(1, 24))
+async def test_it_may_say_so_in_parts(at):
+    said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"
+    with pytest.raises(ExceptionGroup) as raised:
+        await Server().exchange([said[:at], said[at:]])
+    assert said.startswith(raised.value.exceptions[0].data) and len(raised.value.exceptions[0].data) >= 18
+
+
+async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
+    assert (await Server().exchange([b"P"])).told == []
+    assert (await Server().exchange([b"P", b"OST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", b"x"])).statuses == [200]
+
+
+def test_as_many_wishes_as_one_read_holds_are_overlooked():
+    http = Http1(None, None, None)  # type: ignore[arg-type]
+    http._read(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\nContent-Length: 2\r\n\r\nxy" * 700)
+    assert [item for item in http._arrived if type(item) is bytes] == [b"xy"] * 700 and len(http._arrived) == 3 * 700
+
+
+@pytest.mark.parametrize("coding", [b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"])
+async def test_a_coding_nobody_undoes_is_not_implemented(coding):
+    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\n" + coding + b"\r\n\r\n0\r\n\r\n"])
+    assert server.statuses == [501] and server.asked == [] and server.closed
 
 
 async def test_a_client_that_waits_for_a_word_before_its_body_is_told_to_go_on():
@@ -276,6 +303,35 @@ async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
     assert unread.closed and b"\r\nconnection: close\r\n" in unread.said
     whole = await Server(early).exchange([post + b"abcdef", post + b"abcdef"])
     assert whole.statuses == [401, 401] and not whole.closed
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["an early answer", "a client that leaves"])
+async def test_pieces_of_a_body_that_nobody_reads_hold_nothing_up(answers):
+    here, go = asyncio.Event(), asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        here.set()
+        await go.wait()
+        if answers:
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+        else:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+    async def leaving() -> None:
+        await here.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        if not answers:
+            await server.http.handle(Closed())
+        go.set()
+
+    server = Server(application)
+    task = asyncio.create_task(leaving())
+    await server.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n", *[b"abc"] * 20])
+    await task
+    assert server.statuses == ([401] if answers else [])
 
 
 async def test_a_connection_says_when_it_is_idle():

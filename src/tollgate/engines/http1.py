@@ -6,7 +6,6 @@ What is served, cancelled and kept alive stays hypercorn's: its streams, its tas
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -34,8 +33,6 @@ _STREAM = 1
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 """How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
-_WISH_TO_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
-"""As a header line. A server may overlook it (RFC 9110, 7.8); httptools would take the body for the other protocol."""
 
 
 class _Head:
@@ -43,14 +40,14 @@ class _Head:
 
     __slots__ = ("continues", "headers", "keep", "method", "target", "version", "whole")
 
-    def __init__(self, method: str, target: bytes, version: str, headers: list[tuple[bytes, bytes]], *, keep: bool) -> None:
+    def __init__(self, method: str, target: bytes, version: str, headers: list[tuple[bytes, bytes]], *, keep: bool, continues: bool) -> None:
         self.method = method
         self.target = target
         self.version = version
         self.headers = headers
         self.keep = keep
         self.whole = False
-        self.continues = version != "1.0" and dict(headers).get(b"expect", b"").lower() == b"100-continue"
+        self.continues = continues
         """The client waits to be told before it sends the body."""
 
 
@@ -87,7 +84,8 @@ class Http1:
         """The newest request that was read."""
         self._bare = 0
         """Bytes since a head was complete or a body went on."""
-        self._begun = False
+        self._first: bytes | None = b""
+        """What came, until it is known not to be HTTP/2; then None."""
         self._deaf = False
         """What comes now is not for us: after a refusal, or a request that ends the connection."""
         self._over = False
@@ -101,6 +99,8 @@ class Http1:
         self._left: int | None = None
         """Bytes of the answer's body that its head has promised and that are still to come."""
         self._ended = False
+        self._in_pieces = False
+        """The body of the request did not come whole: there may be more of it than the application has read."""
 
     async def initiate(self) -> None:
         """See hypercorn's protocols: nothing is said before the client speaks."""
@@ -119,25 +119,45 @@ class Http1:
     # ---- reading
 
     def _read(self, data: bytes) -> None:
-        if not self._begun:
+        if self._first is not None:
+            data = self._first + data
             if data.startswith(_HTTP2_PREFACE):
                 raise H2ProtocolAssumedError(data)
-            self._begun = True
+            self._first = data if _HTTP2_PREFACE.startswith(data) else None
+            if self._first:
+                return
         self._bare += len(data)
-        if (self._parsed is None or self._parsed.whole) and (b"pgrade" in data or b"PGRADE" in data):
-            data = _WISH_TO_UPGRADE.sub(b"", data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # a wish that came in two parts, or CONNECT: what follows is no HTTP
-            self._deaf = True
-            if self._parsed is not None:
-                self._parsed.keep = False
-        except httptools.HttpParserError:
-            if self._parsed is None or self._parsed.keep or not self._parsed.whole:
-                self._refuse(400)
-            self._deaf = True  # or it goes on behind the request that was its last
+        while data:
+            try:
+                self._parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as wish:
+                data = self._overlook(data[wish.args[0] :])
+            except httptools.HttpParserError:
+                if self._parsed is None or self._parsed.keep or not self._parsed.whole:
+                    self._refuse(400)
+                self._deaf = True  # or it goes on behind the request that was its last
+                break
         if self._bare > MAX_HEAD_BYTES:
             self._refuse(431)
+
+    def _overlook(self, rest: bytes) -> bytes:
+        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish, and the `rest`.
+
+        A server may overlook the wish (RFC 9110, 7.8); httptools takes the body for the other protocol, and the request for empty.
+        """
+        head = self._parsed
+        if head is None or self._deaf:
+            return b""
+        if head.method == "CONNECT":  # what follows is no HTTP
+            self._deaf = True
+            head.keep = False
+            return b""
+        self._arrived.pop()  # its end
+        self._arrived.pop()
+        lines = [b"%b %b HTTP/%b" % (head.method.encode(), head.target, head.version.encode())]
+        lines += [b"%b: %b" % header for header in head.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", rest])
 
     def _refuse(self, status: int) -> None:
         if not self._deaf:
@@ -158,10 +178,15 @@ class Http1:
     def on_headers_complete(self) -> None:
         self._bare = 0
         version = self._parser.get_http_version()
-        hosts = [name for name, _ in self._headers].count(b"host")
+        headers = self._headers
+        names = [name for name, _ in headers]
+        hosts = names.count(b"host")
         if version not in {"1.0", "1.1"} or hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112, 3.2
             self._refuse(400)
-        head = _Head(self._parser.get_method().decode(), self._url, version, self._headers, keep=version == "1.1" and self._parser.should_keep_alive())
+        if b"transfer-encoding" in names and [value.lower() for name, value in headers if name == b"transfer-encoding"] != [b"chunked"]:
+            self._refuse(501)  # RFC 9112, 6.1: nobody here would undo the others
+        continues = b"expect" in names and version == "1.1" and dict(headers)[b"expect"].lower() == b"100-continue"
+        head = _Head(self._parser.get_method().decode(), self._url, version, headers, keep=version == "1.1" and self._parser.should_keep_alive(), continues=continues)
         self._parsed = head
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
         self._arrived.append(head)
@@ -195,6 +220,8 @@ class Http1:
                 while type(item) is bytes:
                     pieces.append(item)
                     item = arrived.popleft() if arrived and not isinstance(arrived[0], _Refusal) else None
+                if item is not _END:
+                    self._in_pieces = True
                 if self._stream is not None and not self._stream.closed:
                     await self._stream.app_put({"type": "http.request", "body": b"".join(pieces), "more_body": item is not _END})
 
@@ -209,7 +236,7 @@ class Http1:
         about = self._connection
         await about.send(Updated(idle=False))
         self._head = head
-        self._ended = False
+        self._ended = self._in_pieces = False
         self._stream = stream = HTTPStream(about.app, about.config, about.context, about.task_group, about.ssl, about.client, about.server, self._send, _STREAM)
         await stream.handle(Request(_STREAM, head.headers, head.version, head.method, head.target, about.state))
         if head.continues and not self._arrived:
@@ -296,6 +323,10 @@ class Http1:
     async def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
+            if self._in_pieces:  # its queue may be full, and nobody reads it any more: the last word would wait for ever
+                unread = stream.app_put.__self__  # type: ignore[attr-defined]
+                while not unread.empty():
+                    unread.get_nowait()
             await stream.handle(StreamClosed(_STREAM))
 
 
