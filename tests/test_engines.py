@@ -117,6 +117,14 @@ async def test_http2_is_spoken_with_who_begins_so(served):
     assert b"".join(event.data for event in found if isinstance(event, h2.events.DataReceived)) == b"ok"
 
 
+async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
+    served.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await served.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await served.reader.readexactly(2) == b"ok"
+    assert await served.ask() == b"ok" and caplog.text == ""
+
+
 async def test_requests_sent_at_once_are_answered_one_after_another(served):
     served.writer.write(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n" + b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 2)
     for _ in range(3):

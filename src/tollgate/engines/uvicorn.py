@@ -42,7 +42,7 @@ class Uvicorn:
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
-        config = uvicorn.Config(app, http=_Connection, log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
+        config = uvicorn.Config(app, http=_Connection, ws="none", log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
         announce()
         await serve_until(stopped, config, self._sockets)
@@ -95,6 +95,9 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A wish for another protocol may be overlooked, and is nothing an operator could mend."""
 
     def on_body(self, body: bytes) -> None:
         self._bare = 0
