@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -345,12 +345,12 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else f"\\u{ord(character):04x}"
 
 
-def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]], price: Callable[[Any], Any] = lambda value: value) -> list[str]:
+def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What an import does to a file, in lines of `+ model`, `- model` and `~ model: keys`."""
     said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
     for name in after:
         if name in before:
-            keys = [key for key in dict.fromkeys((*before[name], *after[name])) if price(before[name].get(key)) != price(after[name].get(key))]
+            keys = [key for key in dict.fromkeys((*before[name], *after[name])) if before[name].get(key) != after[name].get(key)]
             if keys:
                 said.append(f"~ {name}: {', '.join(keys)}")
     return said

@@ -109,8 +109,8 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
     schema = cast("dict[str, Any]", error.schema)
     where = path_text(path)
 
-    def problem(at: Node | Mark, message: str, hint: str = "", said_path: str = where) -> Problem:
-        return document.problem(at, message, path=said_path, hint=hint)
+    def problem(at: Node | Mark, message: str, hint: str = "") -> Problem:
+        return document.problem(at, message, path=where, hint=hint)
 
     match error.validator:
         case "additionalProperties":

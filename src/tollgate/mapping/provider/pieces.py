@@ -67,9 +67,9 @@ class Pieces:
         """A template over the given names."""
         return self._once("template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
 
-    def expression(self, node: Node, names: tuple[str, ...] = ("$",)) -> Template | None:
-        """A place that takes an expression."""
-        return self._once("expression", node, names, lambda: compile_expression(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+    def expression(self, node: Node) -> Template | None:
+        """A place that takes an expression over `$`."""
+        return self._once("expression", node, ("$",), lambda: compile_expression(self.document, node, names=("$",), defines=self.functions))  # type: ignore[no-any-return]
 
     def url(self, node: Node | None) -> Template | None:
         """An address over `$model` and `$vars`; other nodes than text are templates."""
