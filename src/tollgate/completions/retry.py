@@ -1,4 +1,7 @@
-"""Trying routes in order, and how a request that got no answer is settled. Everything that decides a retry lives here."""
+"""Trying routes in order until one answers, and how a request that got no answer is settled.
+
+What an upstream's failure means for the next route is `mapping/provider/errors.py`.
+"""
 
 from __future__ import annotations
 

@@ -41,13 +41,12 @@ class Functions:
 class Template:
     """A compiled piece. Call it with the document and the named values; absent comes back as None."""
 
-    __slots__ = ("_call", "_default", "file", "names")
+    __slots__ = ("_call", "file", "names")
 
     def __init__(self, call: Callable[..., Any], names: tuple[str, ...], file: str) -> None:
         self._call = call
         self.names = names
         self.file = file
-        self._default = (None,) * len(names)
 
     def __call__(self, doc: object = None, /, _context: Context | None = None, **values: object) -> Any:
         """`template(doc, model={...})` -> value. `MappingFailure` when the data does not fit; never a bare exception."""

@@ -98,17 +98,12 @@ class ErrorRules:
         """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one stream
         event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error only by the
         file's own rules (the answer about an image job has an `error` of its own)."""
-        if status < 400:
-            for rule in self._on_success:
-                if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
-                    return self._by_rule(rule, status, headers, body)
-            if 200 <= status < 300 and not inside:
-                return None
-            return self._error_inside(status, headers, body, chunk) if 200 <= status < 300 else self._by_default(status, headers, body)
-        for rule in self._rules:
+        for rule in self._on_success if status < 400 else self._rules:
             if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
                 return self._by_rule(rule, status, headers, body)
-        return self._by_default(status, headers, body)
+        if not 200 <= status < 300:
+            return self._classified(status, self._said(body, {}), headers, body)
+        return self._error_inside(status, headers, body, chunk) if inside else None
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
         said = self._said(body, rule.reads)
@@ -131,9 +126,6 @@ class ErrorRules:
         number = told if type(told) is int else int(told) if isinstance(told, str) and told.isdecimal() and len(told) == 3 else 0
         counts_as = number if 400 <= number <= 599 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
         return self._classified(counts_as, said, headers, body)
-
-    def _by_default(self, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
-        return self._classified(status, self._said(body, {}), headers, body)
 
     def _classified(self, status: int, said: Said, headers: Mapping[str, str], body: Any) -> Verdict:
         kind: Kind
