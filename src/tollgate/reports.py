@@ -8,10 +8,12 @@ together with the state (name, time, size) of the files they came from, so a pag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +25,14 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from tollgate.errors import BadRequest, Unavailable
-from tollgate.ledger.reports import Filters, damage, select_usage, usage_files
+from tollgate.ledger.reports import Filters, damage, damaged_files, select_usage, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type
 from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
 
 log = logging.getLogger("tollgate.reports")
+
+_BELIEVED_SECONDS = 60.0
+"""So long a file counts as damaged, for it may have been the machine: too many open files, a disk that was away."""
 
 T = TypeVar("T")
 Signature = tuple[tuple[str, int, int], ...]
@@ -84,7 +89,9 @@ def _bucket(width: timedelta) -> str:
 
 
 class Reports:
-    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once, or a file is damaged."""
+    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once.
+
+    A damaged file is left out, and named in `damaged`, until it is changed or gone."""
 
     def __init__(self, directory: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.directory = directory
@@ -95,6 +102,15 @@ class Reports:
         self._size = 0
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
+        self._damaged: dict[Path, tuple[int, float]] = {}
+        """Files that cannot be read, with the time of their last change and the clock time until which that is believed."""
+        self._incomplete_at = 0.0
+        """Clock time at which a query last left a file out: what came of it is not kept."""
+
+    @property
+    def damaged(self) -> list[str]:
+        """What to tell of each file that is left out, with its cure."""
+        return [damage(self.directory, path) for path in self._left_out()] if self._damaged else []
 
     def close(self) -> None:
         """Stop what runs and let the threads go."""
@@ -137,7 +153,35 @@ class Reports:
 
     def _query(self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = "") -> list[tuple[Any, ...]]:
         """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own."""
-        whole = f"WITH usage AS ({select_usage(self.directory, filters)}) {statement}"
+        left_out = self._left_out()
+        if left_out:
+            self._incomplete_at = time.monotonic()
+        try:
+            return self._run_sql(f"WITH usage AS ({select_usage(self.directory, filters, left_out)}) {statement}", values or [], copy_to)
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error:
+            found = damaged_files(self.directory, filters, left_out)
+            if not found:
+                raise
+        for path in found:
+            log.error("%s", damage(self.directory, path))
+            with contextlib.suppress(OSError):
+                self._damaged[path] = path.stat().st_mtime_ns, time.monotonic() + _BELIEVED_SECONDS
+        return self._query(filters, statement, values, copy_to=copy_to)
+
+    def _left_out(self) -> list[Path]:
+        """The damaged files; one that was changed or is gone is looked at again, as is every one after a minute."""
+        for path, (changed, until) in tuple(self._damaged.items()):
+            try:
+                same = path.stat().st_mtime_ns == changed
+            except OSError:
+                same = False
+            if not same or time.monotonic() > until:
+                self._damaged.pop(path, None)
+        return list(self._damaged)
+
+    def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
         connection = duckdb.connect(config={"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False})
@@ -145,15 +189,7 @@ class Reports:
         watch.start()
         self._running.add(connection)
         try:
-            return connection.execute(whole, values or []).fetchall()
-        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
-            raise
-        except duckdb.Error:
-            damaged = damage(self.directory, filters)
-            if damaged is None:
-                raise
-            log.error("%s", damaged)
-            raise Unavailable(damaged) from None
+            return connection.execute(whole, values).fetchall()
         finally:
             watch.cancel()
             self._running.discard(connection)
@@ -173,11 +209,13 @@ class Reports:
                     found[start] = kept[1]
         missing = [start for start in starts if start not in found and states[start]]
         if missing:
+            began = time.monotonic()
             rows = sum(size for start in missing for _, _, size in states[start]) // _BYTES_A_ROW
             fresh = self._sum(replace(filters, since=missing[0], until=missing[-1] + width), width, every=1 + rows // _MEASURED_ROWS)
             for start in missing:
                 found[start] = fresh.get(start, {})
-                self._keep((about, start), states[start], found[start])
+                if self._incomplete_at < began:
+                    self._keep((about, start), states[start], found[start])
         return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts))
 
     def _sum(self, filters: Filters, width: timedelta, every: int) -> dict[datetime, Facts]:

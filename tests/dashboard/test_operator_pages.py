@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -71,6 +72,18 @@ async def test_all_usage_is_by_account_too(here, operator, alice, ask):
     assert "Cost by account" in page and "alice" in page and "default" in page
     only = text_of(await operator.get("/operator/requests?range=24h&account=alice"))
     assert "alice" in only and "That is all" in only
+
+
+async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, operator, alice, ask):
+    await ask(here.key)
+    folder = here.services.runtime.current.gateway.store.usage_directory / f"{datetime.now(UTC) - timedelta(hours=30):%Y-%m-%d}"
+    folder.mkdir(parents=True)
+    (folder / "03.duckdb").write_bytes(b"the disk failed here")
+    for page in ("/operator/usage?range=7d", "/operator/requests?range=7d", "/operator/accounts/alice", ""):
+        reply = await operator.get(page)
+        assert reply.status_code == 200 and f"usage/{folder.name}/03.duckdb is damaged; when it is deleted" in text_of(reply)
+    (folder / "03.duckdb").unlink()
+    assert "damaged" not in text_of(await operator.get("/operator/usage?range=7d"))
 
 
 async def test_failing_routes_and_alarms_are_shown(here, operator, ask):

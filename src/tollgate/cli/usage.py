@@ -56,7 +56,7 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
             directory: Path | None, **names: Any) -> None:
     import duckdb
 
-    from tollgate.ledger.reports import REPORTS, Filters, damage, open_usage
+    from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage
 
     if form == "parquet" and output is None and sys.stdout.isatty():
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
@@ -70,7 +70,8 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
         _write(connection, query, form, output)
     except duckdb.Error as error:
         at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
-        fail((damage(folder, filters) if at_fault else None) or str(error))
+        damaged = damaged_files(folder, filters) if at_fault else []
+        fail("\n".join(damage(folder, path) for path in damaged) or str(error))
     except OSError as error:
         fail(f"{error.filename or output}: {error.strerror}")
 

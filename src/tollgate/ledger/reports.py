@@ -6,6 +6,7 @@ Never touches the store, so it works beside a running gateway, on another machin
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,27 +100,30 @@ def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDB
     return connection
 
 
-def damage(directory: Path, filters: Filters) -> str | None:
-    """What to tell of the first file for these filters that cannot be read, and its cure; None when all of them can.
-
-    For after a query failed: it opens every file. A file that is gone by now was being replaced.
-    """
+def damaged_files(directory: Path, filters: Filters, without: Container[Path] = ()) -> list[Path]:
+    """The files for these filters that cannot be read. For after a query failed: it opens all of them. One that is gone by now was being replaced."""
     connection = duckdb.connect(config={"threads": 1})
+    damaged = []
     try:
         for path in usage_files(directory, filters.since, filters.until):
-            try:
-                connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
-            except duckdb.Error:
-                if path.exists():
-                    return f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+            if path not in without:
+                try:
+                    connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+                except duckdb.Error:
+                    damaged += [path] if path.exists() else []
     finally:
         connection.close()
-    return None
+    return damaged
 
 
-def select_usage(directory: Path, filters: Filters) -> str:
-    """The SELECT behind the view `usage`, for queries that need no view."""
-    files = usage_files(directory, filters.since, filters.until)
+def damage(directory: Path, path: Path) -> str:
+    """What to tell of a damaged file: its name, and the cure."""
+    return f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+
+
+def select_usage(directory: Path, filters: Filters, without: Container[Path] = ()) -> str:
+    """The SELECT behind the view `usage`, for queries that need no view; leaves the files of `without` out."""
+    files = [path for path in usage_files(directory, filters.since, filters.until) if path not in without]
     if files:
         names = ", ".join(_text(str(path)) for path in files)
         source = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
