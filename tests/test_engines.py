@@ -21,19 +21,20 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await receive()
     if scope["path"] == "/slow":
         await asyncio.sleep(2 * KEPT)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = b"ok" if scope["path"] != "/large" else bytes(30_000_000)  # more than sockets hold
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Served:
     """The application behind an engine, and what is asked of it over one connection."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, drain_seconds: float = 1) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.stop = asyncio.Event()
-        self.engine = engine_of(Server(engine=name, bind=(f"127.0.0.1:{self.port}",), drain_seconds=1))
+        self.engine = engine_of(Server(engine=name, bind=(f"127.0.0.1:{self.port}",), drain_seconds=drain_seconds))
         self.engine.bind()
         self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))  # type: ignore[arg-type]
 
@@ -101,6 +102,18 @@ async def test_an_idle_connection_ends_with_the_engine(served):
     assert await served.ask() == b"ok"
     served.stop.set()
     assert await served.closed_after() < KEPT
+
+
+@pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
+async def test_a_client_that_does_not_read_holds_the_end_up_no_longer_than_the_time_to_drain(name):
+    here = Served(name, drain_seconds=0.1)
+    await here.connect()
+    here.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
+    await here.reader.readuntil(b"\r\n\r\n")
+    here.stop.set()
+    done, _ = await asyncio.wait([here.task], timeout=3)
+    here.writer.transport.abort()
+    assert done
 
 
 @pytest.mark.parametrize("served", ["hypercorn"], indirect=True)

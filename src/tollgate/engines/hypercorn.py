@@ -102,6 +102,9 @@ class _Connection(TCPServer):
 
     async def _close(self) -> None:
         self._writes.flush()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the time to drain is over: a client that does not read would hold up the end
+            self.writer.transport.abort()
         await super()._close()
 
     async def _initiate_server_close(self) -> None:
