@@ -83,6 +83,11 @@ class _Connection(TCPServer):
         """None while something is being answered."""
         self._writes = Writes(self.loop, self.writer.transport)
 
+    async def run(self) -> None:
+        """Serve the connection to its end."""
+        with contextlib.suppress(asyncio.CancelledError):  # before Python 3.12, asyncio.streams logs it with a traceback
+            await super().run()
+
     async def write(self, data: bytes) -> None:
         """Send bytes of HTTP/1; waits while the client is slow to read."""
         self._writes.write(data)
