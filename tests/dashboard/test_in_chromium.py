@@ -203,6 +203,7 @@ def test_pages_look_right_at_every_width(chromium, running, look):
     client = openai.OpenAI(base_url=running.url, api_key=running.key)
     for number in range(6):
         client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}])
+    running.cli("keys", "create", "--name", "unbroken" * 12)
     page, said = signed_in(chromium, running, **LOOKS[look])
     until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))
     wrong = running.folder / "providers" / "wrong.yaml"  # so that the mark of a mistake is on every page
