@@ -23,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if _IN_MEMORY.is_dir() and os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > _WANTED_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
+    if config.getoption("dist", "no") != "no":
+        return  # the processes that run the tests come here themselves; they shall not compile the libraries anew
     compiled = tempfile.mkdtemp(prefix="tollgate-compiled-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
     config.add_cleanup(lambda: shutil.rmtree(compiled, ignore_errors=True))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

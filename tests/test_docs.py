@@ -139,7 +139,7 @@ def test_the_two_commands_stand_alone():
     assert start.startswith("python3 -m venv ") and start.endswith("tollgate serve\n")
     between = re.search(r"^<!-- tests -->\n(.*?)^<!-- end -->$", README, re.DOTALL | re.MULTILINE)
     assert between and blocks(between[1], "sh") == [tests]
-    assert tests.startswith("python3 -m venv ") and tests.endswith("-m pytest\n") and "\n" not in tests.strip()
+    assert tests.startswith("python3 -m venv ") and tests.endswith("-m pytest -n 2 --dist worksteal\n") and "\n" not in tests.strip()
     assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -17,14 +18,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_START_SECONDS = 30
+_START_SECONDS = 60
+_FREE_PORTS = (20_000, 32_000)
 
 
 def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port nobody listens on at this moment.
+
+    It is below those that the kernel gives to whoever asks for any: one of them could be given away before it is used.
+    """
+    while True:
+        port = random.randrange(*_FREE_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
