@@ -1,5 +1,6 @@
 """Paths, methods, headers, sizes and the error words of each endpoint."""
 
+import asyncio
 import contextlib
 import gzip
 import http.client
@@ -8,12 +9,15 @@ import random
 import socket
 import time
 
+import httpx
 import pytest
 
-from support.inprocess import inprocess, write_config
+from support.inprocess import inprocess, runtime_of, write_config
 from support.running import gateway
+from support.usage_files import usage_rows
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.http import unpacked
+from tollgate.server import close_gateway, open_gateway
 
 ASK = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hello"}]}
 LEGACY = """
@@ -207,6 +211,21 @@ def refused_then_asked_again(port, head, size, pause):
             except OSError:
                 after = b""
         return int(line.split()[1]), first.get("connection") == "close", int(after.split()[1]) if after else None
+
+
+async def test_what_a_server_cancels_as_it_ends_has_its_row(tmp_path):
+    """It returns at once, before the cancelled requests have settled."""
+    path = write_config(tmp_path)
+    opened = await open_gateway(runtime_of(path, {}), path)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=opened.app), base_url="http://127.0.0.1:8787") as client:
+        body = {**ASK, "messages": [{"role": "user", "content": "[[delay=20s]] late"}]}
+        asking = asyncio.create_task(client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {opened.first_key}"}))
+        async with asyncio.timeout(5):
+            while not opened.services.live:
+                await asyncio.sleep(0.005)
+        asking.cancel()
+        await close_gateway(opened)
+    assert [(row["outcome"], row["status"]) for row in usage_rows(tmp_path)] == [("client_gone", 499)]
 
 
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])

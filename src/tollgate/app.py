@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.app")
 
+_LOOK_SECONDS = 0.01
+"""Between two looks, while the gateway ends, whether anything is still running."""
+
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -40,6 +43,13 @@ class App:
         self.services.cut = True
         for responder in tuple(self._running):
             responder.stop()
+
+    async def ended(self, seconds: float) -> None:
+        """Wait until what is running has come to its end, at most so long."""
+        loop = asyncio.get_running_loop()
+        last = loop.time() + seconds
+        while self._running and loop.time() < last:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def mount(self, prefix: str, application: Asgi, *, below: bool = True) -> None:
         """Serve the path `prefix`, and everything below it unless told otherwise, by another application."""

@@ -138,7 +138,9 @@ async def close_gateway(opened: Opened) -> None:
     services = opened.services
     services.draining = True
     services.tasks.cancel()
-    await services.settlements.drain(services.runtime.current.gateway.server.drain_seconds)
+    seconds = services.runtime.current.gateway.server.drain_seconds
+    await opened.app.ended(seconds)  # the server does not wait for what it cancelled, which is settled as it ends
+    await services.settlements.drain(seconds)
     await services.client.close()
     services.minted.close()
     await services.ledger.close()
