@@ -8,6 +8,7 @@ import json
 import random
 import socket
 import time
+from decimal import Decimal
 
 import httpx
 import pytest
@@ -226,6 +227,21 @@ async def test_what_a_server_cancels_as_it_ends_has_its_row(tmp_path):
         asking.cancel()
         await close_gateway(opened)
     assert [(row["outcome"], row["status"]) for row in usage_rows(tmp_path)] == [("client_gone", 499)]
+
+
+async def test_a_row_that_is_still_being_counted_outlives_a_short_time_to_drain(tmp_path):
+    path = write_config(tmp_path, settings="server: {drain_seconds: 0.1}\n")
+    opened = await open_gateway(runtime_of(path, {}), path)
+    recorded = []
+
+    async def settle() -> None:
+        await asyncio.sleep(0.3)
+        await opened.services.ledger.grant("default", Decimal(1), "counted late")
+        recorded.append(True)
+
+    opened.services.settlements.spawn(settle())
+    await close_gateway(opened)
+    assert recorded
 
 
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])

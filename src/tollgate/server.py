@@ -41,6 +41,8 @@ _MOST_NAMED = 10
 """Providers that are off; more are only counted: what is printed at a start must not be buried under them."""
 _LAST_WORDS_SECONDS = 0.5
 """Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
+_SETTLE_SECONDS = 10.0
+"""The least time that what has ended gets for its row, however short the time to drain is: counting it may first have to read an encoding."""
 _TIDY_SECONDS = 3.0
 """After the start; it holds the requests of that moment up for 20 ms (150 with all providers on)."""
 
@@ -138,7 +140,7 @@ async def close_gateway(opened: Opened) -> None:
     services = opened.services
     services.draining = True
     services.tasks.cancel()
-    seconds = services.runtime.current.gateway.server.drain_seconds
+    seconds = max(services.runtime.current.gateway.server.drain_seconds, _SETTLE_SECONDS)
     await opened.app.ended(seconds)  # the server does not wait for what it cancelled, which is settled as it ends
     await services.settlements.drain(seconds)
     await services.client.close()

@@ -83,7 +83,7 @@ async def test_06_a_left_stream_is_billed_once_as_received(running):
         found[:] = usage_rows(running.folder, f"request_id = '{request_id}'")
         return bool(found)
 
-    await until(published, 15)
+    await until(published, 60)
     (row,) = found
     assert (row["outcome"], row["status"], row["estimated"], row["end_user"]) == ("client_gone", 499, True, "leaver")
     assert 3 <= row["output_tokens"] <= 60 and row["input_tokens"] > 0 and row["cost"] > 0
