@@ -21,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     The processes that tests start keep what Python compiles in one more such folder, whatever the environment says of
     writing it beside the sources: a hundred times the gateway would take a third of its start for that.
     """
+    config.add_cleanup(gc.unfreeze)  # the last of all: what is frozen would be told of as leaked when the process ends
     if _IN_MEMORY.is_dir() and os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > _WANTED_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
     if config.getoption("dist", "no") != "no":
@@ -36,8 +37,3 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)  # as the gateway itself runs
-
-
-def pytest_unconfigure() -> None:
-    """What is frozen would be told of as leaked when the process ends."""
-    gc.unfreeze()
