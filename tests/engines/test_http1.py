@@ -150,7 +150,8 @@ async def test_header_names_are_lower_case_and_values_without_the_blanks_around_
 async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
     server = await Server().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
     assert server.statuses == [400] and server.asked == [] and server.closed
-    assert answers_of(server.said, ["GET"]) == [(400, b"", False)]
+    assert answers_of(server.said, ["GET"]) == [(400, b"what was sent cannot be read as an HTTP/1.1 request", False)]
+    assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", server.said)
 
 
 async def test_a_head_without_end_is_refused():

@@ -23,6 +23,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.services import new_request_id
 
 if TYPE_CHECKING:
     from hypercorn.asyncio.worker_context import EventWrapper
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 _STREAM = 1
 """HTTP/1 answers one request at a time, so all have the same number."""
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_REFUSALS = {
+    400: b"what was sent cannot be read as an HTTP/1.1 request",
+    431: b"the headers or trailers of a request may have %d bytes" % MAX_HEAD_BYTES,
+    501: b"the only transfer encoding read here is chunked",
+}
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 """How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
 
@@ -244,7 +250,9 @@ class Http1:
 
     async def _tell_refusal(self, status: int) -> None:
         if not self._answering and not self._over:
-            await self._write(_STATUS_LINES[status] + _date_line(int(time.time())) + b"content-length: 0\r\nconnection: close\r\n\r\n")
+            tag = new_request_id().encode()
+            lines = [b"content-type: text/plain", b"content-length: %d" % len(_REFUSALS[status]), b"connection: close", b"x-request-id: " + tag, b"request-id: " + tag]
+            await self._write(_STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", _REFUSALS[status]]))
         await self._close()
 
     # ---- answering
