@@ -1,7 +1,8 @@
-"""How values stand in messages: texts cut to a length, places as paths."""
+"""How values stand in messages: texts cut to a length, places as paths, the known word that was meant."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -16,3 +17,14 @@ def path_text(path: Iterable[str | int]) -> str:
     for step in path:
         said += f"[{step}]" if isinstance(step, int) else f".{step}" if said else step
     return said
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
+    close = closest(word, known)
+    return f"did you mean `{close}`?" if close else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word nearest to `word`, or an empty string."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")

@@ -42,7 +42,7 @@ class _Lazy(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from tollgate.config.load import nearest
+            from tollgate.wording import nearest
 
             hint = nearest(args[0], COMMANDS)
             raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
-from tollgate.config.load import Map, find, nearest, read_file
+from tollgate.config.load import Map, find, read_file
 from tollgate.config.sanity import check_unpriced
 from tollgate.mapping.hub import USAGE_FIELDS
+from tollgate.wording import nearest
 
 if TYPE_CHECKING:
     from tollgate.cli.check import Options, Report

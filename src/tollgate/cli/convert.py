@@ -120,7 +120,7 @@ def _parts(
     """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks `protocol`. Providers are read
     only for a model, the texts of other mappings only for `read_all`."""
     from tollgate.config.build import load_gateway, load_mappings
-    from tollgate.config.load import nearest
+    from tollgate.wording import nearest
 
     if model is None:
         from tollgate.mapping import compile_mapping
@@ -145,7 +145,7 @@ def _parts(
 
 
 def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
-    from tollgate.config.load import nearest
+    from tollgate.wording import nearest
 
     found = mappings.get(name)
     if found is None:
@@ -155,7 +155,7 @@ def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
 
 def _warn_of_unread(gateway: Gateway, abilities: Iterable[str]) -> None:
     from tollgate.config.can_words import words_read
-    from tollgate.config.load import nearest
+    from tollgate.wording import nearest
 
     known = words_read(gateway)
     for word in abilities:

@@ -80,8 +80,8 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
 def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
     """The image offer of a model, also of a provider that is off: converting needs no key."""
     from tollgate.config.build import load_gateway
-    from tollgate.config.load import nearest
     from tollgate.runtime import build_runtime
+    from tollgate.wording import nearest
 
     try:
         runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)

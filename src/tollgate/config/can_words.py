@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, nearest
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.config.model import Gateway
+from tollgate.wording import nearest
 
 READ_BY_CODE = frozenset({"files", "schema", "threads", "token_ids", "tools", "tools_with_effort"})
 """Words that `routing.py` and `embeddings/` read."""

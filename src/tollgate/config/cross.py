@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, find, nearest
+from tollgate.config.load import Document, Map, Node, Problem, find
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
-from tollgate.wording import path_text
+from tollgate.wording import nearest, path_text
 
 
 def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool,

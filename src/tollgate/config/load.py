@@ -7,7 +7,6 @@ is a problem. It knows nothing of what the files mean; `schema.py` and the mappi
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Iterable, Iterator
@@ -303,17 +302,6 @@ def walk(node: Node) -> Iterator[Node]:
     children = node.entries.values() if isinstance(node, Map) else node.items if isinstance(node, List) else ()
     for child in children:
         yield from walk(child)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
-    close = closest(word, known)
-    return f"did you mean `{close}`?" if close else ""
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """The known word nearest to `word`, or an empty string."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 def _code_point(character: str | int | bytes) -> int:

@@ -15,10 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tollgate.config.accept import Test, compile_accept
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, nearest, plain
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.config.provider_schema import models_schema, provider_schema
 from tollgate.config.schema import Schema, gateway_schema
-from tollgate.wording import clipped, path_text
+from tollgate.wording import clipped, nearest, path_text
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 
-from tollgate.config.load import List, Map, Node, Problem, Scalar, find, nearest, walk
+from tollgate.config.load import List, Map, Node, Problem, Scalar, find, walk
 from tollgate.config.model import Gateway, Provider, names_match
+from tollgate.wording import nearest
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, closest
+from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
+from tollgate.wording import closest
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from tollgate.config.load import List, Map, Node, Scalar, find, nearest
+from tollgate.config.load import List, Map, Node, Scalar, find
 from tollgate.config.model import AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
@@ -29,6 +29,7 @@ from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.mapping.provider.pieces import Pieces, mentions, with_query
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
+from tollgate.wording import nearest
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from tollgate.config.load import Map, Node, Problem, nearest, plain
+from tollgate.config.load import Map, Node, Problem, plain
 from tollgate.config.model import Model
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Refused
 from tollgate.mapping.images import is_image_example, run_examples
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, facts_of
-from tollgate.wording import clipped
+from tollgate.wording import clipped, nearest
 
 KINDS_OF_EXAMPLE = (*KINDS, "errors", "usage", "discover")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
