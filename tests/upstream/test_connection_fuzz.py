@@ -51,8 +51,8 @@ class Rack:
 
 
 def run(chunks: list[bytes]) -> tuple[Answer, Rack, Wire]:
-    loop = asyncio.new_event_loop()
-    try:
+    async def exchange() -> tuple[Answer, Rack, Wire]:
+        loop = asyncio.get_running_loop()
         rack, wire = Rack(), Wire()
         connection = Connection(rack, "host:1")  # type: ignore[arg-type]
         connection.connection_made(wire)  # type: ignore[arg-type]
@@ -65,8 +65,8 @@ def run(chunks: list[bytes]) -> tuple[Answer, Rack, Wire]:
         connection.connection_lost(None)
         assert rack.forgotten == 1
         return answer, rack, wire
-    finally:
-        loop.close()
+
+    return asyncio.run(exchange())
 
 
 _GOOD = [ok(b"hello"), CHUNKED_HEAD + chunked(b"he", b"llo"), b"HTTP/1.1 200 OK\r\n\r\nhello",
@@ -103,3 +103,18 @@ def test_every_single_cut_gives_the_same_answer(answer: bytes) -> None:
     for at in range(1, len(answer)):
         got, _, _ = run([answer[:at], answer[at:]])
         assert (got.status, b"".join(got.parts), got._error) == (200, b"hello", None)
+
+
+@pytest.mark.parametrize(("lost", "sent"), [(False, b"POST / HTTP/1.1\r\n\r\n{}"), (True, b"")], ids=["open", "lost"])
+async def test_a_request_leaves_when_its_turn_of_the_loop_ends_unless_the_connection_is_lost_by_then(lost: bool, sent: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    wire = Wire()
+    connection = Connection(Rack(), "host:1")  # type: ignore[arg-type]
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    connection.send(Answer(connection, Call("POST", "http://x/"), loop, loop.time()), b"POST / HTTP/1.1\r\n\r\n", b"{}")
+    assert wire.sent == b""
+    if lost:
+        connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert wire.sent == sent
+    connection.abort()
