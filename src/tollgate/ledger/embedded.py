@@ -267,8 +267,6 @@ class EmbeddedBackend:
         if self._store_problem:
             log.warning("the store can be written again")
             self._store_problem = ""
-        if len(entries) > BATCH:
-            self.store.let_go()
         self._unpublished = True
         self.journal.remove_applied(entries[-1].seq)
         call_on(self._loop, self._on_applied, entries[-1].seq)

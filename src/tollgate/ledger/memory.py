@@ -149,7 +149,7 @@ class Memory:
     # ---- spending
 
     def is_known(self, request_id: str) -> bool:
-        """Whether a row with this id was taken already (the newest 32,768 are remembered, over restarts too)."""
+        """Whether a row with this id was taken already (the newest 8,192 are remembered, over restarts too)."""
         return request_id in self._recent
 
     def charge(self, request_id: str, account_id: str, key_id: str, cost: Decimal, when: datetime) -> None:
