@@ -14,20 +14,19 @@ import click
 import orjson
 
 from tollgate.cli.books import fail, print_json
+from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
-
-STEPS = ("submit", "poll", "fetch")
 
 
 def convert_image(raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None) -> None:
     """Print the result as JSON; ends with status 1 and the reason when the input is refused or does not fit."""
     if model is None:
         raise click.UsageError("--from images needs --model")
-    if step is not None and step not in STEPS:
-        raise click.UsageError(f"--to is a step of the job: {', '.join(STEPS)}")
+    if step is not None and step not in IMAGE_STEPS:
+        raise click.UsageError(f"--to is a step of the job: {', '.join(IMAGE_STEPS)}")
     offer = _offer(path, model, provider)
     try:
         given = orjson.loads(raw)
@@ -62,7 +61,7 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     from tollgate.money import show
 
     name = name or ("submit" if offer.synchronous else "poll")
-    step = {"submit": offer.submit, "poll": offer.poll, "fetch": offer.fetch}[name]
+    step = offer.step(name)
     if step is None:
         fail(f"{offer.provider} has no {name} step")
     values = offer.values(answer=given, input={}, job={}, http={"status": 200, "headers": {}})

@@ -8,6 +8,9 @@ from __future__ import annotations
 from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
 from tollgate.wire import GENERATION_STATUSES
 
+IMAGE_STEPS = ("submit", "poll", "fetch")
+"""The calls of an image job, in their order."""
+
 PRICE_KEYS = ("price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size", "miss")
 """Keys of a price block that only image models have."""
 

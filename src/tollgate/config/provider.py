@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of
+from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
 from tollgate.config.model import Auth, Endpoint, Policy, Provider
 from tollgate.config.provider_model import read_model
@@ -25,7 +26,6 @@ SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
 
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
-_IMAGE_STEPS = ("submit", "poll", "fetch")
 _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
 
@@ -251,7 +251,7 @@ def _special_headers(root: Map) -> Iterator[tuple[str, Map]]:
     models = Fields(root).map("models")
     for path, holder in (("images.", images), *((f"models.{name}.", node) for name, node in (models.entries.items() if models else ()))):
         for step, node in holder.entries.items() if isinstance(holder, Map) else ():
-            if step in _IMAGE_STEPS:
+            if step in IMAGE_STEPS:
                 yield from _headers_in(f"{path}{step}.", node)
 
 

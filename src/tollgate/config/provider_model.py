@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of
-from tollgate.config.image_schema import PRICE_KEYS
+from tollgate.config.image_schema import IMAGE_STEPS, PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
 from tollgate.config.model import Model, ModelType, Pricing, Provider, names_match
@@ -18,7 +18,7 @@ from tollgate.wording import path_text
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""
 
-IMAGE_KEYS = ("price", "bill", "submit", "poll", "fetch")
+IMAGE_KEYS = ("price", "bill", *IMAGE_STEPS)
 """What an image model says for the image compiler."""
 
 

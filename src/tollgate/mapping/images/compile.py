@@ -7,21 +7,20 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
+from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import Compiler
-from tollgate.mapping.images.price import Factor, ImagePrice, Line, Told
+from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model, Provider
     from tollgate.mapping.pieces import Functions
     from tollgate.wire import GenerationStatus
-
-_STEPS = ("submit", "poll", "fetch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Steps:
     def __init__(self, compiler: Compiler, node: Map, path: str = "images") -> None:
         self.node = node
         self.steps: dict[str, Step | None] = {name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
-                                              for name in _STEPS}
+                                              for name in IMAGE_STEPS}
         words = node.get("statuses")
         self.words = {key: cast("GenerationStatus", value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
         poll = node.get("poll")
@@ -64,7 +63,7 @@ class Steps:
 
     def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
         """These steps where a model's own keys win."""
-        changed = {name: child for name in _STEPS if own is not None and isinstance(child := own.get(name), Map)}
+        changed = {name: child for name in IMAGE_STEPS if own is not None and isinstance(child := own.get(name), Map)}
         if not changed:
             return self
         entries = dict(self.node.entries)
@@ -76,11 +75,10 @@ class Steps:
 
 def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
     called = compiler.call(node.get("call"), node.get("hosts"), path)
-    result = compiler.template(node.get("result"), f"{path}.result")
-    body = compiler.template(node.get("body"), f"{path}.body")
+    result = compiler.template(node.get("result"))
+    body = compiler.template(node.get("body"))
     headers_node = node.get("headers")
-    headers = {key.lower(): compiler.template(value, f"{path}.headers.{key}", secret=True)
-               for key, value in headers_node.entries.items()} if isinstance(headers_node, Map) else {}
+    headers = {key.lower(): compiler.template(value, secret=True) for key, value in headers_node.entries.items()} if isinstance(headers_node, Map) else {}
     encoding = node.get("encoding")
     if called is None or result is None:
         return None
@@ -104,72 +102,11 @@ def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, 
     poll_node = steps.node.get("poll")
     return ImageOffer(
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
-        submit=submit, headers=around.headers, variables=around.variables, errors=around.errors, timeouts=replace(around.timeouts, **model.timeouts), poll=steps.steps["poll"],
-        fetch=steps.steps["fetch"], words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in _texts(poll_node),
-        every=steps.every or EVERY, give_up=steps.give_up, redact=Secrets(around.secrets).redact, auth=around.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+        submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"], words=steps.words,
+        names_jobs=poll_node is not None and "$job.uuid" in str(plain(poll_node)), every=steps.every or EVERY, give_up=steps.give_up,
+        headers=around.headers, variables=around.variables, errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
+        timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
     )
-
-
-def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -> ImagePrice | None:
-    """The `price:` block of an image model. A model without one is a mistake: nothing is free by accident."""
-    node = image.get("price") if image is not None else None
-    if not isinstance(node, Map):
-        compiler.say(model.mark, "found no price, wanted one", f"{path}.price", 'price: {price: "0.03"}; "0" is free')
-        return None
-    path = f"{path}.price"
-    price = compiler.decimal(node.get("price"), f"{path}.price")
-    if price is None:
-        if node.get("price") is None:
-            compiler.say(node, "found no `price`, wanted what is shown and what a miss costs", path)
-        return None
-    by = node.get("by")
-    size = node.get("size")
-    told = node.get("told")
-    table = node.get("table")
-    currency, unit, per, pixels, miss, whole = (_value(node, key) for key in ("currency", "unit", "per", "pixels", "miss", "whole"))
-    keys = tuple(read for item in by.items if (read := compiler.template(item, f"{path}.by"))) if isinstance(by, List) else ()
-    if (table is None) != (by is None):
-        compiler.say(node, "`by` and `table` need each other", path)
-    amount = compiler.template(told.get("amount"), f"{path}.told.amount") if isinstance(told, Map) else None
-    sizes = [compiler.template(item, f"{path}.size") for item in size.items] if isinstance(size, List) else []
-    return ImagePrice(
-        price=price, currency=str(currency or "USD"), unit=int(unit or 1), per="megapixel" if per == "megapixel" else "image", pixels=int(pixels or 1_000_000),
-        whole=whole is True, further=compiler.decimal(node.get("further"), f"{path}.further"),
-        cases=tuple((holds, cost) for item in _items(node.get("cases"))
-                    if (holds := compiler.condition(item.get("when"), f"{path}.cases")) and (cost := compiler.decimal(item.get("price"), f"{path}.cases")) is not None),
-        by=keys, table=_table(compiler, table, f"{path}.table", len(keys)) if isinstance(table, Map) and keys else None,
-        lines=tuple(Line(count, cost, int(_value(item, "unit") or 1)) for item in _items(node.get("lines"))
-                    if (count := compiler.template(item.get("count"), f"{path}.lines")) and (cost := compiler.decimal(item.get("price"), f"{path}.lines")) is not None),
-        told=Told(amount, Decimal(int(_value(told, "unit") or 1))) if amount is not None and isinstance(told, Map) else None,
-        times=tuple(Factor(count, Decimal(int(_value(item, "unit") or 1))) for item in _items(node.get("times"))
-                    if (count := compiler.template(item.get("count"), f"{path}.times"))),
-        asked=compiler.template(node.get("asked"), f"{path}.asked"), bill=compiler.template(image.get("bill"), "bill") if image else None,
-        size=(sizes[0], sizes[1]) if len(sizes) == 2 and sizes[0] and sizes[1] else None, refuse=miss == "refuse",
-    )
-
-
-def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, Any]:
-    """Nested prices; each level is keyed by one entry of `by`."""
-    found: dict[str, Any] = {}
-    for key, child in node.entries.items():
-        if depth > 1 and isinstance(child, Map):
-            found[key] = _table(compiler, child, f"{path}.{key}", depth - 1)
-        elif depth == 1 and isinstance(child, Scalar):
-            price = compiler.decimal(child, f"{path}.{key}")
-            if price is not None:
-                found[key] = price
-        else:
-            compiler.say(child, f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says", f"{path}.{key}")
-    return found
-
-
-def _items(node: Node | None) -> list[Map]:
-    return [item for item in node.items if isinstance(item, Map)] if isinstance(node, List) else []
-
-
-def _value(node: Map, key: str) -> Any:
-    child = node.get(key)
-    return child.value if isinstance(child, Scalar) else None
 
 
 def _number(node: Node | None) -> float | None:
@@ -180,7 +117,3 @@ def _number(node: Node | None) -> float | None:
 def _seconds(node: Node | None) -> tuple[float, ...] | None:
     values = [_number(item) for item in node.items] if isinstance(node, List) else []
     return tuple(value for value in values if value) or None
-
-
-def _texts(node: Node) -> str:
-    return str(plain(node))

@@ -76,7 +76,7 @@ def _got(offer: ImageOffer, of: str, example: dict[str, Any], *, named: bool) ->
             return "refused"
     _, _, rest = of.partition(".")
     step_name, _, part = rest.partition(".")
-    step = {"submit": offer.submit, "poll": offer.poll, "fetch": offer.fetch}.get(step_name)
+    step = offer.step(step_name)
     if step is None:
         raise LookupError(f"`{step_name}` is no step of this file")
     if part == "outcome":

@@ -76,6 +76,10 @@ class ImageOffer:
         """Whether the submit call is held until the pictures are there."""
         return self.poll is None
 
+    def step(self, name: str) -> Step | None:
+        """The submit, poll or fetch call; None where there is none of that name."""
+        return {"submit": self.submit, "poll": self.poll, "fetch": self.fetch}.get(name)
+
     def values(self, **named: Any) -> Values:
         """What this offer's templates read; `answer` is `$`."""
         values = {"$model": self.facts, "$vars": self.variables, "$input": None, "$job": {}, "$http": {}}

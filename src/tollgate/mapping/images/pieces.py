@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -35,18 +35,18 @@ class Compiler:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
 
-    def template(self, node: Node | None, path: str, *, secret: bool = False) -> Read | None:
+    def template(self, node: Node | None, *, secret: bool = False) -> Read | None:
         """A template as a reader of the job's values; with `secret`, `$secret` may be read too."""
         if node is None:
             return None
         names = (*NAMES, "secret") if secret else NAMES
-        return self._made(lambda: compile_template(self.document, node, names=names, defines=self._functions), path, secret=secret)
+        return self._made(lambda: compile_template(self.document, node, names=names, defines=self._functions), secret=secret)
 
-    def condition(self, node: Node | None, path: str) -> Read | None:
+    def condition(self, node: Node | None) -> Read | None:
         """A place that takes an expression without braces."""
         if node is None:
             return None
-        return self._made(lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), path, test=True)
+        return self._made(lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), test=True)
 
     def call(self, node: Node | None, hosts: Node | None, path: str) -> tuple[str, Read, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to."""
@@ -57,7 +57,7 @@ class Compiler:
         assert isinstance(node, Scalar)
         mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
         address = Scalar(match[2], match[2], True, mark)
-        url = self._made(lambda: compile_url(self.document, address, names=NAMES, defines=self._functions), f"{path}.call")
+        url = self._made(lambda: compile_url(self.document, address, names=NAMES, defines=self._functions))
         declared = self._hosts(hosts, f"{path}.hosts")
         if declared is None and not _is_fixed(match[2]):
             self.say(address, "this address comes out of an answer, so it may lead anywhere with our key", f"{path}.call", "add `hosts: [example.com]`")
@@ -89,9 +89,9 @@ class Compiler:
                 self.say(item, str(error), path)
         return tuple(found)
 
-    def _made(self, compile_piece: Any, path: str, *, test: bool = False, secret: bool = False) -> Read | None:
+    def _made(self, compile_piece: Callable[[], Template], *, test: bool = False, secret: bool = False) -> Read | None:
         try:
-            piece: Template = compile_piece()
+            piece = compile_piece()
         except ConfigErrors as errors:
             self.problems += errors.problems
             return None

@@ -1,0 +1,103 @@
+"""The `price:` block of an image model, read and compiled."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.images.pieces import Compiler
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, Told
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Model
+
+
+def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -> ImagePrice | None:
+    """The price of an image model. A model without one is a mistake: nothing is free by accident."""
+    node = image.get("price") if image is not None else None
+    if image is None or not isinstance(node, Map):
+        compiler.say(model.mark, "found no price, wanted one", f"{path}.price", 'price: {price: "0.03"}; "0" is free')
+        return None
+    path = f"{path}.price"
+    price = compiler.decimal(node.get("price"), f"{path}.price")
+    if price is None:
+        if node.get("price") is None:
+            compiler.say(node, "found no `price`, wanted what is shown and what a miss costs", path)
+        return None
+    by = _templates(compiler, node.get("by"))
+    table = node.get("table")
+    if (table is None) != (node.get("by") is None):
+        compiler.say(node, "`by` and `table` need each other", path)
+    size = _templates(compiler, node.get("size"))
+    return ImagePrice(
+        price=price,
+        currency=str(_value(node, "currency") or "USD"),
+        unit=_unit(node),
+        per="megapixel" if _value(node, "per") == "megapixel" else "image",
+        pixels=int(_value(node, "pixels") or 1_000_000),
+        whole=_value(node, "whole") is True,
+        further=compiler.decimal(node.get("further"), f"{path}.further"),
+        cases=_cases(compiler, node.get("cases"), f"{path}.cases"),
+        by=by,
+        table=_table(compiler, table, f"{path}.table", len(by)) if isinstance(table, Map) and by else None,
+        lines=_lines(compiler, node.get("lines"), f"{path}.lines"),
+        told=_told(compiler, node.get("told")),
+        times=_times(compiler, node.get("times")),
+        asked=compiler.template(node.get("asked")),
+        bill=compiler.template(image.get("bill")),
+        size=(size[0], size[1]) if len(size) == 2 else None,
+        refuse=_value(node, "miss") == "refuse",
+    )
+
+
+def _cases(compiler: Compiler, node: Node | None, path: str) -> tuple[tuple[Read, Decimal], ...]:
+    return tuple((holds, price) for item in _maps(node)
+                 if (holds := compiler.condition(item.get("when"))) and (price := compiler.decimal(item.get("price"), path)) is not None)
+
+
+def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]:
+    return tuple(Line(count, price, _unit(item)) for item in _maps(node)
+                 if (count := compiler.template(item.get("count"))) and (price := compiler.decimal(item.get("price"), path)) is not None)
+
+
+def _told(compiler: Compiler, node: Node | None) -> Told | None:
+    amount = compiler.template(node.get("amount")) if isinstance(node, Map) else None
+    return Told(amount, Decimal(_unit(node))) if amount is not None and isinstance(node, Map) else None
+
+
+def _times(compiler: Compiler, node: Node | None) -> tuple[Factor, ...]:
+    return tuple(Factor(count, Decimal(_unit(item))) for item in _maps(node) if (count := compiler.template(item.get("count"))))
+
+
+def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, Any]:
+    """Nested prices; each level is keyed by one entry of `by`."""
+    found: dict[str, Any] = {}
+    for key, child in node.entries.items():
+        if depth > 1 and isinstance(child, Map):
+            found[key] = _table(compiler, child, f"{path}.{key}", depth - 1)
+        elif depth == 1 and isinstance(child, Scalar):
+            price = compiler.decimal(child, f"{path}.{key}")
+            if price is not None:
+                found[key] = price
+        else:
+            compiler.say(child, f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says", f"{path}.{key}")
+    return found
+
+
+def _templates(compiler: Compiler, node: Node | None) -> tuple[Read, ...]:
+    """The templates of a list; one that is wrong is noted, and left out."""
+    return tuple(read for item in node.items if (read := compiler.template(item))) if isinstance(node, List) else ()
+
+
+def _maps(node: Node | None) -> list[Map]:
+    return [item for item in node.items if isinstance(item, Map)] if isinstance(node, List) else []
+
+
+def _value(node: Map, key: str) -> Any:
+    child = node.get(key)
+    return child.value if isinstance(child, Scalar) else None
+
+
+def _unit(node: Map) -> int:
+    return int(_value(node, "unit") or 1)
