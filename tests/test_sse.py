@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgate.errors import UpstreamFailed
-from tollgate.sse import Decoder, Event, comment, encode
+from tollgate.sse import Decoder, Event, encode
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -116,7 +116,7 @@ def test_a_line_break_in_data_cannot_forge_an_event() -> None:
 
 
 def test_a_comment_is_an_event_without_data() -> None:
-    assert decode(comment("still here")) == [Event(None, b"", b": still here\n\n")]
+    assert decode(b": still here\n\n") == [Event(None, b"", b": still here\n\n")]
 
 
 def test_events_leave_as_soon_as_their_blank_line_is_here() -> None:

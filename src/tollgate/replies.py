@@ -52,18 +52,11 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     if error.billed:
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
-        status = 503 if isinstance(error, Unavailable) else 502
-        return Reply(status, headers, _UNREACHABLE, media_type=JSON)
+        return Reply(error.status, headers, _UNREACHABLE, media_type=JSON)
     status, body = _BODIES.get(dialect, _catalog)(error, request_id)
     if isinstance(body, str):
         return Reply(status, headers, body.encode(), media_type=TEXT)
     return Reply(status, headers, orjson.dumps(body), media_type=JSON)
-
-
-def _status(error: TollgateError) -> int:
-    if isinstance(error, UpstreamTimeout):
-        return 504
-    return error.status
 
 
 def _why(error: TollgateError) -> str:
@@ -194,7 +187,7 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any]
     if isinstance(error, ModelNotFound):
         return 404, _error_object(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return _status(error), _error_object(error.message if error.status < 500 else InternalError.told, kind, error.code)
+    return error.status, _error_object(error.message if error.status < 500 else InternalError.told, kind, error.code)
 
 
 _BODIES = {

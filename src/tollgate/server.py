@@ -8,10 +8,12 @@ import gc
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import uvloop
 
 from tollgate import heap
 from tollgate.app import App
@@ -116,6 +118,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     holder = RuntimeHolder(runtime)
     services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
                         Minted(gateway.store.directory / "minted.sqlite"))
+
     def swapped(new: Runtime) -> None:
         services.health.settings = new.gateway.retry
         services.health.keep(new.route_names(), new.providers)
@@ -204,12 +207,7 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
     await asyncio.to_thread(heap.trim)
 
 
-def run(coroutine) -> None:  # type: ignore[no-untyped-def]
-    """Run on uvloop where it is installed."""
+def run(gateway: Coroutine[Any, Any, None]) -> None:
+    """Run `serve` until it ends, on uvloop."""
     heap.one_heap()
-    if sys.platform != "win32":
-        import uvloop
-
-        uvloop.run(coroutine)
-    else:
-        asyncio.run(coroutine)
+    uvloop.run(gateway)

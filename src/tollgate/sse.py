@@ -232,8 +232,3 @@ def encode(data: bytes, name: str | None = None) -> bytes:
     if name is None:
         return b"data: %b\n\n" % data
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
-
-
-def comment(text: str = "") -> bytes:
-    """A comment block, which clients skip: a sign of life on a silent stream."""
-    return b": %b\n\n" % text.encode()

@@ -21,6 +21,8 @@ from tollgate.engines import Stopped
 @click.option("--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
               help="HTTP server to use; auto takes uvicorn when it is installed.")
 def command(bind: str, key: str | None, engine: str) -> None:
+    import uvloop
+
     from tollgate.sandbox import Sandbox, asgi
 
     if engine == "auto":
@@ -41,7 +43,7 @@ def command(bind: str, key: str | None, engine: str) -> None:
     click.echo(f"The sandbox provider is listening on http://{shown}:{port}/v1")
     sys.stdout.flush()
     serve = _uvicorn if engine == "uvicorn" else _hypercorn
-    _run(_until_stopped(serve, asgi(Sandbox(key=key)), listening))
+    uvloop.run(_until_stopped(serve, asgi(Sandbox(key=key)), listening))
 
 
 def _listen(bind: str) -> socket.socket:
@@ -52,15 +54,6 @@ def _listen(bind: str) -> socket.socket:
     found.bind((host, int(port)))
     found.listen(1024)
     return found
-
-
-def _run(main: Any) -> None:
-    try:
-        import uvloop
-    except ImportError:  # not on Windows
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
 
 
 async def _until_stopped(serve: Callable[[Any, socket.socket, Stopped], Awaitable[None]], app: Any,

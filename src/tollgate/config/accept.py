@@ -47,7 +47,7 @@ class _Compiling:
         if {"items", "minItems", "maxItems", "uniqueItems"} & words.keys():
             tests.append(self._list(words))
         for word, value in words.items():
-            tests.extend(self._one(word, value, words))
+            tests.extend(self._one(word, value))
         if not tests:
             return _anything
         if len(tests) == 1:
@@ -57,7 +57,7 @@ class _Compiling:
             return lambda node: first(node) and second(node)
         return lambda node: all(test(node) for test in tests)
 
-    def _one(self, word: str, value: Any, words: dict[str, Any]) -> list[Test]:
+    def _one(self, word: str, value: Any) -> list[Test]:
         match word:
             case "properties" | "additionalProperties" | "propertyNames" | "required" | "minProperties" | "items" | "minItems" | "maxItems" | "uniqueItems":
                 return []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -172,11 +171,7 @@ def _credits(reading: Reading, at: Fields) -> Credits:
             reading.say(node, f"found {value}, wanted 1: credits are USD", path)
         else:
             rates[currency] = value
-    return Credits(minimum=amounts["minimum"], hold_cap=amounts["hold_cap"], rates=_frozen(rates))
-
-
-def _frozen(rates: dict[str, Decimal]) -> Mapping[str, Decimal]:
-    return MappingProxyType(rates)
+    return Credits(minimum=amounts["minimum"], hold_cap=amounts["hold_cap"], rates=MappingProxyType(rates))
 
 
 def _inside(folder: Path, path: Path) -> Path:

@@ -58,7 +58,7 @@ def compile_stream_in(unit: Unit, node: Node) -> StreamIn:
     """Compile; mistakes are noted in the unit."""
     code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
     scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
-    _rules(Site(unit, code, scope), node, "event")
+    _rules(Site(unit, code, scope), node, top=True)
     return StreamIn("stream_to_hub", _has_close(node))
 
 
@@ -68,7 +68,7 @@ def _has_close(node: Node) -> bool:
     return isinstance(node, Map) and ("close" in node.entries or any(_has_close(value) for value in node.entries.values()))
 
 
-def _rules(site: Site, node: Node, what: str) -> None:
+def _rules(site: Site, node: Node, *, top: bool = False) -> None:
     """A list of operations, a choice, or (at the top) `always` beside a choice."""
     if isinstance(node, List):
         for item in node.items:
@@ -80,32 +80,31 @@ def _rules(site: Site, node: Node, what: str) -> None:
         site.unit.mistake(node, "stream rules are a list of operations, or a choice by $match", "[] for nothing")
         return
     entries = dict(node.entries)
-    always = entries.pop("always", None) if what == "event" else None
+    always = entries.pop("always", None) if top else None
     if always is not None:
-        _rules(site, always, "always")
+        _rules(site, always)
     if not entries:
         return
     if "$match" not in entries:
         for key in entries:
-            site.unit.mistake(node.keys[key], f"unknown key `{key}`", "operations stand in a list: put a dash before it" if key in OPERATIONS else suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases")
+            hint = suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases"
+            if key in OPERATIONS:
+                hint = "operations stand in a list: put a dash before it"
+            site.unit.mistake(node.keys[key], f"unknown key `{key}`", hint)
         return
     inner = let.enter(site, node) if "$let" in entries else site
     choice = match.enter(inner, replace(node, entries={key: value for key, value in entries.items() if key != "$let"}))
     if choice is None:
         return
-    cases = choice.cases
-    if not any(case.other for case in cases):
-        unmatched = match.Case((), False, True, List((), node.mark), node.mark)
-        choice.cases = [*cases, unmatched]
+    unmatched = match.Case((), False, True, List((), node.mark), node.mark)
+    if not any(case.other for case in choice.cases):
+        choice.cases.append(unmatched)
 
-        def body(place: Site, case: match.Case) -> None:
-            if case is unmatched:
-                place.code.add(f"R.ignored({what!r}, {choice.subject})", node.mark.line)
-            else:
-                _rules(place, case.value, f"{what} {case.labels[0]}" if case.labels else what)
-    else:
-        def body(place: Site, case: match.Case) -> None:
-            _rules(place, case.value, what)
+    def body(place: Site, case: match.Case) -> None:
+        if case is unmatched:
+            place.code.add(f"R.ignored({choice.subject})", node.mark.line)
+        else:
+            _rules(place, case.value)
 
     match.chain(inner, choice, body)
 
@@ -149,7 +148,7 @@ def _conditioned(site: Site, node: Map, name: str) -> None:
 def _emit(site: Site, name: str, node: Node, line: int) -> None:
     if name == "do":
         if isinstance(node, List):
-            _rules(site, node, "do")
+            _rules(site, node)
         else:
             site.unit.mistake(node, "`do` takes a list of operations")
         return

@@ -220,7 +220,7 @@ class Run(Parts):
         self.error["message"] = message if type(message) is str and message else text_of(message) if message is not None else "upstream error"
         self.tell_error()
 
-    def ignored(self, what: str, label: object) -> None:
+    def ignored(self, label: object) -> None:
         """An event no rule is for: counted, and named in the loss report."""
         if label is None or type(label) is not str:
             return

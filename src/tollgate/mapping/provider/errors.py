@@ -103,14 +103,14 @@ class ErrorRules:
                 return self._by_rule(rule, status, headers, body)
         if not 200 <= status < 300:
             return self._classified(status, self._said(body, {}), headers, body)
-        return self._error_inside(status, headers, body, chunk) if inside else None
+        return self._error_inside(headers, body, chunk) if inside else None
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
         said = self._said(body, rule.reads)
         counts_as = rule.counts_as or (status if status >= 400 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500)
         return self._verdict(rule.verdict, rule.alarm, said, counts_as, headers, body, rule.reads)
 
-    def _error_inside(self, status: int, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
+    def _error_inside(self, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
         """An error in a 200: a top-level `error` that is not null. An object that reports its own failure (a response
         with `status: failed`) is an answer, and its mapping says what it means."""
         if type(body) is not dict:
