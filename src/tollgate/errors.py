@@ -159,11 +159,11 @@ class UpstreamError(TollgateError):
     status = 500
     code = "upstream_error"
 
-    def __init__(self, message: str, *, provider: str = "", retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, provider: str = "", retry_after: float | None = None, alarm: AlarmKind | None = None) -> None:
         super().__init__(message)
         self.provider = provider
         self.retry_after = retry_after
-        self.alarm: AlarmKind | None = None
+        self.alarm = alarm
 
 
 class UpstreamRejected(UpstreamError):
@@ -189,8 +189,8 @@ class UpstreamFailed(UpstreamError):
     code = "upstream_failed"
 
     def __init__(self, message: str, *, upstream_status: int = 500, overloaded: bool = False, provider: str = "",
-                 retry_after: float | None = None) -> None:
-        super().__init__(message, provider=provider, retry_after=retry_after)
+                 retry_after: float | None = None, alarm: AlarmKind | None = None) -> None:
+        super().__init__(message, provider=provider, retry_after=retry_after, alarm=alarm)
         self.upstream_status = upstream_status
         self.overloaded = overloaded
 

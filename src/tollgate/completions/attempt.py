@@ -17,12 +17,12 @@ from tollgate.completions.native import native_body, native_document, native_hea
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, request_to_hub
-from tollgate.mapping.provider import Verdict
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
 
 _MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in memory."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
 UNFINISHED = "the upstream could not finish the answer"
 """What is said of an answer that stopped because of an error its provider has no words for."""
@@ -39,17 +39,6 @@ class AttemptFailed(Exception):
     def final(self) -> bool:
         """True when no other route can do better: the request itself is at fault."""
         return isinstance(self.error, UpstreamRejected)
-
-
-def failure_of(verdict: Verdict, offer: Offer, body: object = None) -> UpstreamError:
-    """The error for a verdict: the caller's fault as a rejection (of this `body`), everything else as a failure of the provider."""
-    if verdict.kind == "stop":
-        return UpstreamRejected(verdict.message, status=verdict.status, body=body, kind=verdict.type, param=verdict.param, told_code=verdict.code,
-                                provider=offer.provider)
-    error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
-                           retry_after=verdict.retry_after)
-    error.alarm = verdict.alarm
-    return error
 
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
@@ -141,7 +130,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
         raise AttemptFailed(UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
-        raise AttemptFailed(failure_of(verdict, offer))
+        raise AttemptFailed(verdict.error(offer.provider))
     if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
         raise AttemptFailed(UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider))
     return raw, body
@@ -150,7 +139,7 @@ async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple
 def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     """The error a stream event reports, or None."""
     verdict = offer.errors.judge(200, {}, chunk, chunk=True)
-    return failure_of(verdict, offer) if verdict is not None else None
+    return verdict.error(offer.provider) if verdict is not None else None
 
 
 def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
@@ -170,7 +159,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
         body = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return AttemptFailed(failure_of(verdict, offer, body))
+    return AttemptFailed(verdict.error(offer.provider, body))
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
@@ -183,7 +172,7 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
     if isinstance(body, (dict, list)):
         verdict = offer.errors.judge(answer.status, answer.headers, body)
         if verdict is not None:
-            return AttemptFailed(failure_of(verdict, offer))
+            return AttemptFailed(verdict.error(offer.provider))
     return AttemptFailed(UpstreamFailed("a stream was asked for and none came", upstream_status=answer.status, provider=offer.provider))
 
 

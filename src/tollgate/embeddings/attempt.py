@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, failure_of
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
@@ -210,7 +210,7 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
     del raw
     verdict = offer.errors.judge(status, headers, body)
     if verdict is not None:
-        raise AttemptFailed(failure_of(verdict, offer))
+        raise AttemptFailed(verdict.error(offer.provider))
     if not isinstance(body, dict):
         raise _broken(offer, "the answer is not a JSON object")
     told = offer.usage_read(body) if offer.usage_read is not None else None

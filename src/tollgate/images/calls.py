@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.images.multipart import encode_form
 from tollgate.images.state import UNKNOWN_WORD
 from tollgate.mapping import MappingFailure
@@ -22,7 +22,6 @@ from tollgate.upstream import Call
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer, Step
-    from tollgate.mapping.provider import Verdict
     from tollgate.services import Services
 
 log = logging.getLogger("tollgate.images")
@@ -65,7 +64,7 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         raise JobGone
     verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
     if verdict is not None:
-        raise _failure(offer, verdict, content)
+        raise verdict.error(offer.provider, content)
     if not isinstance(content, (dict, list)):
         raise UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
     try:
@@ -78,7 +77,7 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may do better.
         verdict = offer.errors.judge(answer.status, answer.headers, content)
         if verdict is not None:
-            raise _failure(offer, verdict, content)
+            raise verdict.error(offer.provider, content)
     if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
     if outcome.error:
@@ -96,15 +95,6 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, A
         body, headers["content-type"] = _encode(step, step.body(values))
     headers.setdefault("accept", "application/json")
     return Call(step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
-
-
-def _failure(offer: ImageOffer, verdict: Verdict, body: Any) -> UpstreamError:
-    if verdict.kind == "stop":
-        return UpstreamRejected(verdict.message, status=verdict.status, body=body, param=verdict.param, provider=offer.provider)
-    error = UpstreamFailed(verdict.message, upstream_status=verdict.status, overloaded=verdict.overloaded, provider=offer.provider,
-                           retry_after=verdict.retry_after)
-    error.alarm = verdict.alarm
-    return error
 
 
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:

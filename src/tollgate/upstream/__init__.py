@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Awaitable, Mapping
 
 from tollgate.config.model import Authorisation
-from tollgate.upstream.answer import MAX_ANSWER_BYTES, Answer
+from tollgate.upstream.answer import Answer
 from tollgate.upstream.app import App, AppTransport
 from tollgate.upstream.authorise import Authoriser
 from tollgate.upstream.call import Call
 from tollgate.upstream.http import HttpTransport
 from tollgate.upstream.transport import Transport
 
-__all__ = ["MAX_ANSWER_BYTES", "Answer", "App", "Call", "Client", "Transport"]
+__all__ = ["Answer", "App", "Call", "Client", "Transport"]
 
 
 class Client:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HIGH_WATER = 256 * 1024
 """Bytes held for a consumer that is not reading before the source is paused."""
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""`read` without a limit of its own: several inline images fit."""
+_USUAL_LIMIT = 64 * 1024 * 1024
+"""Of `read` where the caller names none: several inline images fit."""
 
 _EARLY = 0.002
 """uvloop's clock ticks in milliseconds: a timer may fire this much before its time."""
@@ -122,7 +122,7 @@ class Answer:
             del self.headers["content-encoding"]
             self.headers.pop("content-length", None)
 
-    async def read(self, limit: int = MAX_ANSWER_BYTES) -> bytes:
+    async def read(self, limit: int = _USUAL_LIMIT) -> bytes:
         """The whole body, decoded. Over `limit` bytes it is refused with `UpstreamFailed`."""
         self._whole = True
         self._limit = limit

@@ -56,8 +56,6 @@ def _key(auth: Authorisation) -> object:
 def _credentials(options: Mapping[str, str], call: Call) -> Credentials:
     missing = [name for name in _CREDENTIALS if not options.get(name)]
     if missing:
-        error = UpstreamFailed(f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider)
-        error.alarm = "key"
-        raise error
+        raise UpstreamFailed(f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider, alarm="key")
     access, secret, region, service = (options[name] for name in _CREDENTIALS)
     return Credentials(access, secret, region, service, options.get("session_token") or "")

@@ -109,11 +109,8 @@ class Tokens:
             # The error word is from a fixed list (RFC 6749, 5.2); the description may quote what we sent.
             why = body.get("error")
             word = f" ({why})" if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum() else ""
-            error = UpstreamFailed(f"the token address answered {answer.status}{word} and gave no token",
-                                   upstream_status=answer.status, provider=provider)
-            if answer.status in (400, 401, 403):
-                error.alarm = "key"
-            raise error
+            raise UpstreamFailed(f"the token address answered {answer.status}{word} and gave no token", upstream_status=answer.status,
+                                 provider=provider, alarm="key" if answer.status in (400, 401, 403) else None)
         life = _seconds(body.get("expires_in"))
         now = self._clock()
         return Token(value, now + life - min(EARLY, life / 5), now + life)
@@ -186,6 +183,4 @@ def _account(options: Mapping[str, str], call: Call) -> dict[str, object]:
 
 
 def _unusable(message: str, call: Call) -> TollgateError:
-    error = UpstreamFailed(message, upstream_status=401, provider=call.provider)
-    error.alarm = "key"
-    return error
+    return UpstreamFailed(message, upstream_status=401, provider=call.provider, alarm="key")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
-from tollgate.errors import AlarmKind
+from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.mapping.provider.said import MAX_MESSAGE, Said, read_error, retry_after, seconds_of, status_words
 from tollgate.wording import clipped
 
@@ -47,6 +47,13 @@ class Verdict:
     status: int
     retry_after: float | None
     overloaded: bool
+
+    def error(self, provider: str, body: object = None) -> UpstreamError:
+        """The error to raise: the caller's fault as a rejection (of this `body`), everything else as a failure of the provider."""
+        if self.kind == "stop":
+            return UpstreamRejected(self.message, status=self.status, body=body, kind=self.type, param=self.param, told_code=self.code, provider=provider)
+        return UpstreamFailed(self.message, upstream_status=self.status, overloaded=self.overloaded, provider=provider, retry_after=self.retry_after,
+                              alarm=self.alarm)
 
 
 @dataclass(frozen=True, slots=True)
