@@ -18,6 +18,7 @@ from tollgate.ledger import Ledger
 from tollgate.mapping.images.offer import ImageOffer, ImageOffers, Step
 from tollgate.mapping.images.price import ImagePrice
 from tollgate.mapping.images.schema import InputSchema
+from tollgate.mapping.provider import ErrorRules
 from tollgate.metrics import Metrics
 from tollgate.routing import make_route
 from tollgate.services import Services
@@ -55,18 +56,6 @@ class Provider:
         return status, {"content-type": kind}, chunks()
 
 
-class Judge:
-    """Error rules without a file: 429 and 5xx are the provider's fault, other 4xx the caller's."""
-
-    def judge(self, status, headers, body, *, chunk=False, inside=True):
-        if status < 400:
-            return None
-        message = str(body.get("error", body)) if isinstance(body, dict) else str(body)[:100]
-        kind = "later" if status == 429 or status >= 500 else "next" if status in (401, 402, 403) else "stop"
-        alarm = {401: "key", 402: "balance"}.get(status)
-        return SimpleNamespace(kind=kind, alarm=alarm, message=message, type=None, code=None, param=None, status=status, retry_after=None, overloaded=status == 529)
-
-
 def at(*path):
     def read(values):
         found = values
@@ -100,7 +89,7 @@ def make_offer(provider="acme", *, poll=True, model=None, price=None, schema=SCH
     more = {**steps, **more}
     return ImageOffer(provider=provider, model=model or image_model(provider=provider), facts={"upstream": "draw-1"}, schema=InputSchema(schema),
                       price=price or ImagePrice(Decimal("0.04"), asked=at("$input", "n")), headers=lambda: {"authorization": "Bearer secret"}, variables={},
-                      errors=Judge(), timeouts=Timeouts(), every=more.pop("every", (0.01,)), **more)
+                      errors=ErrorRules(), timeouts=Timeouts(), every=more.pop("every", (0.01,)), **more)
 
 
 def runtime_of(*offers: ImageOffer, **gateway: Any) -> Any:
@@ -139,4 +128,4 @@ async def settled(services) -> None:
     raise AssertionError("background work did not end")
 
 
-__all__ = ["PNG", "SCHEMA", "Judge", "Provider", "Server", "at", "close_services", "image_model", "job", "make_offer", "open_services", "replace", "runtime_of", "settled"]
+__all__ = ["PNG", "SCHEMA", "Provider", "Server", "at", "close_services", "image_model", "job", "make_offer", "open_services", "replace", "runtime_of", "settled"]

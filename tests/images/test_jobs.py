@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from image_fakes import PNG, Judge, Provider, at, close_services, image_model, make_offer, open_services, settled
+from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, settled
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
@@ -614,13 +614,7 @@ async def test_the_catalog_shows_descriptors(gateway):
 
 async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
     """A synchronous provider's file says `succeeded`; that nothing came and why is in the body."""
-    class Inside(Judge):
-        def judge(self, status, headers, body, *, chunk=False, inside=True):
-            found = super().judge(status, headers, body)
-            return found or (super().judge(503, headers, body) if inside and body.get("error") else None)
-
     broken = make_offer("acme", poll=False, submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}))
-    object.__setattr__(broken, "errors", Inside())
     second = Provider(Script((200, {"status": "succeeded", "images": URL})))
     services, key, _ = await gateway(None, broken, make_offer("bemo", poll=False),
                                      apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second})
