@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tollgate import cors, endpoints
 from tollgate.errors import InternalError, MethodNotAllowed, NotFound, ShuttingDown, TollgateError
-from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, leaves_unread
+from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, take_rest
 from tollgate.services import Reply, Services, new_request_id
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ class App:
             services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
 
     async def _send(self, scope: Scope, receive: Receive, responder: Responder, reply: Reply) -> None:
-        """Send a reply; one that leaves before the request's body has been read says whether the connection ends with it."""
+        """Send a reply, after the rest of the request's body where nobody has read it."""
         if responder.unread and not responder.started:
-            responder.closes = responder.closes or await leaves_unread(scope, receive, self.services.runtime.current.gateway.server.engine)
+            await take_rest(scope, receive, self.services.runtime.current.gateway.server.engine)
         await responder.send(reply)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

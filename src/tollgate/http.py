@@ -7,6 +7,7 @@ the task that works for it; whatever must still be settled is settled by the pip
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -22,7 +23,6 @@ _WATCH_AFTER = 0.05
 """Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
 done by then, and a watcher is a task."""
 
-CLOSE = (b"connection", b"close")
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -76,24 +76,21 @@ def unpacked(body: bytes, headers: Mapping[str, str], limit: int) -> bytes:
     return body if encoding == "identity" else _decompress(body, encoding, limit)
 
 
-async def leaves_unread(scope: Scope, receive: Receive, engine: str) -> bool:
-    """Whether the server will close the connection after a reply that is sent now, before the end of the request's body.
+async def take_rest(scope: Scope, receive: Receive, engine: str) -> None:
+    """Take a small rest of a request's body off the wire before a reply that does not need it, so that the connection stays of use.
 
-    On hypercorn it does on HTTP/1 (`engines/http1.py`); uvicorn reads on. A small rest is taken off the wire first, so that the connection stays of use.
+    hypercorn closes it after such a reply on HTTP/1, and says so (`engines/http1.py`); uvicorn reads on.
     """
     if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1") or not _has_body(scope):
-        return False
+        return
     size = 0
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REST_SECONDS):
             while size <= _REST_BYTES:
                 message = await receive()
                 if not message.get("more_body", False):
-                    return False
+                    return
                 size += len(message.get("body", b""))
-    except TimeoutError:
-        pass
-    return True
 
 
 def _has_body(scope: Scope) -> bool:
@@ -155,7 +152,7 @@ class Responder:
     """
 
     __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
-                 "closes", "started", "stopped", "told", "unread")
+                 "started", "stopped", "told", "unread")
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
@@ -175,8 +172,6 @@ class Responder:
         self.started = False
         self.stopped = False
         """The gateway ends this request, see `stop`."""
-        self.closes = False
-        """The connection ends with this reply: `Connection: close` says so."""
         self.unread = True
         """The request's body has not been read to its end."""
         self.told = False
@@ -218,8 +213,6 @@ class Responder:
             if self._timer is not None:
                 self._end_comments(self._timer)
             about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
-            if self.closes:
-                about.append(CLOSE)
             self.started = True
             await self._send({"type": "http.response.start", "status": reply.status, "headers": [*about, *reply.headers, *self._extra]})
             await self._send({"type": "http.response.body", "body": b"" if self._bodiless else reply.body})

@@ -18,7 +18,7 @@ import orjson
 
 from tollgate.auth import authenticate
 from tollgate.errors import InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
-from tollgate.http import CLOSE, SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, leaves_unread, read_body, unpacked
+from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, take_rest, unpacked
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Reply, Services, new_request_id
 from tollgate.tools.calls import Caller
@@ -71,8 +71,8 @@ class ToolsApp:
         unread = True
 
         async def say_no(reply: Reply) -> None:
-            if unread and await leaves_unread(scope, receive, self._server.engine):
-                reply.headers.append(CLOSE)
+            if unread:
+                await take_rest(scope, receive, self._server.engine)
             await _send(tagged, reply)
 
         metrics.running += 1
