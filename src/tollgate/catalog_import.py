@@ -15,7 +15,8 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tollgate.config.schema import CANONICAL_ID, ENCODINGS, FLAT_PRICES, TOKEN_PRICES
+from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
+from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, show
 
 UNIT = 1_000_000
@@ -28,7 +29,7 @@ GENERATED = (
 PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
 """The protocol behind a path that an offer is said to serve."""
 
-_SIDES = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens", "thinking")
+_CONDITIONS = (*VOLUME_BOUNDS, "thinking")
 _NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows"})
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
 """A name a client would type: no path, no version mark, no region in front."""
@@ -217,9 +218,9 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
         price["currency"] = pricing["currency"]
     volumes = []
     for row in pricing.get("volumes") or ():
-        prices = _row(name, row, factor, made, frozenset(_SIDES))
+        prices = _row(name, row, factor, made, frozenset(_CONDITIONS))
         if prices:
-            volumes.append(Flow({key: row[key] for key in _SIDES if row.get(key) is not None} | prices))
+            volumes.append(Flow({key: row[key] for key in _CONDITIONS if row.get(key) is not None} | prices))
     tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
     multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
     windows = [Flow(start=Quoted(start), end=Quoted(end), days=list(row.get("weekdays") or range(1, 8)), prices=Flow(_row(
@@ -235,12 +236,12 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
 def _row(name: str, row: Mapping[str, Any], factor: Decimal, made: Import, known: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The prices of one row: tokens per million, calls, pictures and searches as they are."""
     prices: dict[str, Any] = {}
-    for key in (*TOKEN_PRICES, *FLAT_PRICES):
+    for key in PRICES:
         if row.get(key) is None or key == "image" and _per_token(row):
             continue
         amount = decimal_of(str(row[key]))
         prices[key] = Quoted(digits(CONTEXT.multiply(amount, factor) if key in TOKEN_PRICES else amount))
-    dropped = sorted(set(row) - set(TOKEN_PRICES) - set(FLAT_PRICES) - known) + (["image"] if "image" in row and _per_token(row) else [])
+    dropped = sorted(set(row) - set(PRICES) - known) + (["image"] if "image" in row and _per_token(row) else [])
     if dropped:
         made.left_out.append(f"{name}: the price of {', '.join(dropped)}")
     return prices

@@ -23,17 +23,11 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from tollgate.config.model import PriceWindow, Pricing, Volume
+from tollgate.config.model import FLAT_PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
 from tollgate.money import CONTEXT, USD, round_cost
 
 if TYPE_CHECKING:
     from tollgate.usage import Usage
-
-TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h",
-                "internal_reasoning", "audio", "audio_output")
-"""Per `unit` tokens."""
-FLAT_PRICES = ("request", "image", "web_search")
-"""Per call, per picture, per search: `unit` does not apply."""
 
 _FALLBACKS = (
     ("input_cache_read", "prompt"),

@@ -138,6 +138,16 @@ class Dashboard:
     session_hours: float = 12.0
 
 
+TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
+                "audio", "audio_output")
+"""Per `unit` tokens."""
+FLAT_PRICES = ("request", "image", "web_search")
+"""Per call, per picture, per search: `unit` does not apply."""
+PRICES = TOKEN_PRICES + FLAT_PRICES
+
+VOLUME_BOUNDS = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")
+
+
 @dataclass(frozen=True, slots=True)
 class Volume:
     """A price tier: when its bounds match, its prices replace the base ones (`min_prompt_tokens` is exclusive)."""
@@ -165,8 +175,6 @@ class PriceWindow:
 class Pricing:
     """Prices of one offer. `prices` has the exact decimals by field name, `written` the same fields as typed.
 
-    Token fields: prompt, completion, input_cache_read, input_cache_write, input_cache_write_1h, internal_reasoning,
-    audio, audio_output (per `unit` tokens). Flat fields: request (a call), image (a picture), web_search (a search).
     A field absent here falls back as DESIGN section 5 says; "0" is free.
     """
 
@@ -252,9 +260,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """How a call is authorised beyond headers: none, sigv4, oauth_jwt or oauth_client. `options` are templates."""
+    """How a call is authorised beyond headers: by a kind of `AUTH_OPTIONS`. `options` are templates."""
 
-    kind: Literal["none", "sigv4", "oauth_jwt", "oauth_client"] = "none"
+    kind: str = "none"
     options: Mapping[str, Node] = field(default_factory=_empty)
 
 

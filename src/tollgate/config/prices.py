@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
-from tollgate.config.model import PriceWindow, Pricing, Volume
-from tollgate.config.schema import PRICES
+from tollgate.config.model import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
 from tollgate.money import decimal_of, show
 
 _MAX_WHOLE = 12
@@ -90,8 +89,7 @@ def _prices(document: Document, node: Map, path: str, problems: list[Problem]) -
 def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -> Volume:
     row = Fields(node)
     prices, written = _prices(document, node, path, problems)
-    bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in (
-        "min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")}
+    bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in VOLUME_BOUNDS}
     if not written:
         problems.append(document.problem(node, "found a tier without a price, wanted at least one", path=path))
     for side in ("prompt", "completion"):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import get_args
 
 from tollgate.config import image_schema
+from tollgate.config.model import AUTH_OPTIONS, FLAT_PRICES, PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
     ENCODINGS,
-    FLAT_PRICES,
-    PRICES,
     PROTOCOL_NAME,
     PROVIDER_NAME,
-    TOKEN_PRICES,
     Schema,
     boolean,
     decimal,
@@ -68,7 +67,7 @@ def provider_schema() -> Schema:
             "headers": _headers("Headers of every call."),
             "query": _headers("Query parameters of every call."),
             "auth": record("Authorisation beyond headers. Other keys are options of the kind and may name secrets.", {
-                "kind": text("How calls are authorised.", enum=["none", "sigv4", "oauth_jwt", "oauth_client"]),
+                "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
             }, additionalProperties=template("An option of this kind of authorisation."), required=["kind"]),
             **_edits("every protocol of this provider"),
             "policies": {"type": "array", "description": "Edits and abilities for models by pattern, top to bottom.", "items": record(
@@ -162,8 +161,7 @@ def _endpoint() -> Schema:
         "url": template("The complete address instead of `url` and `path`."),
         "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
         "mapping": text("The mapping file when it is not the protocol's own.", pattern=PROTOCOL_NAME, wanted="the name of a mapping"),
-        "framing": text("How events are cut out of a stream. The events of `sse-text` are plain text.", enum=["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"],
-                        default="sse"),
+        "framing": text("How events are cut out of a stream. The events of `sse-text` are plain text.", enum=list(get_args(Framing)), default="sse"),
         "unwrap": text("An expression: the event inside a frame."),
         "headers": _headers("Headers of this endpoint."),
         "query": _headers("Query parameters of this endpoint."),
@@ -185,7 +183,7 @@ def _model() -> Schema:
         "name": text("Display name."),
         "description": text("Markdown."),
         "type": text("What it is. Default: image with an `input_schema`, embedding when the provider speaks only that, else chat.",
-                     enum=["chat", "embedding", "image"]),
+                     enum=list(get_args(ModelType))),
         "created": integer("Unix seconds of publication; 0 unknown.", minimum=0, default=0),
         "canonical_slug": text("Default: the canonical id."),
         "hugging_face_id": text("Where the weights are public."),
@@ -220,9 +218,8 @@ def _price_fields() -> dict[str, Schema]:
 
 
 def _price() -> Schema:
-    counts = {name: integer(f"{about} this many.", minimum=0) for name, about in (
-        ("min_prompt_tokens", "Prompts of more than"), ("max_prompt_tokens", "Prompts of at most"),
-        ("min_completion_tokens", "Answers of more than"), ("max_completion_tokens", "Answers of at most"))}
+    counts = {name: integer(f"{about} this many.", minimum=0) for name, about in zip(
+        VOLUME_BOUNDS, ("Prompts of more than", "Prompts of at most", "Answers of more than", "Answers of at most"), strict=True)}
     return record("Prices as exact decimals in quotes.", {
         **_price_fields(),
         **image_schema.price_keys(),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tollgate.config import model
 from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
@@ -23,11 +23,6 @@ from tollgate.nesting import MOST_WRITTEN
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-                "audio", "audio_output")
-FLAT_PRICES = ("request", "image", "web_search")
-PRICES = TOKEN_PRICES + FLAT_PRICES
 
 ENCODINGS = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "p50k_edit", "r50k_base", "gpt2")
 
@@ -127,7 +122,7 @@ def gateway_schema() -> Schema:
                 "base_url": text("The address clients are told, without /v1. Default: made from the first bind address.",
                                  pattern=HTTP_BASE, wanted="an address like https://gateway.example"),
                 "legacy_base_urls": texts("Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."),
-                "engine": text("The HTTP server; uvicorn needs the extra of that name.", enum=["hypercorn", "uvicorn"]),
+                "engine": text("The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(model.EngineName))),
                 "max_body_bytes": integer("Largest request body of chat, responses, messages and embeddings.", **bytes_),
                 "max_small_body_bytes": integer("Largest request body of image and tool calls.", **bytes_),
                 "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.", minimum=5, maximum=MOST_WRITTEN),
