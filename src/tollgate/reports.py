@@ -52,7 +52,8 @@ _MEASURED_ROWS = 1_000_000
 """Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile, only take longer."""
 MOST_ROWS_OUT = 2_000_000
 """Rows of one download; more is for `tollgate usage`, which needs no browser."""
-_OPERATORS_ONLY = ("provider_cost",)
+OPERATORS_ONLY = ("provider_cost",)
+"""Columns of a row that no account is shown."""
 
 _TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 _COUNTED = ("requests", "failed", "cost", *_TOKENS, "images", "estimated")
@@ -301,7 +302,7 @@ class Reports:
         count = self._query(filters, "SELECT count(*) FROM usage")[0][0]
         if count > MOST_ROWS_OUT:
             raise BadRequest(f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: tollgate usage --format {form}")
-        chosen = ", ".join(_cell(column) if form == "csv" else column.name for column in COLUMNS if all_columns or column.name not in _OPERATORS_ONLY)
+        chosen = ", ".join(_cell(column) if form == "csv" else column.name for column in COLUMNS if all_columns or column.name not in OPERATORS_ONLY)
         with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
             path = Path(file.name)
         name = str(path).replace("'", "''")

@@ -55,7 +55,7 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
 
 def _announce(opened: Opened) -> None:
     settings = opened.services.runtime.current.gateway.server
-    base = settings.base_url.rstrip("/").removesuffix("/v1")
+    base = settings.base_url
     lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
     if opened.first_key:
         model = opened.services.runtime.current.catalog.example()

@@ -21,7 +21,7 @@ __all__ = ["dashboard_app", "first_link"]
 
 def dashboard_app(services: Services, reloader: Reloader) -> ASGIApp:
     """The pages, to be mounted at `/dashboard`; also makes the ledger's sign-in links lead here."""
-    base = services.runtime.current.gateway.server.base_url.rstrip("/").removesuffix("/v1")
+    base = services.runtime.current.gateway.server.base_url
     services.ledger.links.address = f"{base}/dashboard/link/"
     return _Lazy(services, reloader)
 

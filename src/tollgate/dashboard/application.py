@@ -71,7 +71,7 @@ PLACES: tuple[Place, ...] = (
 def make_pages(services: Services, reloader: Reloader) -> Pages:
     """The application for one running gateway."""
     gateway = services.runtime.current.gateway
-    base = gateway.server.base_url.rstrip("/").removesuffix("/v1")
+    base = gateway.server.base_url
     said = urlsplit(base)
     return Pages(State(
         services=services, reloader=reloader, sessions=Sessions(gateway.store.directory, gateway.dashboard.session_hours), throttle=Throttle(),

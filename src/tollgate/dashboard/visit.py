@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tollgate.accounts import KeyView, key_views
 from tollgate.dashboard.sessions import Session
 from tollgate.dashboard.visitor import visitor_address
 from tollgate.errors import BadRequest, NotFound
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tollgate.dashboard.sessions import Sessions
     from tollgate.dashboard.templating import Statics
     from tollgate.dashboard.throttle import Throttle
-    from tollgate.ledger import Account, Ledger
+    from tollgate.ledger import Account, KeyRecord, Ledger
     from tollgate.reload import Reloader
     from tollgate.reports import Reports
     from tollgate.services import Services
@@ -116,6 +117,18 @@ class Visit:
         """Where the visitor comes from, for the throttle; behind proxies that the settings trust, as those say."""
         client, proxies = self.request.client, self.services.runtime.current.gateway.server.trusted_proxies
         return visitor_address(client.host if client else "", self.request.headers.getlist("x-forwarded-for"), proxies)
+
+    async def key_names(self, account: str | None) -> dict[str, str]:
+        """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""
+        return {key.id: key.name or f"…{key.last_four}" for key in await self.ledger.list_keys(account)}
+
+    async def active_keys(self) -> list[KeyView]:
+        """The keys of the signed-in account that work."""
+        return [view for view in await key_views(self.ledger, self.me.id) if view.state == "active"]
+
+    async def chosen_key(self) -> KeyRecord | None:
+        """The one of them that the form names."""
+        return next((view.key for view in await self.active_keys() if view.key.id == self.form["key"]), None)
 
     def argument(self, name: str) -> str:
         """A variable part of the path."""

@@ -10,6 +10,7 @@ from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.errors import ModelNotFound
 
 if TYPE_CHECKING:
+    from tollgate.catalog import CatalogModel
     from tollgate.ledger import KeyRecord
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.runtime import Runtime
@@ -18,20 +19,21 @@ if TYPE_CHECKING:
 def image_routes(runtime: Runtime, name: str, key: KeyRecord) -> list[ImageOffer]:
     """The offers of a model, by id or alias, best first. Raises `ModelNotFound`; not permitted looks the same."""
     found = runtime.catalog.find(name, access_of(key)) if name else None
-    offers = [offer for route in found.routes if (offer := runtime.images.offer(found.id, route.provider)) is not None] if found else []
+    offers = offers_of(runtime, found) if found else []
     if not offers:
         raise ModelNotFound(name[:200])
     return offers
 
 
+def offers_of(runtime: Runtime, model: CatalogModel) -> list[ImageOffer]:
+    """The image offers of a model, best first; none for a model of another type."""
+    return [offer for route in model.routes if (offer := runtime.images.offer(model.id, route.provider)) is not None]
+
+
 def image_models(runtime: Runtime, key: KeyRecord | None) -> list[ImageOffer]:
     """The first offer of every image model this key may use (without a key: of every public one), sorted by id."""
-    found = []
-    for model in runtime.catalog.image_models(access_of(key) if key else ANONYMOUS):
-        offer = next((offer for route in model.routes if (offer := runtime.images.offer(model.id, route.provider)) is not None), None)
-        if offer is not None:
-            found.append(offer)
-    return found
+    models = runtime.catalog.image_models(access_of(key) if key else ANONYMOUS)
+    return [offers[0] for model in models if (offers := offers_of(runtime, model))]
 
 
 def describe(offer: ImageOffer) -> dict[str, Any]:

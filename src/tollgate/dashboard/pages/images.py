@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 from starlette.responses import PlainTextResponse, Response
 
-from tollgate.accounts import key_views
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.fetch import fetch_inline, media_type
@@ -39,7 +38,7 @@ async def create(visit: Visit) -> Response:
     form = visit.form
     if not form["once"] or not visit.once(form["once"]):
         return visit.to("/images", done="again")
-    key = next((view.key for view in await key_views(visit.ledger, visit.me.id) if view.key.id == form["key"] and view.state == "active"), None)
+    key = await visit.chosen_key()
     try:
         if key is None:
             raise BadRequest("choose one of your active keys")
@@ -60,7 +59,8 @@ async def one(visit: Visit) -> Response:
     except TollgateError:
         job = await jobs.stored(visit.me.id, visit.argument("job"))
     asked = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
-    return visit.render("image.html", job=job, asked=asked, key=await _key_name(visit, job))
+    names = await visit.key_names(visit.me.id)
+    return visit.render("image.html", job=job, asked=asked, key=names.get(job.key_id, job.key_id))
 
 
 async def picture(visit: Visit) -> Response:
@@ -91,9 +91,8 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
     running = [job for job in visit.ledger.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
-    active = [view for view in await key_views(visit.ledger, visit.me.id) if view.state == "active"]
-    return visit.render("images.html", status=status, made=made, running=running, models=models, keys=active, problem=problem, form=visit.form,
-                        once=secrets.token_urlsafe(12), prompt_of=_prompt_of)
+    return visit.render("images.html", status=status, made=made, running=running, models=models, keys=await visit.active_keys(), problem=problem,
+                        form=visit.form, once=secrets.token_urlsafe(12), prompt_of=_prompt_of)
 
 
 def _input(written: str, prompt: str) -> Any:
@@ -110,8 +109,3 @@ def _input(written: str, prompt: str) -> Any:
 def _prompt_of(job: Generation) -> str:
     said = job.input.get("prompt") if isinstance(job.input, dict) else None
     return said if isinstance(said, str) else ""
-
-
-async def _key_name(visit: Visit, job: Generation) -> str:
-    keys = {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys(visit.me.id)}
-    return keys.get(job.key_id, job.key_id)

@@ -16,6 +16,5 @@ async def show(visit: Visit) -> Response:
     running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
     now = datetime.now(UTC)
     jobs = visit.ledger.pending()
-    keys = {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys()}
     return visit.render("live.html", running=running[:_MOST], count=len(running), jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]],
-                        keys=keys, renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now)
+                        keys=await visit.key_names(None), renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import get_args
 
 from starlette.responses import Response
 
 from tollgate.catalog import CatalogModel
-from tollgate.config.model import Pricing
+from tollgate.config.model import FLAT_PRICES, ModelType, Pricing
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
+from tollgate.images.catalog import offers_of
+from tollgate.mapping.images.offer import ImageOffer
 
-_TYPES = ("chat", "embedding", "image")
+_TYPES = get_args(ModelType)
 _MILLION = Decimal(1_000_000)
-_FLAT = frozenset({"request", "image", "web_search"})
 _LABELS = {
     "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
     "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input", "audio_output": "Audio output",
@@ -48,9 +50,8 @@ async def one(visit: Visit) -> Response:
     model = visit.services.runtime.current.catalog.resolve(visit.argument("model"))
     if model is None:
         raise NotFound("there is no such model")
-    images = visit.services.runtime.current.images
-    offer = next((offer for route in model.routes if (offer := images.offer(model.id, route.provider)) is not None), None)
-    return visit.render("model.html", entry=_entry(visit, model), model=model, price=price_list(model.facts.price), health=_health(visit, model), offer=offer)
+    return visit.render("model.html", entry=_entry(visit, model), model=model, price=price_list(model.facts.price), health=_health(visit, model),
+                        offer=_image_offer(visit, model))
 
 
 def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
@@ -60,20 +61,23 @@ def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
     listed = []
     for name, label in _LABELS.items():
         if name in pricing.prices:
-            listed.append((label, pricing.prices[name] if name in _FLAT else pricing.prices[name] * _MILLION / pricing.unit))
+            listed.append((label, pricing.prices[name] if name in FLAT_PRICES else pricing.prices[name] * _MILLION / pricing.unit))
     return listed
 
 
 def _entry(visit: Visit, model: CatalogModel) -> Entry:
     pricing = model.facts.price
     if model.type == "image":
-        images = visit.services.runtime.current.images
-        offer = next((offer for route in model.routes if (offer := images.offer(model.id, route.provider)) is not None), None)
+        offer = _image_offer(visit, model)
         return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
     if pricing is None:
         return Entry(model, None, None, None, "USD")
     prompt, completion = (pricing.prices[name] * _MILLION / pricing.unit if name in pricing.prices else None for name in ("prompt", "completion"))
     return Entry(model, prompt, completion, None, pricing.currency)
+
+
+def _image_offer(visit: Visit, model: CatalogModel) -> ImageOffer | None:
+    return next(iter(offers_of(visit.services.runtime.current, model)), None)
 
 
 def _fits(model: CatalogModel, words: list[str]) -> bool:

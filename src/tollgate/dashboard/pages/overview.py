@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from tollgate.accounts import key_views
 from tollgate.dashboard import charts
 from tollgate.dashboard.pages.usage import RANGES, costs_by
 from tollgate.dashboard.visit import Visit
@@ -23,11 +22,10 @@ async def show(visit: Visit) -> Response:
     width, count = RANGES["7d"][1:]
     report = await visit.state.reports.report(filters, width, count)
     newest = await visit.state.reports.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
-    views = await key_views(visit.ledger, name)
     today = await visit.state.reports.report(filters, timedelta(days=1), 2)
     chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money, money_axis)
     return visit.render(
         "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all, yesterday=today.buckets[0].all, chart=chart,
-        models=report.by("model")[:5], rows=newest, names={view.key.id: view.key.name or f"…{view.key.last_four}" for view in views},
-        active=[view for view in views if view.state == "active"], example=visit.services.runtime.current.catalog.example(),
+        models=report.by("model")[:5], rows=newest, names=await visit.key_names(name), active=await visit.active_keys(),
+        example=visit.services.runtime.current.catalog.example(),
         minimum=visit.services.runtime.current.gateway.credits.minimum)

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from tollgate.dashboard.pages.usage import RANGES, Scope, choices, key_names, read_wish
+from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_wish
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.measures import ENDED, ENDPOINTS
+from tollgate.reports import OPERATORS_ONLY
 
 _PAGE = 50
-_OPERATORS_ONLY = ("provider_cost",)
 
 
 async def mine(visit: Visit) -> Response:
@@ -45,7 +45,7 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
     rows = await visit.state.reports.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
     whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
-    names = await key_names(visit, scope)
+    names = await visit.key_names(scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render("requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more, choices=choices(whole, names), names=names,
                         outcomes=ENDED, endpoints=ENDPOINTS, paged=bool(visit.query["before"]))
@@ -57,8 +57,8 @@ async def _one(visit: Visit, scope: Scope) -> Response:
     row = await visit.state.reports.row(Filters(account=scope.account), request_id, around[0] if around else None)
     if row is None:
         raise NotFound("there is no such request; a new one appears here some seconds after it ended")
-    names = await key_names(visit, scope)
-    hidden = () if visit.is_operator else _OPERATORS_ONLY
+    names = await visit.key_names(scope.account)
+    hidden = () if visit.is_operator else OPERATORS_ONLY
     lost = [part.strip() for part in (row["lost"] or "").split(";") if part.strip()]
     return visit.render("request.html", scope=scope.prefix, row=row, names=names, lost=lost, buckets=_buckets(row), prices=_prices(row["prices"]),
                         columns=[column for column in COLUMNS if column.name not in hidden])

@@ -9,7 +9,6 @@ import orjson
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from tollgate.accounts import KeyView, key_views
 from tollgate.catalog import access_of, may_use
 from tollgate.completions import complete
 from tollgate.dashboard.visit import Visit
@@ -80,7 +79,7 @@ class Streamed(Response):
 async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     """The chat request of the form. Raises what the API would."""
     form, services = visit.form, visit.services
-    key = next((view.key for view in await key_views(visit.ledger, visit.me.id) if view.key.id == form["key"] and view.state == "active"), None)
+    key = await visit.chosen_key()
     if key is None:
         raise NotFound("choose one of your active keys")
     if not services.ledger.ready:
@@ -111,7 +110,7 @@ def _number(said: str, what: str, kind: type, most: int) -> Any:
 
 async def _form(visit: Visit, form: Any, *, said: Any = None, usage: Any = None, headers: Any = None, problem: str = "", status: int = 200,
                 request_id: str = "") -> Response:
-    active: list[KeyView] = [view for view in await key_views(visit.ledger, visit.me.id) if view.state == "active"]
+    active = await visit.active_keys()
     catalog = visit.services.runtime.current.catalog
     usable = [model.id for model in catalog.models.values() if model.type == "chat" and any(may_use(access_of(view.key), model) for view in active)]
     chosen = catalog.resolve(form["model"])

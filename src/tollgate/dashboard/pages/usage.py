@@ -102,7 +102,7 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     whole = report if not set(wish.query()) - {"range"} else await visit.state.reports.report(Filters(account=scope.account), width, count)
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
-    names = await key_names(visit, scope)
+    names = await visit.key_names(scope.account)
     starts = [bucket.start for bucket in report]
     drawn = (
         charts.bars("cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money, money_axis),
@@ -130,11 +130,6 @@ async def _download(visit: Visit, scope: Scope) -> Response:
     named = f"tollgate-usage-{scope.account or 'all'}-{wish.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
     return FileResponse(path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True))
-
-
-async def key_names(visit: Visit, scope: Scope) -> Mapping[str, str]:
-    """Key id -> its name, for the keys this scope may know."""
-    return {key.id: key.name or f"…{key.last_four}" for key in await visit.ledger.list_keys(scope.account)}
 
 
 def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
