@@ -1,4 +1,4 @@
-"""Models in files of their own: which wins, where mistakes are shown, and when they are read at all."""
+"""Models and policies in files of their own: which wins, where mistakes are shown, and when they are read at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
+from tollgate.runtime import build_runtime
 
 PROVIDER = """
 provider: acme
@@ -94,3 +95,28 @@ def test_a_model_no_endpoint_serves_is_a_mistake(folder: Path) -> None:
     (folder / "providers" / "acme.yaml").write_text(PROVIDER.replace("chat: /chat/completions, ", ""))
     with pytest.raises(ConfigErrors, match="models.acme/b: found a model of type chat, but no endpoint serves it"):
         load_gateway(folder, environ=ON)
+
+
+POLICIES = """
+policies:
+  - {match: "acme/a", priority: 9}
+  - {match: "acme/b", priority: 8, request: [{drop: [top_k]}]}
+"""
+
+
+def test_policies_of_a_file_come_after_the_providers_own(folder: Path) -> None:
+    (folder / "providers" / "policies.txt").write_text(POLICIES)
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "policies_from: policies.txt\n")
+    provider = load_gateway(folder, environ=ON).gateway.providers["acme"]
+    assert [policy.priority for policy in provider.policies] == [7, 9, 8]
+    assert {model.id: model.priority for model in provider.models} == {"acme/a": 9, "acme/b": 8}
+
+
+def test_a_mistake_in_shared_policies_is_shown_there(folder: Path) -> None:
+    (folder / "providers" / "policies.txt").write_text(POLICIES.replace("drop", "dorp"))
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "policies_from: policies.txt\n")
+    with pytest.raises(ConfigErrors) as caught:
+        build_runtime(load_gateway(folder, environ=ON))
+    [problem] = caught.value.problems
+    assert (Path(problem.mark.file).name, problem.mark.line) == ("policies.txt", 4)
+    assert "dorp: [top_k]" in problem.line_text

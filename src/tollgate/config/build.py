@@ -15,7 +15,7 @@ from tollgate.collecting import collector_resting
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
-from tollgate.config.included import include_models
+from tollgate.config.included import include, names_others
 from tollgate.config.known import Known, Source
 from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
@@ -229,7 +229,7 @@ class _Loading:
         return found[0]
 
     def _unchanged(self, document: Document) -> Source | None:
-        """What an unchanged file came to before, its model files unchanged too."""
+        """What an unchanged file came to before, the files it names unchanged too."""
         source = self.known.get(document.file)
         return source if source is not None and source.provider.document is document else None
 
@@ -244,7 +244,7 @@ class _Loading:
         return providers
 
     def _provider(self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool) -> Provider:
-        """As if it were on. `wanted`: with its model files."""
+        """As if it were on. `wanted`: with the files it names."""
         if isinstance(found, Source):
             if found.whole in (None, wanted) and all(self._read(path) is other for path, other in zip(found.included, document.included, strict=True)):
                 files = {document.file, *(other.file for other in document.included)}
@@ -257,25 +257,25 @@ class _Loading:
         tree: Map = found  # type: ignore[assignment]
         before = len(self.problems)
         files_before = len(self.files)
-        if "models_from" in tree.entries:
-            tree = self._with_models(document, tree, wanted=wanted)
+        if names_others(tree):
+            tree = self._with_others(document, tree, wanted=wanted)
         provider, problems = read_provider(document, tree)
         self.problems += problems
         if any(problem.level == "error" for problem in problems):
             self.sound = False
         if not any(problem.level == "error" for problem in self.problems[before:]):
-            whole = wanted if "models_from" in tree.entries else None
+            whole = wanted if names_others(tree) else None
             self.sources[document.file] = Source(provider, referred, whole, tuple(self.files[files_before:]))
         self.fresh.add(provider.name)
         if not self.everything and len(self.problems) == before:
             document.let_go()  # at once: the trees of all files together are most of what a start takes
         return provider
 
-    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
+    def _with_others(self, document: Document, tree: Map, *, wanted: bool) -> Map:
         if not wanted:
             self.sound = False
             return tree
-        tree, problems = include_models(document, tree, self.paths[document.file].parent, self._read, self._shaped)
+        tree, problems = include(document, tree, self.paths[document.file].parent, self._read, self._shaped)
         self.problems += problems
         return tree
 

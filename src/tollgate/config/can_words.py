@@ -30,7 +30,8 @@ def check_can(gateway: Gateway) -> list[Problem]:
 def words_read(gateway: Gateway) -> set[str]:
     """Every word that a mapping, a provider file or the gateway's code reads."""
     known = set(READ_BY_CODE)
-    for document in (*gateway.mappings.values(), *(provider.document for provider in gateway.providers.values())):
+    providers = [provider.document for provider in gateway.providers.values()]
+    for document in (*gateway.mappings.values(), *providers, *(other for each in providers for other in each.included)):
         known.update(dotted or quoted for dotted, quoted in _READ.findall(document.text))
     return known
 

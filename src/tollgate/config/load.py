@@ -178,9 +178,9 @@ class Document:
         if tree is None:
             tree = read_text(self.text, self.file).root
             if self.included and isinstance(tree, Map):
-                from tollgate.config.included import with_models  # built on this module
+                from tollgate.config.included import with_others  # built on this module
 
-                tree = with_models(tree, [other.root for other in self.included])
+                tree = with_others(tree, [other.root for other in self.included])
             self._root = tree
         return tree
 

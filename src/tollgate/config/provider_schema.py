@@ -70,14 +70,8 @@ def provider_schema() -> Schema:
                 "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
             }, additionalProperties=template("An option of this kind of authorisation."), required=["kind"]),
             **_edits("every protocol of this provider"),
-            "policies": {"type": "array", "description": "Edits and abilities for models by pattern, top to bottom.", "items": record(
-                "One policy.", {
-                    "match": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Which models; with a ! in front: which not."),
-                    "priority": integer("Instead of the provider's."),
-                    "protocols": texts("Only under these upstream protocols."),
-                    **_edits("these models"),
-                    "can": _can(),
-                }, required=["match"])},
+            "policies": _policies(),
+            "policies_from": one_or_many(text("A file, relative to this one.", minLength=1), "Files with more policies; they come after these."),
             "can": _can(),
             "usage": {"$ref": "#/$defs/usage"},
             "errors": {"$ref": "#/$defs/errors"},
@@ -152,6 +146,22 @@ def _edits(scope: str) -> dict[str, Schema]:
 
 def _can() -> Schema:
     return {"type": "object", "description": "What this upstream takes beyond its protocol; read as `$can` in mappings."}
+
+
+@cache
+def policies_schema() -> Schema:
+    """A file of policies that providers name under `policies_from`."""
+    return {"$schema": DIALECT, "title": "Tollgate policies of several providers", **record("Policies.", {"policies": _policies()}, required=["policies"])}
+
+
+def _policies() -> Schema:
+    return {"type": "array", "description": "Edits and abilities for models by pattern, top to bottom.", "items": record("One policy.", {
+        "match": one_or_many(text("A glob over canonical or upstream ids.", minLength=1), "Which models; with a ! in front: which not."),
+        "priority": integer("Instead of the provider's."),
+        "protocols": texts("Only under these upstream protocols."),
+        **_edits("these models"),
+        "can": _can(),
+    }, required=["match"])}
 
 
 def _endpoint() -> Schema:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tollgate.config.accept import Test, compile_accept
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
-from tollgate.config.provider_schema import models_schema, provider_schema
+from tollgate.config.provider_schema import models_schema, policies_schema, provider_schema
 from tollgate.config.schema import Schema, gateway_schema
 from tollgate.wording import clipped, nearest, path_text
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
 
-Kind = Literal["gateway", "provider", "models"]
+Kind = Literal["gateway", "provider", "models", "policies"]
 Path = tuple[str | int, ...]
 
 _KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
           "boolean": "true or false", "null": "nothing"}
-_SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema}
+_SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema, "policies": policies_schema}
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
 """More known keys than this are not listed: the editor's completion is the place for them."""
@@ -44,7 +44,7 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
     """All problems of shape, and the tree without the places they stand in (None when nothing is left to check)."""
     root = document.root
     if not isinstance(root, Map):
-        what = {"gateway": "settings", "provider": "a provider", "models": "models"}[kind]
+        what = {"gateway": "settings", "provider": "a provider", "models": "models", "policies": "policies"}[kind]
         return [document.problem(root, f"found {found(root)}, wanted a map: {what}")], None
     accepts = _accepts(kind)
     if accepts is not None and accepts(root):
