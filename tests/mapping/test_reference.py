@@ -12,8 +12,9 @@ from mapping.support import document, run
 from tollgate.config.load import plain, read_file
 from tollgate.mapping import Context
 from tollgate.mapping.directives import DIRECTIVES
+from tollgate.mapping.editor_schema import editor_schema
 from tollgate.mapping.functions import FILTERS
-from tollgate.mapping.reference import editor_schema, page
+from tollgate.mapping.reference import page
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mapping-reference.md"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tollgate.mapping.reference import editor_schema, page
+from tollgate.mapping.editor_schema import editor_schema
+from tollgate.mapping.reference import page
 
 
 def main() -> None:
