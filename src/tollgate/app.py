@@ -173,4 +173,3 @@ def _prefixes(server: Server) -> tuple[str, ...]:
         path = urlsplit(base).path.rstrip("/")
         found.add(path.removesuffix("/v1"))
     return tuple(sorted(filter(None, found), key=len, reverse=True))
-

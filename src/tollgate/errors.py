@@ -1,4 +1,4 @@
-"""The error tree. Every failure a caller or operator can see is one of these.
+"""The error tree. Every failure a caller or operator can see is one of these, or below one in the module that alone raises it.
 
     TollgateError
     ├── ConfigErrors              all problems of a set of files at once (start, check, reload)

@@ -1,7 +1,7 @@
 """Exact decimals: reading, rounding and showing amounts and prices.
 
 Owns the one arithmetic context money is calculated in. Floats never enter: a float where a decimal belongs raises.
-What a price means and how a request is charged is `usage.py`; currencies are named here, their rates come from
+What a price means and how a request is charged is `tariff.py`; currencies are named here, their rates come from
 `gateway.yaml`.
 """
 

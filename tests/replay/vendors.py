@@ -73,5 +73,3 @@ def check_gemini(body: dict[str, Any]) -> None:
         google.ToolConfig.model_validate(body["toolConfig"])
     if "generationConfig" in body:
         google.GenerationConfig.model_validate(body["generationConfig"])
-
-

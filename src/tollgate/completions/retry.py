@@ -47,8 +47,9 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
 async def settle_failure(exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    Who got an answer from no route pays for none, even if one answered what could not be told. A client that left while a route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what
-    `used` counts where not all of it was sent; before the route was called, for nothing.
+    Who gets no answer pays for none, even if a route gave one that could not be passed on. A client that left while a route was
+    at work is billed for the prompt, as estimated (DESIGN section 5), or for what `used` counts where not all of it was sent;
+    before the route was called, for nothing.
     """
     if exchange.settled:
         return

@@ -125,7 +125,8 @@ def gateway_schema() -> Schema:
                 "engine": text("The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(model.EngineName))),
                 "max_body_bytes": integer("Largest request body of chat, responses, messages and embeddings.", **bytes_),
                 "max_small_body_bytes": integer("Largest request body of image and tool calls.", **bytes_),
-                "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.", minimum=5, maximum=MOST_WRITTEN),
+                "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.",
+                                       minimum=5, maximum=MOST_WRITTEN),
                 "drain_seconds": seconds("How long a stop waits for running requests."),
                 "keepalive_comment_seconds": seconds("A stream silent for this long gets a comment line, so that proxies keep it open."),
                 "trusted_proxies": texts("The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted: addresses, networks "
@@ -179,6 +180,7 @@ def gateway_schema() -> Schema:
 
 
 def _store_url() -> Schema:
-    return {"type": "string", "description": "Empty: the embedded database, the only store there is yet. A shared one (`postgresql://...`, may be `$secret.NAME`) is refused at start.",
+    return {"type": "string", "description": "Empty: the embedded database, the only store there is yet. A shared one (`postgresql://...`, may be "
+                                             "`$secret.NAME`) is refused at start.",
             "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)", "hidden": True,
             "wanted": "nothing, postgresql://... or $secret.NAME"}

@@ -64,7 +64,8 @@ def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:
         for place, word in enumerate(model.input_modalities):
             if word not in _INPUTS:
                 at = find(root, ["models", model.id, "modalities", "input", place])
-                yield _warn(provider, at, f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}', f"models.{model.id}.modalities.input[{place}]", nearest(word, _INPUTS))
+                yield _warn(provider, at, f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}',
+                            f"models.{model.id}.modalities.input[{place}]", nearest(word, _INPUTS))
 
 
 def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:

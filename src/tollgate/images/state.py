@@ -92,9 +92,11 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
 
 
 def attempted(generation: Generation, offer: ImageOffer) -> Generation:
+    """The job with one more attempt, at the provider of `offer`."""
     return replace(generation, provider=offer.provider, deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
                    row={**generation.row, "attempts": generation.row["attempts"] + 1})
 
 
 def route_of(offer: ImageOffer) -> str:
+    """The name of its route, as health and rows have it."""
     return f"{offer.provider}/{offer.model.upstream}"

@@ -45,7 +45,10 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
             continue
         if name in unit.functions:
             before = unit.functions[name].mark
-            unit.mistake(mark, f"`{name}` is defined twice" if before else f"`{name}` is a function of the engine", f"first at line {before.line}" if before else "choose another name")
+            if before:
+                unit.mistake(mark, f"`{name}` is defined twice", f"first at line {before.line}")
+            else:
+                unit.mistake(mark, f"`{name}` is a function of the engine", "choose another name")
             continue
         if name in unit.filters:
             unit.mistake(mark, f"`{name}` is also a filter", "`f($x)` and `$x | f` would be two things: choose another name", level="warning")
@@ -72,7 +75,8 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
             bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
             for callee, mark in function.made:
                 if callee in circle:
-                    unit.mistake(mark, f"`{name}` calls {'itself' if callee == name else f'`{callee}` in a circle'} with a computed value", "hand on a part of the data: a path, a parameter or an item")
+                    whom = "itself" if callee == name else f"`{callee}` in a circle"
+                    unit.mistake(mark, f"`{name}` calls {whom} with a computed value", "hand on a part of the data: a path, a parameter or an item")
 
 
 def _circles(calls: dict[str, set[str]]) -> list[set[str]]:

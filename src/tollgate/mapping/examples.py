@@ -140,8 +140,8 @@ def _read(document: Document, node: Node, sections: tuple[str, ...], problems: l
     if of is None:
         wrong(node, "an example says what it tries", f"of: {sections[0]}")
     elif not isinstance(of, Scalar) or of.text not in sections:
-        shown = of.text if isinstance(of, Scalar) else "this"
-        wrong(of, f"an example cannot be of `{shown}`", suggest(shown, sections) or f"one of {', '.join(sections)}")
+        found = of.text if isinstance(of, Scalar) else "this"
+        wrong(of, f"an example cannot be of `{found}`", suggest(found, sections) or f"one of {', '.join(sections)}")
     if "given" not in node.entries:
         wrong(node, "an example needs `given`")
     if "expect" not in node.entries and "refused" not in node.entries and "lost" not in node.entries:

@@ -209,7 +209,8 @@ FILTERS: dict[str, Filter] = {
     for entry in (
         Filter("json", json_text, about="the value as compact JSON text", example="""{'a': 1} | json → "{\\"a\\":1}\"""", kind="text"),
         Filter("parse_json", _parse_json, takes_context=True, example="""'{"a":1}' | parse_json → {"a":1}""",
-               about="JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no text stays as it is; text that is not JSON is refused in a request, and `{}` with a loss note in an answer"),
+               about="JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no text stays as it is; "
+                     "text that is not JSON is refused in a request, and `{}` with a loss note in an answer"),
         Filter("from_base64", _from_base64, about="the text inside base64 text; absent when it is not that", example="'aGk=' | from_base64 → \"hi\"", kind="text"),
         Filter("join", _join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent", "['a', 'b'] | join('-') → \"a-b\"", "text"),
         Filter("split", _split, "separator?", 0, 1, "a text cut into a list; at blanks when no separator is given", "'1x2' | split('x') → [\"1\",\"2\"]", "list"),
@@ -224,7 +225,8 @@ FILTERS: dict[str, Filter] = {
         Filter("text", _scalar_text, about="a number, true or false as text; a text as it is", example="7 | text → \"7\"", kind="text"),
         Filter("number", _number, about="a text that is a number as that number; anything else is absent", example="'7' | number → 7", kind="number"),
         Filter("round", _round, "places?", 0, 1, "a number rounded, half to even", "2.6 | round → 3", "number"),
-        Filter("length", lambda value: len(value) if type(value) in (list, dict, str) else None, about="how many items, keys or characters", example="['a'] | length → 1", kind="number", uses="outline"),
+        Filter("length", lambda value: len(value) if type(value) in (list, dict, str) else None, about="how many items, keys or characters",
+               example="['a'] | length → 1", kind="number", uses="outline"),
         Filter("first", lambda value: value[0] if type(value) is list and value else None, about="the first item of a list", example="[1, 2] | first → 1", uses="item"),
         Filter("last", lambda value: value[-1] if type(value) is list and value else None, about="the last item of a list", example="[1, 2] | last → 2", uses="item"),
         Filter("total", _total, about="the sum of the numbers in a list; absent ones are skipped, no number at all is absent", example="[1, 2] | total → 3", kind="number"),

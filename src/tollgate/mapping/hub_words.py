@@ -90,7 +90,8 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
                 writes.visit(value.entries["reason"], shape("response").fields["stop"])
         if not any(name == "stop" for name, _ in said):
-            unit.mistake(_key(root, "stream", "to_hub"), "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off", "such as {$when: $.done, stop: {reason: end}}", level="warning")
+            unit.mistake(_key(root, "stream", "to_hub"), "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
+                         "such as {$when: $.done, stop: {reason: end}}", level="warning")
     writes.tell()
 
 

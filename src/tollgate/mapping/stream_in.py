@@ -28,7 +28,8 @@ _PART_FIELDS = ("kind", "key", "text", "args", "token", "id", "name", "origin", 
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
     for entry in (
-        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (), "the upstream names its answer; empty values name nothing, the first real ones win; without a name it tells the other fields, however late"),
+        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (),
+                  "the upstream names its answer; empty values name nothing, the first real ones win; without a name it tells the other fields, however late"),
         Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
         Operation("delta", (*_PART_FIELDS, "so_far", "steady"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
                   "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises that the rules look at the "

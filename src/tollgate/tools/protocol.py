@@ -20,6 +20,7 @@ from tollgate.tools.naming import CALLER, NAME, VERSION
 if TYPE_CHECKING:
     from tollgate.services import Services
 
+
 def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
     """One transport that answers in JSON, one that answers in events (for progress); both stateless, both eras."""
     server = make_server(services)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tollgate.config.load import Map, Scalar
 from tollgate.mapping.destinations import Destination
 from tollgate.mapping.loss import MARKERS
-from tollgate.mapping.paths import Path, parse_path
+from tollgate.mapping.paths import Path, Step, parse_path
 from tollgate.mapping.reading import reads_of
 from tollgate.mapping.reads import take
 from tollgate.mapping.scope import Site
@@ -37,7 +37,7 @@ def _account_for(site: Site, entry: Scalar) -> None:
             take(reads_of(var.places, _spoken_for(path)))
 
 
-def _spoken_for(path: Path) -> tuple:  # type: ignore[type-arg]
+def _spoken_for(path: Path) -> tuple[Step, ...]:
     """`$t.raw.type` speaks for `$t.raw`, `$t.name` for the name alone."""
     whole = path.steps and path.steps[-1] in MARKERS and (path.base or path.steps[1:])
     return path.steps[:-1] if whole else path.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tollgate.config.load import Map, Mark, Node, Scalar
@@ -74,7 +75,7 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
     chain(site, choice, lambda inner, case: templates.emit(inner, case.value, dest))
 
 
-def chain(site: Site, choice: Choice, emit_case) -> None:  # type: ignore[no-untyped-def]
+def chain(site: Site, choice: Choice, emit_case: Callable[[Site, Case], None]) -> None:
     """if / elif / else over the cases."""
     word = "if"
     other = None

@@ -254,8 +254,8 @@ class _Compiling:
                 fixed[name] = str(value)
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
-            mapping=cast("ProtocolMapping", spoken.mapping), address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
-            made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
+            mapping=cast("ProtocolMapping", spoken.mapping), address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts),
+            fixed_headers=self._shared(fixed), made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
             can=can, model_facts=facts, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
             framing=endpoint.framing, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,

@@ -113,5 +113,3 @@ def with_query(address: str, query: Mapping[str, Any]) -> str:
     if not pairs:
         return address
     return f"{address}{'&' if '?' in address else '?'}{pairs}"
-
-
