@@ -13,7 +13,7 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.segments import segments
 
-from .conftest import Alice, row
+from .conftest import Alice, new_ledger, row
 
 
 async def _until(ready: Any) -> None:
@@ -85,3 +85,13 @@ async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatc
     await _until(lambda: not backend._thread.is_alive())
     with pytest.raises(TollgateError, match="the store's writer stopped: SystemExit"):
         await asyncio.wait_for(ledger.settle(), 5)
+
+
+async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path, publish_seconds=60) as ledger:
+        backend: Any = ledger._backend
+        await ledger.settle()
+        applied = backend.store.progress("applied")
+        await ledger.record(row())
+        await _until(lambda: backend.store.progress("applied") > applied and not backend.store.rows_cached)
+        assert backend.store.progress("published") == applied

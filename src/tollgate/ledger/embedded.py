@@ -245,6 +245,8 @@ class EmbeddedBackend:
         for position in range(taken):
             entries += self._waiting[position]
         if not entries:
+            if self.store.rows_cached:
+                self.store.let_go()
             return
         try:
             if self._store_problem:

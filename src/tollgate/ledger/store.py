@@ -32,8 +32,8 @@ from tollgate.wire import PENDING
 FILE_NAME = "tollgate.duckdb"
 BATCH = 2000
 RECENT_IDS = 8_192
-_ROWS_CACHED = 10_000
-"""After so many stored rows DuckDB gives back what it keeps of them: under a millisecond, beside the 60 that storing them takes."""
+_ROWS_CACHED = 4000
+"""After so many stored rows DuckDB gives back what it keeps of them: under a millisecond, beside the 40 that storing them takes."""
 MEMORY_LIMIT = "96MB"
 """DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this much."""
 LOG_LIMIT = "2MB"
@@ -58,7 +58,8 @@ class Store:
         self._path = path
         self._documents = Documents(path.parent / FOLDER_NAME)
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._rows_cached = 0
+        self.rows_cached = 0
+        """Rows stored since pages were last given back."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -79,9 +80,10 @@ class Store:
         """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it."""
         with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
             self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
-        self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        with contextlib.suppress(duckdb.Error):  # a connection too broken for this is opened anew when it fails to store
+            self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         heap.trim()
-        self._rows_cached = 0
+        self.rows_cached = 0
 
     def reopen(self) -> None:
         """Begin anew after a failure; what was committed is still there."""
@@ -116,8 +118,8 @@ class Store:
             with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
                 self.connection.execute("ROLLBACK")
             raise
-        self._rows_cached += len(entries)
-        if self._rows_cached >= _ROWS_CACHED:
+        self.rows_cached += len(entries)
+        if self.rows_cached >= _ROWS_CACHED:
             self.let_go()
 
     def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[bytes]) -> None:
