@@ -7,15 +7,15 @@ taken over from it: mappings whose text is the same, providers whose text, secre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
 from tollgate.collecting import collector_resting
-from tollgate.config.build import Loaded, needed_mappings
-from tollgate.config.load import Problem
+from tollgate.config.build import Loaded, in_order, needed_mappings
+from tollgate.config.load import Document, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Mapping as ProtocolMapping
@@ -28,6 +28,7 @@ from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.routing import Route, make_route
 
+_Made = TypeVar("_Made")
 Discovered = Mapping[str, tuple[Model, ...]]
 """Models found in providers' own lists, by provider; a written model of the same id wins."""
 
@@ -85,51 +86,74 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
 
 
 def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:
-    gateway = loaded.gateway
-    problems: list[Problem] = []
-    plugins: dict[str, Filter] = {}
-    try:
-        plugins = load_plugins(gateway.plugins)
-    except ConfigErrors as errors:
-        problems.extend(errors.problems)
-    same_plugins = previous is not None and previous.gateway.plugins == gateway.plugins
-    mappings: dict[str, ProtocolMapping] = {}
-    needed = needed_mappings(gateway.providers.values()) if not everything else None
-    for name, document in gateway.mappings.items():
-        if needed is not None and name not in needed:
-            continue
-        old = previous.mappings.get(name) if previous is not None and same_plugins else None
-        if old is not None and previous is not None and _same_text(previous.gateway.mappings.get(name), document):
-            mappings[name] = old
-            continue
-        try:
-            mappings[name] = compile_mapping(document, plugins=plugins)
-        except ConfigErrors as errors:
-            problems.extend(errors.problems)
-    secrets = hash(frozenset((name, loaded.secrets.get(name)) for name in loaded.secrets.names()))
-    providers: dict[str, CompiledProvider] = {}
-    fingerprints: dict[str, Any] = {}
-    for name, written in gateway.providers.items():
-        if written.off and not everything:
-            continue
-        provider = _with_discovered(written, (discovered or {}).get(name, ()))
-        made_from = _fingerprint(provider, len(written.models), loaded, secrets, mappings)
-        fingerprints[name] = made_from
-        if previous is not None and same_plugins and previous.fingerprints.get(name) == made_from and name in previous.providers:
-            providers[name] = previous.providers[name]
-            continue
-        try:
-            providers[name] = compile_provider(provider, mappings, loaded.secrets, timeouts=gateway.timeouts, plugins=plugins)
-        except ConfigErrors as errors:
-            problems.extend(errors.problems)
-    if problems:
-        raise ConfigErrors(sorted(dict.fromkeys(problems), key=lambda problem: (problem.mark.file, problem.mark.line, problem.mark.column)))
+    build = _Build(loaded, previous, everything)
+    mappings = build.mappings()
+    providers, fingerprints = build.providers(mappings, discovered or {})
+    build.raise_mistakes()
     offered = {name: _offered(provider, previous) for name, provider in providers.items()}
     groups = grouped(route for routes in offered.values() for route in routes)
-    catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], gateway.aliases)
+    catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], loaded.gateway.aliases)
     images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
-    return Runtime(gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints),
+    return Runtime(loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints),
                    offered, groups)
+
+
+class _Build:
+    """The compiling of one configuration: what `previous` has of it is taken over, mistakes are collected."""
+
+    def __init__(self, loaded: Loaded, previous: Runtime | None, everything: bool) -> None:
+        self.loaded = loaded
+        self.gateway = loaded.gateway
+        self.everything = everything
+        self.problems: list[Problem] = []
+        self.plugins: dict[str, Filter] = self._noting(lambda: load_plugins(self.gateway.plugins)) or {}
+        self.previous = previous if previous is not None and previous.gateway.plugins == self.gateway.plugins else None
+
+    def mappings(self) -> dict[str, ProtocolMapping]:
+        """The mappings by name: those that a provider needs, or everything."""
+        needed = self.gateway.mappings if self.everything else needed_mappings(self.gateway.providers.values())
+        found = {}
+        for name, document in self.gateway.mappings.items():
+            if name in needed and (mapping := self._mapping(name, document)) is not None:
+                found[name] = mapping
+        return found
+
+    def _mapping(self, name: str, document: Document) -> ProtocolMapping | None:
+        if self.previous is not None and name in self.previous.mappings and _same_text(self.previous.gateway.mappings.get(name), document):
+            return self.previous.mappings[name]
+        return self._noting(lambda: compile_mapping(document, plugins=self.plugins))
+
+    def providers(self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
+        """The providers by name, and what each was made from."""
+        secrets = hash(frozenset((name, self.loaded.secrets.get(name)) for name in self.loaded.secrets.names()))
+        found: dict[str, CompiledProvider] = {}
+        fingerprints: dict[str, Any] = {}
+        for name, written in self.gateway.providers.items():
+            if written.off and not self.everything:
+                continue
+            provider = _with_discovered(written, discovered.get(name, ()))
+            fingerprints[name] = _fingerprint(provider, len(written.models), self.loaded, secrets, mappings)
+            if (compiled := self._provider(provider, fingerprints[name], mappings)) is not None:
+                found[name] = compiled
+        return found, fingerprints
+
+    def _provider(self, provider: Provider, fingerprint: Any, mappings: Mapping[str, ProtocolMapping]) -> CompiledProvider | None:
+        name, previous = provider.name, self.previous
+        if previous is not None and name in previous.providers and previous.fingerprints.get(name) == fingerprint:
+            return previous.providers[name]
+        return self._noting(lambda: compile_provider(provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins))
+
+    def raise_mistakes(self) -> None:
+        """Raise all that was wrong."""
+        if self.problems:
+            raise ConfigErrors(in_order(self.problems))
+
+    def _noting(self, compile_one: Callable[[], _Made]) -> _Made | None:
+        try:
+            return compile_one()
+        except ConfigErrors as errors:
+            self.problems.extend(errors.problems)
+            return None
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:
