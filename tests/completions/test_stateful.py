@@ -39,7 +39,7 @@ from tollgate.sandbox import app as sandbox
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_references(dialect, body, found):
+def test_ids_of_a_providers_state_are_found_where_a_request_names_them(dialect, body, found):
     assert referenced_ids(dialect, body, json.dumps(body).encode()) == found
 
 

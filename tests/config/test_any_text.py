@@ -53,19 +53,19 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 
 @PATIENT
 @given(TEXT, TEXT)
-def test_any_text(gateway: str, provider: str) -> None:
+def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -> None:
     load(gateway, provider)
 
 
 @PATIENT
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8))
-def test_any_values_under_known_keys(gateway: dict, provider: dict) -> None:
+def test_any_values_under_known_keys_are_read_or_refused(gateway: dict, provider: dict) -> None:
     load(yaml.safe_dump(gateway, allow_unicode=True), yaml.safe_dump({**provider, "provider": "acme"}, allow_unicode=True))
 
 
 @PATIENT
 @given(st.data())
-def test_a_good_file_with_one_value_changed(data: st.DataObject) -> None:
+def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObject) -> None:
     good = {
         "provider": "acme", "url": "https://a.example/v1", "speaks": {"chat": "/c", "messages": {"path": "/m", "headers": {"h": "$secret.X"}}},
         "headers": {"a": "$secret.X"}, "auth": {"kind": "sigv4", "region": "eu"}, "policies": [{"match": "*", "request": [{"drop": ["a"]}]}],

@@ -61,7 +61,7 @@ def check(reply, status, wanted, kind="application/json"):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_no_key(here, endpoint):
+async def test_a_request_without_a_key_is_a_401(here, endpoint):
     reply = await here.http.post(ENDPOINTS[endpoint], json=GOOD[endpoint])
     check(reply, 401, {"chat": openai_error(...), "responses": openai_error(...), "messages": anthropic_error("authentication_error", "x-api-key header is required"),
                        "embeddings": envelope(401, ...), "images": envelope(401, ...)}[endpoint])
@@ -71,7 +71,7 @@ async def test_no_key(here, endpoint):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_wrong_key(here, endpoint):
+async def test_a_wrong_key_is_a_401_that_shows_its_end(here, endpoint):
     key = here.key[:-4] + "zzzz"
     wrong = openai_error(f"Incorrect API key provided: sk-tg-...{key[-4:]}", code="invalid_api_key")
     check(await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key), 401,
@@ -84,7 +84,7 @@ BAD_BODIES = {"no JSON": b'{"model": ', "empty": b"", "a list": b"[]", "a number
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_bad_body(here, endpoint, body):
+async def test_a_bad_body_is_a_400(here, endpoint, body):
     reply = await here.post(ENDPOINTS[endpoint], body)
     if endpoint == "chat":
         check(reply, 400, None, "text/plain")
@@ -100,7 +100,7 @@ async def test_a_bad_body(here, endpoint, body):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_an_unknown_model(here, endpoint):
+async def test_an_unknown_model_is_said_as_each_format_says_it(here, endpoint):
     reply = await here.post(ENDPOINTS[endpoint], {**GOOD[endpoint], "model": "no/such"})
     if endpoint == "chat":
         check(reply, 400, None, "text/plain")
@@ -111,7 +111,7 @@ async def test_an_unknown_model(here, endpoint):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_no_credits(here, endpoint):
+async def test_less_than_a_cent_of_credits_is_a_403(here, endpoint):
     ledger = here.services.ledger
     await ledger.create_account(f"poor-{endpoint}")
     await ledger.grant(f"poor-{endpoint}", Decimal("0.009999"))
@@ -126,7 +126,7 @@ async def test_no_credits(here, endpoint):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_body_too_large(here, endpoint, packed):
+async def test_a_body_too_large_is_a_413(here, endpoint, packed):
     body = json.dumps({**GOOD[endpoint], "padding": "x" * 30_000}).encode()
     reply = await here.post(ENDPOINTS[endpoint], gzip.compress(body) if packed else body, **({"content_encoding": "gzip"} if packed else {}))
     if endpoint == "chat":
@@ -137,20 +137,20 @@ async def test_a_body_too_large(here, endpoint, packed):
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_nobody_to_reach(here, client):
+async def test_a_provider_that_cannot_be_reached_is_a_502(here, client):
     for stream in (False, True):
         check(await here.post(PATHS[client], {**ASKS[client], "model": "nowhere/one", "stream": stream}), 502, UNREACHABLE)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_methods_and_types(here, endpoint):
+async def test_a_wrong_method_is_a_405_and_another_media_type_a_400(here, endpoint):
     wrong = await here.http.request("PATCH", ENDPOINTS[endpoint], headers={"authorization": f"Bearer {here.key}"})
     assert wrong.status_code == 405 and "POST" in wrong.headers["allow"]
     form = await here.http.post(ENDPOINTS[endpoint], data={"model": "x"}, headers={"authorization": f"Bearer {here.key}"})
     assert form.status_code == 400
 
 
-async def test_where_there_is_nothing(here):
+async def test_an_unknown_path_or_job_is_answered_under_a_request_id(here):
     for path in ("/v1/nothing", "/v2/models", "/v1/chat", "/v1/models/", "/..", "/v1/images/generations/not-a-uuid"):
         reply = await here.get(path)
         assert reply.status_code in (200, 404) and reply.headers["x-request-id"], path

@@ -66,7 +66,7 @@ async def test_a_spend_cap(here, alice):
     assert (await here.post(path, body, key=secret)).status_code == 200
 
 
-async def test_allowed_models(here, alice):
+async def test_a_key_sees_and_calls_its_allowed_models_only(here, alice):
     secret = await alice.make_key(models="sandbox/reasoner")
     path, body = ASK["chat"]
     assert (await here.post(path, body, key=secret)).status_code == 400

@@ -205,7 +205,7 @@ async def test_a_total_alone_becomes_both_counts(tmp_path):
         ({**ONE, "input": ["a"] * 101}, "failed to bind request: input has 101 entries, the most for this model is 100"),
     ],
 )
-async def test_wrong_requests(tmp_path, body, message):
+async def test_a_wrong_request_is_a_400_that_costs_nothing(tmp_path, body, message):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", body)
         assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
@@ -242,7 +242,7 @@ async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
         assert here.balance() == Decimal(100)
 
 
-async def test_no_credits(tmp_path):
+async def test_without_credits_it_is_a_403(tmp_path):
     async with gateway(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.995"))
         reply = await here.post("/v1/embeddings", ONE)

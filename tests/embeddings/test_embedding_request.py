@@ -45,7 +45,7 @@ def test_a_part_of_the_inputs_keeps_every_other_field():
         ({"model": "m", "input": "a", "user": 7}, "user is 7, wanted text"),
     ],
 )
-def test_wrong_fields(body, message):
+def test_a_wrong_field_is_refused_by_name(body, message):
     with pytest.raises(BadRequest) as raised:
         read_request(body)
     assert raised.value.message == message

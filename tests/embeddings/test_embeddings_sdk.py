@@ -42,7 +42,7 @@ def test_the_official_client_gets_floats_though_it_asks_for_base64(running):
     assert len(asked.data[0].embedding) == 256
 
 
-def test_token_arrays(running):
+def test_arrays_of_tokens_are_taken_as_input(running):
     client = OpenAI(base_url=running.url, api_key=running.key)
     assert len(client.embeddings.create(model="sandbox/embed", input=[1, 2, 3]).data) == 1
     many = client.embeddings.create(model="sandbox/embed", input=[[1, 2], [3]])

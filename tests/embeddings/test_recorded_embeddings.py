@@ -58,7 +58,7 @@ def floats(vector):
     return array.array("f", base64.b64decode(vector)).tolist()
 
 
-async def test_openai_like(tmp_path):
+async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are(tmp_path):
     told = Counter()
     async with gateway(tmp_path, "embeddings") as here:
         for each in exchanges("openai-embeddings"):
@@ -109,7 +109,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("protocol", CASES)
-async def test_foreign_dialects(tmp_path, protocol):
+async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_path, protocol):
     mapping, asked, vectors, counted = CASES[protocol]
     told = Counter()
     async with gateway(tmp_path, mapping) as here:

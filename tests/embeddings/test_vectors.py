@@ -95,7 +95,7 @@ def test_the_middle_of_a_large_answer_is_never_joined(size, first):
         pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "uint8"}, [255, 1], id="uint8"),
     ],
 )
-def test_vectors(vector, wanted):
+def test_a_vector_is_read_however_it_is_packed(vector, wanted):
     assert json.loads(vector_text(vector)) == wanted
 
 
@@ -105,7 +105,7 @@ def test_base64_floats_are_the_very_float32_values():
 
 
 @pytest.mark.parametrize("vector", [None, 5, "AAA", "****", "", "AAAA", {"base64": "AAAAAA==", "type": "float64"}, {}])
-def test_broken_vectors(vector):
+def test_a_broken_vector_is_refused(vector):
     with pytest.raises(ValueError):
         vector_text(vector)
     with pytest.raises(ValueError):

@@ -83,7 +83,7 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
     ],
 )
-async def test_wrong_requests(tmp_path, body, message):
+async def test_a_wrong_request_is_a_400_that_names_the_field(tmp_path, body, message):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/images/generations", body)
         assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
@@ -98,7 +98,7 @@ async def test_an_input_as_deep_as_a_body_may_be_becomes_a_job(tmp_path):
             assert (await here.get(f"/v1/images/generations/{made['data']['id']}")).status_code == 200
 
 
-async def test_other_refusals(tmp_path):
+async def test_unknown_jobs_missing_keys_and_empty_accounts_are_refused(tmp_path):
     async with gateway(tmp_path) as here:
         for job_id in ("nonsense", "00000000-0000-4000-8000-000000000000"):
             reply = await here.get(f"/v1/images/generations/{job_id}")

@@ -73,7 +73,7 @@ def test_the_file_itself_is_right():
          "no price block", "table without by", "table too deep", "price below zero", "unknown name in a price", "schema", "example", "example of no step",
          "example of no part"],
 )
-def test_mistakes(old, new, said):
+def test_a_mistake_in_an_image_file_is_said(old, new, said):
     assert old in FILE
     found = mistakes(FILE.replace(old, new))
     assert any(said in each for each in found), found

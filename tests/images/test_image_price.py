@@ -51,7 +51,7 @@ BY = (read("$input", "quality"), read("$input", "size"))
         pytest.param(ImagePrice(D("0.0027"), times=(Factor(read("$input", "steps"), D(4)),)), {"$input": {"steps": 8}}, [{}], "0.0054", id="factor"),
     ],
 )
-def test_charge(price, values, images, wanted):
+def test_a_finished_job_costs_what_its_price_says(price, values, images, wanted):
     assert price.charge(values, tuple(images)) == D(wanted)
 
 

@@ -42,7 +42,7 @@ SCHEMA = InputSchema({
         pytest.param({"prompt": "a", "colour": "red"}, "input: has unknown properties: colour", id="unknown"),
     ],
 )
-def test_wrong_input(given, message):
+def test_input_that_does_not_fit_is_refused_with_its_place(given, message):
     with pytest.raises(BadRequest) as raised:
         SCHEMA.admit(given)
     assert raised.value.message == message

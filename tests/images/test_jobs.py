@@ -262,7 +262,7 @@ async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
         ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": 5}, "webhook is not text"),
     ],
 )
-async def test_wrong_requests(gateway, body, message):
+async def test_a_wrong_request_reaches_no_provider(gateway, body, message):
     services, key, provider = await gateway(Script((200, {})))
     with pytest.raises(BadRequest) as raised:
         await create_generation(services, inbound(key, body))

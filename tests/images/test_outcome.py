@@ -55,5 +55,5 @@ def test_errors_become_text(error, said):
         pytest.param({"url": "data:image/svg+xml,<svg/>"}, {"data": "PHN2Zy8+", "context_type": "image/svg+xml"}, id="data address as text"),
     ],
 )
-def test_pictures(given, wanted):
+def test_a_picture_is_read_in_every_form_it_comes_in(given, wanted):
     assert read_image(given) == wanted

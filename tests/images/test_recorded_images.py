@@ -66,7 +66,7 @@ async def looked(here, job_id):
     return reply.status_code, reply.json()
 
 
-async def test_replicate(tmp_path):
+async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
     """Every recorded prediction as the answer to a submission or a poll."""
     told = Counter()
     async with gateway(tmp_path, "replicate", []) as here:
@@ -101,7 +101,7 @@ async def test_replicate(tmp_path):
     assert told["submitted"] + told["polled"] + told["refused"] >= 15, told
 
 
-async def test_fal(tmp_path):
+async def test_every_recorded_queue_answer_of_fal_is_read(tmp_path):
     queue = {"status": "IN_QUEUE", "request_id": "r1", "status_url": "https://queue.fal.run/fal-ai/flux/requests/r1/status",
              "response_url": "https://queue.fal.run/fal-ai/flux/requests/r1"}
     async with gateway(tmp_path, "fal", []) as here:
@@ -140,7 +140,7 @@ async def test_black_forest_labs(tmp_path):
         assert here.calls[1][3]["x-key"] == "test-secret"
 
 
-async def test_openai_images(tmp_path):
+async def test_every_recorded_image_answer_of_openai_is_read(tmp_path):
     told = Counter()
     async with gateway(tmp_path, "openai-images", []) as here:
         for each in exchanges("openai-images", "openai"):

@@ -90,7 +90,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_lost(name: str) -> None:
+def test_what_a_mapping_does_not_read_is_named(name: str) -> None:
     body, expected = CASES[name]
     assert lost(body) == expected
 

@@ -25,7 +25,7 @@ def said(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
-def test_mistake(path: Path) -> None:
+def test_a_mistake_is_said_with_place_and_hint(path: Path) -> None:
     text, _, expected = path.read_text(encoding="utf-8").partition(DIVIDER)
     assert said(text + "\n") == expected
 

@@ -169,7 +169,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operator(name: str) -> None:
+def test_an_operator_makes_what_it_should_and_leaves_its_input_alone(name: str) -> None:
     text, given, expected = CASES[name]
     before = copy.deepcopy(given)
     result = run(text, given)
@@ -238,7 +238,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
-def test_expression(text: str) -> None:
+def test_an_expression_has_its_value_and_type(text: str) -> None:
     quoted = json.dumps("{{ " + text + " }}")
     result = run("{r: {$first: [" + quoted + ", null]}}", {"a": 1, "t": True, "s": "a", "l": [1, 2], "o": {"k": "v"}})
     assert result["r"] == EXPRESSIONS[text] and type(result["r"]) is type(EXPRESSIONS[text])

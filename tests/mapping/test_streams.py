@@ -122,7 +122,7 @@ def test_usage_last_value_wins_per_member() -> None:
     assert said[-2]["usage"] == {"input": 4, "output": 9}
 
 
-def test_kinds_alternate() -> None:
+def test_a_part_of_another_kind_closes_the_open_one() -> None:
     said = say([{"id": "a", "d": {"think": "a"}}, {"d": {"text": "b"}}, {"d": {"think": "c"}}, {"stop": "end"}])
     assert shape(said) == ["start", "open0", "think0", "close0", "open1", "text1", "close1", "open2", "think2", "close2", "finish", "bye"]
 

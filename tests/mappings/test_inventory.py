@@ -103,7 +103,7 @@ def cases(union: Any) -> list[Any]:
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ContentBlockParam))
-def test_a_messages_block(kind: Any, target: str) -> None:
+def test_a_messages_block_is_carried_or_named(kind: Any, target: str) -> None:
     role = "user" if name_of(kind) in ("tool_result", "image", "document", "search_result", "container_upload") else "assistant"
     block = least(kind)
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": role, "content": [block, {"type": "text", "text": "and"}]}]}
@@ -112,7 +112,7 @@ def test_a_messages_block(kind: Any, target: str) -> None:
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ToolResultContent))
-def test_a_part_of_a_messages_tool_result(kind: Any, target: str) -> None:
+def test_a_part_of_a_messages_tool_result_is_carried_or_named(kind: Any, target: str) -> None:
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [least(kind)]}
     body = {"model": "m", "max_tokens": 5, "messages": [
         {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]}, {"role": "user", "content": [block]}]}
@@ -121,21 +121,21 @@ def test_a_part_of_a_messages_tool_result(kind: Any, target: str) -> None:
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ToolUnionParam))
-def test_a_messages_tool(kind: Any, target: str) -> None:
+def test_a_messages_tool_is_carried_or_named(kind: Any, target: str) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "tools": [least(kind)]}
     check(accounted("messages", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "chat"])
 @pytest.mark.parametrize("kind", cases(ChatCompletionContentPartParam))
-def test_a_chat_part(kind: Any, target: str) -> None:
+def test_a_chat_part_is_carried_or_named(kind: Any, target: str) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": [least(kind), {"type": "text", "text": "and"}]}]}
     check(accounted("chat", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ResponseInputItemParam))
-def test_a_responses_item(kind: Any, target: str) -> None:
+def test_a_responses_item_is_carried_or_named(kind: Any, target: str) -> None:
     item = least(kind)
     body = {"model": "m", "input": [{"role": "user", "content": "Hi"}, item]}
     check(accounted("responses", target, body), name_of(kind))
@@ -143,14 +143,14 @@ def test_a_responses_item(kind: Any, target: str) -> None:
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ToolParam))
-def test_a_responses_tool(kind: Any, target: str) -> None:
+def test_a_responses_tool_is_carried_or_named(kind: Any, target: str) -> None:
     body = {"model": "m", "input": "Hi", "tools": [least(kind)]}
     check(accounted("responses", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ToolChoice))
-def test_a_responses_tool_choice(kind: Any, target: str) -> None:
+def test_a_responses_tool_choice_is_carried_or_named(kind: Any, target: str) -> None:
     tools = [{"type": "function", "name": "word", "parameters": {"type": "object"}}]
     body = {"model": "m", "input": "Hi", "tools": tools, "tool_choice": least(kind)}
     check(accounted("responses", target, body), name_of(kind))

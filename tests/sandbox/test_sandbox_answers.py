@@ -608,7 +608,7 @@ async def _marker_fail(ask):
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-async def test_marker(ask, marker):
+async def test_a_marker_does_what_it_says(ask, marker):
     await globals()["_marker_" + marker.split("=")[0].replace("-", "_")](ask)
 
 
@@ -622,7 +622,7 @@ def test_vectors_are_unit_length_and_repeat():
 
 @pytest.mark.parametrize(("given", "rows", "tokens"), [("hi you", 1, 2), (["a", "b c"], 2, 3), ([1, 2, 3], 1, 3), ([[1, 2], [3]], 2, 3)],
                          ids=["string", "strings", "tokens", "token arrays"])
-async def test_embedding_inputs(sandbox, given, rows, tokens):
+async def test_every_kind_of_embedding_input_is_counted(sandbox, given, rows, tokens):
     body = (await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": given, "dimensions": 256})).json
     assert (len(body["data"]), [len(d["embedding"]) for d in body["data"]]) == (rows, [256] * rows)
     assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -630,7 +630,7 @@ async def test_embedding_inputs(sandbox, given, rows, tokens):
 
 @pytest.mark.parametrize("body", [{}, {"input": []}, {"input": ""}, {"input": [""]}, {"input": {}}, {"input": ["a"] * 2049}, {"input": "a", "dimensions": 7},
                                   {"input": "a", "encoding_format": "hex"}], ids=lambda b: str(b)[:40])
-async def test_bad_embedding_requests(sandbox, body):
+async def test_a_bad_embedding_request_is_a_400(sandbox, body):
     assert (await hear(sandbox, "/v1/embeddings", {"model": "embed", **body})).status == 400
 
 
@@ -656,7 +656,7 @@ async def test_pictures_come_as_data_when_asked_or_when_there_is_no_address(sand
         assert image[name].removeprefix("data:image/png;base64,").startswith("iVBORw0KGgo")
 
 
-async def test_synchronous_images(sandbox):
+async def test_pictures_asked_for_at_once_come_with_their_usage(sandbox):
     body = (await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x", "n": 2})).json
     assert [set(d) for d in body["data"]] == [{"b64_json"}, {"b64_json"}]
     assert body["usage"]["output_tokens"] == 128
@@ -664,7 +664,7 @@ async def test_synchronous_images(sandbox):
 
 @pytest.mark.parametrize("body", [{"model": "p"}, {"input": {"prompt": "x"}}, {"model": "p", "input": {}},
                                   {"model": "p", "input": {"prompt": "x", "count": 99}}, {"model": "p", "input": {"prompt": "x", "aspect_ratio": "2"}}])
-async def test_bad_image_requests(sandbox, body):
+async def test_a_bad_image_request_is_a_400(sandbox, body):
     assert (await hear(sandbox, "/v1/images", body)).status == 400
 
 

@@ -58,7 +58,7 @@ def test_chat_parse_helper_gets_schema_valid_json(client):
     assert done.choices[0].message.parsed == Person(name="Ada", age=1)
 
 
-async def test_chat_asynchronous(sandbox_url):
+async def test_the_asynchronous_chat_client_streams_reasoning(sandbox_url):
     async with openai.AsyncOpenAI(base_url=f"{sandbox_url}/v1", api_key="none") as client:
         stream = await client.chat.completions.create(model="reasoner", messages=HELLO, stream=True)
         chunks = [c async for c in stream]
@@ -128,7 +128,7 @@ def test_messages_tool_loop(talk):
     assert second.content[-1].text == 'The tool said: {"city":"Rome"}; {"city":"Rome"}'.replace('":"', '": "')
 
 
-async def test_messages_asynchronous(sandbox_url):
+async def test_the_asynchronous_messages_client_streams_a_tool_call(sandbox_url):
     async with anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as talk, \
             talk.messages.stream(model="echo", max_tokens=100, messages=[{"role": "user", "content": "[[tool=get {\"a\": 1}]]"}]) as stream:
         done = await stream.get_final_message()

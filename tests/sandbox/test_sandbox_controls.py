@@ -56,7 +56,7 @@ def test_no_header_is_an_error(header):
     read_controls("", {"x-sandbox": header}, "echo")
 
 
-def test_durations():
+def test_durations_are_read_in_milliseconds_and_seconds():
     assert (seconds("20ms"), seconds("2s"), seconds("2")) == (0.02, 2.0, 2.0)
 
 
