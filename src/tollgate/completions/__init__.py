@@ -43,15 +43,15 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     runtime = services.runtime.current
     gateway = runtime.gateway
     if is_large(inbound.body):
-        body, told = await aside(_read, inbound, gateway.server.max_nesting)
+        body, outline = await aside(_read, inbound, gateway.server.max_nesting)
     else:
-        body, told = _read(inbound, gateway.server.max_nesting)
+        body, outline = _read(inbound, gateway.server.max_nesting)
     model = chat_model(services, inbound, body["model"])
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
-    exchange.sealed = holds_sealed(told)
-    needs = needs_of(inbound.dialect, body, told, len(inbound.body))
-    references = referenced_ids(inbound.dialect, body, told)
+    exchange.sealed = holds_sealed(outline)
+    needs = needs_of(inbound.dialect, body, outline, len(inbound.body))
+    references = referenced_ids(inbound.dialect, body, outline)
     if references:
         needs = replace(needs, native=True)
     keeper = await provider_for(services, inbound, references) if references else None
@@ -65,7 +65,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
             field = references[0][0]
             raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in told)))
+    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in outline)))
     if stream:
         streaming()
     try:
@@ -83,9 +83,9 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
 
 def _read(inbound: Inbound, max_nesting: int) -> tuple[dict[str, Any], bytes]:
     """The body, checked, and its outline."""
-    body, told = read_json(inbound.body, max_nesting)
+    body, outline = read_json(inbound.body, max_nesting)
     check_fields(inbound.dialect, body)
-    return body, told
+    return body, outline
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:

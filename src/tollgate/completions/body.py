@@ -32,16 +32,16 @@ def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
     try:
-        told = outline(raw, body)
-        deep = told.count(b"{") + told.count(b"[") > max_nesting and too_deep(body, max_nesting)
+        outline = _outline_of(raw, body)
+        deep = outline.count(b"{") + outline.count(b"[") > max_nesting and too_deep(body, max_nesting)
     except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
         deep = True
     if deep:
         raise BadRequest(f"the request body is nested more than {max_nesting} levels deep")
-    return body, told
+    return body, outline
 
 
-def outline(raw: bytes, body: dict[str, Any]) -> bytes:
+def _outline_of(raw: bytes, body: dict[str, Any]) -> bytes:
     """The body without its plain text, as bytes: whatever a request holds beside words stands in it.
 
     Which abilities and which state a request needs is found by substring searches, two dozen of them: over a long

@@ -19,24 +19,24 @@ _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "c
 """The tool types a client answers itself; any other is run by the provider."""
 
 
-def needs_of(dialect: str, body: dict[str, Any], told: bytes, size: int) -> Needs:
-    """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with the outline `told`.
+def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> Needs:
+    """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with this outline.
 
     `prefer_native` is set where a conversion would lose what only the client's own format can say (SPEC service 4):
     cache marks, signed or encrypted reasoning, tools the provider runs itself.
     """
     tools = bool(body.get("tools") or body.get("functions"))
     images_word, files_word, audio_word = _MEDIA[dialect]
-    images, files, audio = images_word in told, files_word in told, audio_word is not None and audio_word in told
+    images, files, audio = images_word in outline, files_word in outline, audio_word is not None and audio_word in outline
     if files and dialect == "chat":
-        files = b'"file_data"' in told
+        files = b'"file_data"' in outline
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for word in _ONLY_NATIVE[dialect]:
-        prefer_native = prefer_native or word in told
+        prefer_native = prefer_native or word in outline
     if images or files or audio:
         size = min(size, 400_000)  # inline media are not text; a cap keeps the estimate near what vendors charge
     threads = keeps_thread(dialect, body)
-    needs = Needs(tools, images, audio, files, b'"json_schema"' in told, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
+    needs = Needs(tools, images, audio, files, b'"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
     if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
         needs.effort = effort
     return needs

@@ -16,9 +16,9 @@ _MARK = b'"' + PREFIX.encode()
 _LOST = "reasoning of another provider"
 
 
-def holds_sealed(told: bytes) -> bool:
+def holds_sealed(outline: bytes) -> bool:
     """Whether a body with this outline may hold a sealed token; one substring search."""
-    return _MARK in told
+    return _MARK in outline
 
 
 def without_sealed(dialect: str, body: dict[str, Any], context: Context) -> dict[str, Any]:

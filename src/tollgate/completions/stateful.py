@@ -28,10 +28,10 @@ _NOT_STORED = " Only a provider that speaks this format stores items: set `store
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was stored."""
 
 
-def referenced_ids(dialect: str, body: dict[str, Any], told: bytes) -> list[tuple[str, str]]:
+def referenced_ids(dialect: str, body: dict[str, Any], outline: bytes) -> list[tuple[str, str]]:
     """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there."""
     for hint in _HINTS[dialect]:
-        if hint in told:
+        if hint in outline:
             break
     else:
         return []

@@ -47,7 +47,7 @@ MARKERS: dict[str, str] = {
 }
 """Every marker and what it does. Any of them takes the option `model=NAME`: it then holds for that model only."""
 
-_NAMES = {re.split("=", name)[0] for name in MARKERS}
+_NAMES = {name.partition("=")[0] for name in MARKERS}
 _INT_FIELDS = {"tokens", "tools", "prompt-tokens", "completion-tokens", "cached-tokens", "cache-write-tokens",
                "reasoning-tokens", "cut", "cut-mid", "stall", "stream-error"}
 _TIME_FIELDS = {"pace", "delay", "duration"}
