@@ -124,10 +124,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
             node = root.at(name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
-    tier = root.at("request", SENT_TIER)
-    if tier is not None:
-        code = unit.module.function(f"{_SENT_TIER}(D, C)", tier.mark.line)
-        templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), tier, ToReturn())
+    _sent_tier(unit, root)
     _base64_vectors(unit, root, built)
     stream = root.get("stream")
     if isinstance(stream, Map):
@@ -227,6 +224,14 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
         templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
+
+
+def _sent_tier(unit: Unit, root: Map) -> None:
+    """`request.service_tier`: a template over a request of this format."""
+    node = root.at("request", SENT_TIER)
+    if node is not None:
+        code = unit.module.function(f"{_SENT_TIER}(D, C)", node.mark.line)
+        templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
 
 
 def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:

@@ -15,7 +15,7 @@ from tollgate.mapping.edit_place import Place, loop
 from tollgate.mapping.edit_reading import Edit, Entry
 from tollgate.mapping.edit_values import ValueVerbs
 from tollgate.mapping.emit import Code
-from tollgate.mapping.paths import Descend, Slice, Step
+from tollgate.mapping.paths import Descend, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Scope, Site, Unit, Var
 from tollgate.mapping.text import lower_words
@@ -152,8 +152,7 @@ class EditWriter:
     def _each(self, place: Place, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:
         """A loop over what a list step finds; `key` is the place of `item` in `value`."""
         if isinstance(step, int):
-            low = f"len({value}) > {step}" if step >= 0 else f"len({value}) >= {-step}"
-            pairs = f"(({step}, {value}[{step}]),) if type({value}) is list and {low} else ()"
+            pairs = f"(({step}, {value}[{step}]),) if type({value}) is list and {has_item(value, step)} else ()"
         elif isinstance(step, Slice):
             pairs = f"tuple(enumerate({value}))[{step.start}:{step.stop}] if type({value}) is list else ()"
         else:

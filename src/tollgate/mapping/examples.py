@@ -21,7 +21,7 @@ from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
-from tollgate.mapping.stream_words import AnyKind, Speaker
+from tollgate.mapping.stream_words import SILENT
 from tollgate.mapping.streaming import StreamConverter, event_and_name
 from tollgate.mapping.values import shown
 from tollgate.wording import path_text
@@ -219,7 +219,7 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
 
 
 def _whole(mapping: Mapping, entry: Example) -> Any:
-    run = Run(Speaker(None, None, None, None, None, AnyKind(), None), entry.context, closes=mapping.stream_closes)
+    run = Run(SILENT, entry.context, closes=mapping.stream_closes)
     for given in entry.given:
         event, run.event = event_and_name(given)
         mapping.stream_in(event, run, entry.context)  # type: ignore[misc]

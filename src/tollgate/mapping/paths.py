@@ -75,6 +75,11 @@ class Find:
 Step = str | int | Every | Slice | Where | Descend | Find
 
 
+def has_item(value: str, index: int) -> str:
+    """Code: whether the list `value` has an item at that index, which may count from its end."""
+    return f"len({value}) > {index}" if index >= 0 else f"len({value}) >= {-index}"
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """`base` is the name after `$` (empty for the document), then steps."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tollgate.mapping.emit import Code
 from tollgate.mapping.names import ABOUT
-from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where
+from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item
 from tollgate.mapping.reads import Places, gathered, take
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, suggest
 
@@ -112,7 +112,7 @@ def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bo
             value = Ex(f"{view}.get({step!r})", places=tuple(place.at(step) for place in value.places))
         else:
             view = _list_view(site, value, line)
-            guard = view if step in (0, -1) else f"len({view}) > {step}" if step >= 0 else f"len({view}) >= {-step}"  # type: ignore[operator]
+            guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
             value = Ex(f"({view}[{step}] if {guard} else None)", places=tuple(place.each() for place in value.places))
     return value
 
@@ -138,8 +138,7 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
             step_into(inner, position + 1)
             return
         if isinstance(step, int):
-            low = f"len({value}) > {step}" if step >= 0 else f"len({value}) >= {-step}"
-            code.add(f"{inner} = {value}[{step}] if type({value}) is list and {low} else None", line)
+            code.add(f"{inner} = {value}[{step}] if type({value}) is list and {has_item(value, step)} else None", line)
             step_into(inner, position + 1)
             return
         if isinstance(step, Every | Where):

@@ -33,7 +33,7 @@ class Speaker:
     """The field that is also the SSE event name."""
 
 
-class AnyKind(dict[str, Handlers]):
+class _AnyKind(dict[str, Handlers]):
     """Handlers of a listener that has no words but takes every kind."""
 
     def get(self, kind: object, default: Any = None) -> Handlers:
@@ -45,3 +45,5 @@ class AnyKind(dict[str, Handlers]):
 
 
 _NO_WORDS = Handlers()
+SILENT = Speaker(None, None, None, None, None, _AnyKind(), None)
+"""A client that is told nothing: what is left is the answer itself."""

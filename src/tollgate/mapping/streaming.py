@@ -11,13 +11,12 @@ from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
 from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.stream_alike import Alike, Said, alike
 from tollgate.mapping.stream_run import Run, settled_stop
-from tollgate.mapping.stream_words import AnyKind, Speaker
+from tollgate.mapping.stream_words import SILENT
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames are
 asked for) the bytes of an object's JSON."""
 
-_SILENT = Speaker(None, None, None, None, None, AnyKind(), None)
 DONE = "[DONE]"
 _MOST_VAIN = 8
 """Events in a row that were no pattern for another, after which no more are tried. A part that begins has three or four of them."""
@@ -211,7 +210,7 @@ class Tap:
         self._context = Context()
         self._context.lenient = True
         self._rules = source.stream_in
-        self._run = Run(_SILENT, self._context, closes=source.stream_closes)
+        self._run = Run(SILENT, self._context, closes=source.stream_closes)
         self._marked = False
 
     def feed(self, event: object, name: str | None = None) -> None:
