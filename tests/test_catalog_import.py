@@ -136,11 +136,12 @@ def test_a_list_many_share_is_written_once():
 
 
 def test_keys_a_person_added_stay():
-    kept = {"acme/large-1": {"can": {"video": True}, "name": "Old", "price": {"prompt": "9", "why": "a promotion"}}, "acme/gone": {"can": {}}}
+    kept = {"acme/large-1": {"can": {"video": True}, "name": "Old", "price": {"prompt": "9", "image_output_token": "30", "why": "a promotion"}}, "acme/gone": {"can": {}}}
     built = made(offer(), kept=kept)
     assert built.models["acme/large-1"]["can"] == {"video": True}
     assert built.models["acme/large-1"]["name"] == "Large 1"
     assert built.models["acme/large-1"]["price"]["why"] == "a promotion"
+    assert built.models["acme/large-1"]["price"]["image_output_token"] == "30" and built.models["acme/large-1"]["price"]["prompt"] != "9"
     assert list(built.models) == ["acme/large-1"]
 
 

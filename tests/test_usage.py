@@ -16,7 +16,8 @@ from tollgate.tariff import Tariff, price_usage
 from tollgate.usage import MAX_TOKENS, Usage, from_hub
 
 TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
-BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input", "audio_output")
+BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input",
+           "audio_cache_read", "audio_output", "image_output")
 
 
 def buckets(usage):
@@ -48,6 +49,10 @@ def buckets(usage):
         pytest.param({"input": 35, "output": 12, "total": 109}, (), {"input": 35, "output": 12}, id="a total alone adds nothing undeclared"),
         pytest.param({"input": 100, "audio_input": 30, "output": 50, "audio_output": 20}, (),
                      {"input": 70, "audio_input": 30, "output": 30, "audio_output": 20}, id="audio inside both"),
+        pytest.param({"input": 100, "cache_read": 40, "audio_cache_read": 30, "audio_input": 50}, (),
+                     {"input": 10, "cache_read": 10, "audio_cache_read": 30, "audio_input": 50}, id="cached audio is part of what was cached"),
+        pytest.param({"output": 2309, "reasoning": 529, "image_output": 1120}, (),
+                     {"output": 660, "reasoning": 529, "image_output": 1120}, id="pictures inside the output"),
         pytest.param({"input": 1, "searches": 3, "images": 2}, (), {"input": 1, "searches": 3, "images": 2}, id="searches and pictures"),
         pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="whole numbers in other clothes"),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),

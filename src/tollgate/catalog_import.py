@@ -25,6 +25,8 @@ GENERATED = (
     "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires", "price",
 )
 """The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
+_ADDED_PRICES = ("image_output_token", "why")
+"""Of a price, what a person may have added: facts seldom tell what generated pictures cost."""
 
 PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
 """The protocol behind a path that an offer is said to serve."""
@@ -104,9 +106,9 @@ def import_models(facts: Any, source: Source, *, speaks: Collection[str] = (), k
         if entry is not None:
             before = (kept or {}).get(name, {})
             made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
-            if isinstance(why := (before.get("price") or {}).get("why"), str) and "price" in entry:
-                entry["price"]["why"] = why
-                made.models[name]["price"] = entry["price"]
+            for key in _ADDED_PRICES:
+                if isinstance(text := (before.get("price") or {}).get(key), str):
+                    entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
     return made
 
 

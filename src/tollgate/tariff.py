@@ -35,7 +35,9 @@ _FALLBACKS = (
     ("input_cache_write_1h", "input_cache_write"),
     ("internal_reasoning", "completion"),
     ("audio", "prompt"),
+    ("input_audio_cache", "input_cache_read"),
     ("audio_output", "completion"),
+    ("image_output_token", "completion"),
 )
 """An absent or empty price is the other one's; "0" is a price, and free."""
 
@@ -71,6 +73,8 @@ class _Prices:
         "dearest_out",
         "divisor",
         "image",
+        "image_output_token",
+        "input_audio_cache",
         "input_cache_read",
         "input_cache_write",
         "input_cache_write_1h",
@@ -87,7 +91,9 @@ class _Prices:
     input_cache_write_1h: int
     internal_reasoning: int
     audio: int
+    input_audio_cache: int
     audio_output: int
+    image_output_token: int
     request: int
     image: int
     web_search: int
@@ -102,8 +108,8 @@ class _Prices:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)))
         for name in FLAT_PRICES:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)) * unit)
-        self.dearest_in = max(self.prompt, self.input_cache_read, self.input_cache_write, self.audio)
-        self.dearest_out = max(self.completion, self.internal_reasoning, self.audio_output)
+        self.dearest_in = max(self.prompt, self.input_cache_read, self.input_cache_write, self.audio, self.input_audio_cache)
+        self.dearest_out = max(self.completion, self.internal_reasoning, self.audio_output, self.image_output_token)
         self.divisor = Decimal(unit).scaleb(places, CONTEXT)
         self.rule = rule
 
@@ -181,8 +187,7 @@ def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal
     """
     if tariff is None:
         return NO_CHARGE
-    prompt = usage.input + usage.cache_read + usage.cache_write + usage.cache_write_1h + usage.audio_input
-    completion = usage.output + usage.reasoning + usage.audio_output
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
     prices = tariff.prices(prompt, completion, usage.reasoning > 0, at, service_tier, multipliers)
     due = usage.input * prices.prompt + usage.output * prices.completion + prices.request
     if usage.cache_read:
@@ -195,8 +200,12 @@ def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal
         due += usage.reasoning * prices.internal_reasoning
     if usage.audio_input:
         due += usage.audio_input * prices.audio
+    if usage.audio_cache_read:
+        due += usage.audio_cache_read * prices.input_audio_cache
     if usage.audio_output:
         due += usage.audio_output * prices.audio_output
+    if usage.image_output:
+        due += usage.image_output * prices.image_output_token
     if usage.images:
         due += usage.images * prices.image
     if usage.searches:

@@ -20,7 +20,8 @@ MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
-_COUNTS = frozenset({"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images", "audio_input", "audio_output"})
+_COUNTS = frozenset({"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images",
+                     "audio_input", "audio_cache_read", "audio_output", "image_output"})
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Usage:
     input: int = 0
     """Text tokens of the prompt that no cache served or stored."""
     cache_read: int = 0
+    """Served by a cache, audio not included."""
     cache_write: int = 0
     """Stored for the usual few minutes."""
     cache_write_1h: int = 0
@@ -40,7 +42,11 @@ class Usage:
     images: int = 0
     """Pictures in the prompt, where a price counts them."""
     audio_input: int = 0
+    """Audio of the prompt that no cache served or stored."""
+    audio_cache_read: int = 0
     audio_output: int = 0
+    image_output: int = 0
+    """Tokens of generated pictures."""
     flags: tuple[str, ...] = ()
     """What was wrong with the upstream's numbers and was put right, in words."""
     told_cost: Decimal | None = None
@@ -49,12 +55,12 @@ class Usage:
     @property
     def prompt_tokens(self) -> int:
         """All tokens of the prompt, cached ones included."""
-        return self.input + self.cache_read + self.cache_write + self.cache_write_1h + self.audio_input
+        return self.input + self.cache_read + self.cache_write + self.cache_write_1h + self.audio_input + self.audio_cache_read
 
     @property
     def completion_tokens(self) -> int:
         """All generated tokens, reasoning included."""
-        return self.output + self.reasoning + self.audio_output
+        return self.output + self.reasoning + self.audio_output + self.image_output
 
     @property
     def total_tokens(self) -> int:
@@ -62,7 +68,7 @@ class Usage:
 
     def in_hub(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """These counts as a hub usage has them, with the members of `told`, from which they were read."""
-        counts = {"input": self.prompt_tokens, "output": self.completion_tokens, "cache_read": self.cache_read,
+        counts = {"input": self.prompt_tokens, "output": self.completion_tokens, "cache_read": self.cache_read + self.audio_cache_read,
                   "cache_write": self.cache_write + self.cache_write_1h, "cache_write_1h": self.cache_write_1h, "reasoning": self.reasoning}
         return {name: counts.get(name, value) for name, value in told.items()}
 
@@ -71,7 +77,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     """The hub's usage as disjoint buckets.
 
     In the hub `input` holds everything of the prompt (both cache counts and audio too) and `output` everything
-    generated (reasoning and audio too); `cache_write` holds `cache_write_1h`. `excludes` names the counts that this
+    generated (reasoning, audio and pictures too); `cache_write` holds `cache_write_1h`, `cache_read` holds `audio_cache_read`. `excludes` names the counts that this
     provider reports beside their parent instead: cache_read, cache_write, reasoning. Where `total` is told it decides
     about reasoning, because one provider answers in both ways. Negative, non-numeric and absurd counts are clamped
     and flagged, so a bad number never becomes a bad bill.
@@ -111,6 +117,10 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         audio_input = part_of("audio_input", audio_input, "uncached input", prompt)
         prompt -= audio_input
 
+    audio_cache_read = count("audio_cache_read", 0)
+    if audio_cache_read:
+        audio_cache_read = part_of("audio_cache_read", audio_cache_read, "cache_read", cache_read)
+
     output, reasoning = count("output", 0), count("reasoning", 0)
     outside = "reasoning" in excludes
     if "total" in hub_usage:
@@ -127,12 +137,16 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     if audio_output:
         audio_output = part_of("audio_output", audio_output, "output", output)
         output -= audio_output
+    image_output = count("image_output", 0)
+    if image_output:
+        image_output = part_of("image_output", image_output, "output", output)
+        output -= image_output
 
     searches, images, told_cost = count("searches", 0), count("images", 0), _told(hub_usage, flags)
     return Usage(
-        input=prompt, cache_read=cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
+        input=prompt, cache_read=cache_read - audio_cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
         output=output, reasoning=reasoning, searches=searches, images=images,
-        audio_input=audio_input, audio_output=audio_output, flags=tuple(flags), told_cost=told_cost,
+        audio_input=audio_input, audio_cache_read=audio_cache_read, audio_output=audio_output, image_output=image_output, flags=tuple(flags), told_cost=told_cost,
     )
 
 

@@ -2,7 +2,8 @@
 
 The rules are the ones written down beside the facts: every figure is per `unit` tokens; all matching `volumes` rows
 apply in order to the whole request, `min_prompt_tokens` being exclusive; windows are hours in UTC on ISO weekdays; a
-price that is absent is that of the prompt (cache, audio) or of the answer (reasoning, audio).
+price that is absent is that of the prompt (cache, audio), of cached tokens (cached audio) or of the answer (reasoning,
+audio, pictures). What tokens of generated pictures cost stands with the image services.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Buckets:
     audio_in: int = 0
     audio_out: int = 0
     searches: int = 0
+    audio_read: int = 0
+    image_out: int = 0
 
     def __add__(self, other: Buckets) -> Buckets:
         return Buckets(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -62,14 +65,22 @@ def row_of(provider: str, model: Any) -> dict[str, Any] | None:
     return rows().get((sources().get(provider, provider), model.id, model.upstream))
 
 
+@functools.cache
+def picture_prices() -> dict[str, str]:
+    """USD for a million tokens of generated pictures by upstream name, as the image services' facts have it; one more from its vendor's page ($0.039 for 1290 tokens)."""
+    apis = json.loads(FACTS.with_name("images.json").read_text())["apis"]
+    return {"gemini-2.5-flash-image": "30"} | {model["id"].partition("/")[2]: model["pricing"]["image_output"] for api in apis for model in api["models"] if model["id"].startswith("google/")
+            and "image_output" in model["pricing"]}
+
+
 def cost(pricing: dict[str, Any], used: Buckets, at: datetime) -> Decimal:
     """USD, to twelve places, half to even."""
     prices = {name: Fraction(value) for name, value in pricing.items() if isinstance(value, str) and name != "currency"}
     for window in pricing.get("windows") or ():
         if at.isoweekday() in window["weekdays"] and any(_inside(hours, at) for hours in window["hours_utc"]):
             prices |= {name: Fraction(value) for name, value in window.items() if isinstance(value, str)}
-    prompt = used.input + used.read + used.write + used.write_1h + used.audio_in
-    answer = used.output + used.reasoning + used.audio_out
+    prompt = used.input + used.read + used.write + used.write_1h + used.audio_in + used.audio_read
+    answer = used.output + used.reasoning + used.audio_out + used.image_out
     for row in pricing.get("volumes") or ():
         if prompt <= row.get("min_prompt_tokens", -1) or prompt > row.get("max_prompt_tokens", 10**12):
             continue
@@ -83,7 +94,8 @@ def cost(pricing: dict[str, Any], used: Buckets, at: datetime) -> Decimal:
     tokens = (used.input * price("prompt") + used.read * price("input_cache_read", "prompt") + used.write * price("input_cache_write", "prompt")
               + used.write_1h * price("input_cache_write_1h", "input_cache_write", "prompt") + used.output * price("completion")
               + used.reasoning * price("internal_reasoning", "completion") + used.audio_in * price("audio", "prompt")
-              + used.audio_out * price("audio_output", "completion"))
+              + used.audio_out * price("audio_output", "completion") + used.audio_read * price("input_audio_cache", "input_cache_read", "prompt")
+              + used.image_out * price("image_output_token", "completion"))
     due = tokens / pricing.get("unit", 1) + price("request") + used.searches * price("web_search")
     due *= CNY if pricing.get("currency") == "CNY" else 1
     with localcontext() as context:
@@ -147,10 +159,11 @@ def messages(usage: dict[str, Any]) -> Buckets:
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
     audio = sum(_n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO")
-    audio -= sum(_n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO")
+    kept = sum(_n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO")
+    drawn = sum(_n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE")
     spoken = sum(_n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO")
-    return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio, read, 0, 0,
-                   _n(usage.get("candidatesTokenCount")) - spoken, _n(usage.get("thoughtsTokenCount")), audio, spoken, usage.get("searches", 0))
+    return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept, 0, 0,
+                   _n(usage.get("candidatesTokenCount")) - spoken - drawn, _n(usage.get("thoughtsTokenCount")), audio - kept, spoken, usage.get("searches", 0), kept, drawn)
 
 
 def bedrock(usage: dict[str, Any]) -> Buckets:

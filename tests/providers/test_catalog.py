@@ -11,7 +11,8 @@ from tollgate.config.model import Model
 
 pytestmark = pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
 PROVIDERS = sorted(path.stem for path in (shipped.REPOSITORY / "providers" / "models").glob("*.yaml"))
-TOKENS = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning", "audio", "audio_output")
+TOKENS = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning", "audio", "input_audio_cache",
+          "audio_output")
 
 
 def models(provider: str) -> list[Model]:
@@ -44,6 +45,16 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
         assert {name: Fraction(value) for name, value in price.multipliers.items()} == {n: Fraction(v) for n, v in pricing.get("multipliers", {}).items()}
         assert [(f"{w.start}-{w.end}", list(w.days), per_token(w.prices, price.unit)) for w in price.windows] == [
             (hours, window["weekdays"], told(window, unit)) for window in pricing.get("windows", ()) for hours in window["hours_utc"]], model.id
+
+
+def test_every_chat_model_that_draws_has_the_price_of_its_pictures() -> None:
+    """The tokens of a picture cost ten times those of words and more; the image services of the same models have that price in the facts."""
+    drawn = {model.upstream.rpartition("/")[2].removesuffix("-preview"): str(model.price.prices["image_output_token"]) for provider in PROVIDERS
+             for model in models(provider) if "image_output_token" in model.price.prices}
+    assert drawn == {"gemini-2.5-flash-image": "30.00", "gemini-3-pro-image": "120.00", "gemini-3.1-flash-image": "60.00", "gemini-3.1-flash-lite-image": "30.00"}
+    assert all(Fraction(drawn[name]) == Fraction(price) for name, price in facts.picture_prices().items())
+    assert not [model.id for provider in PROVIDERS for model in models(provider) if "gemini" in model.id and "image" in model.id
+                and "image_output_token" not in model.price.prices]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -170,12 +171,15 @@ def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
             hub = tap_response(shipped.mapping(exchange.mapping), edits(exchange, "response")(copy.deepcopy(exchange.body))).get("usage")
         usage = from_hub(hub, excludes=excludes(exchange))
         assert facts.Buckets(usage.input, usage.cache_read, usage.cache_write, usage.cache_write_1h, usage.output, usage.reasoning, usage.audio_input,
-                             usage.audio_output, usage.searches) == used, (exchange.id, usage, hub)
+                             usage.audio_output, usage.searches, usage.audio_cache_read, usage.image_output) == used, (exchange.id, usage, hub)
         row = facts.row_of(file, offer.model) if offer else None
         if row is None:
             continue
         charge = price_usage(usage, offer.own_tariff, shipped.loaded().gateway.credits.rates, at=AT)
-        assert charge.cost == facts.cost(row["pricing"], used, AT), (exchange.id, offer.route)
+        pricing = row["pricing"]
+        if drawn := facts.picture_prices().get(offer.model.upstream.removesuffix("-preview")):
+            pricing = {**pricing, "image_output_token": str(Decimal(drawn) * pricing["unit"] / 10**6)}
+        assert charge.cost == facts.cost(pricing, used, AT), (exchange.id, offer.route)
         compared += 1
     assert compared or file in ("huggingface", "ollama", "sambanova", "voyage"), "nothing was compared"
 

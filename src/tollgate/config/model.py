@@ -139,7 +139,7 @@ class Dashboard:
 
 
 TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-                "audio", "audio_output")
+                "audio", "input_audio_cache", "audio_output", "image_output_token")
 """Per `unit` tokens."""
 FLAT_PRICES = ("request", "image", "web_search")
 """Per call, per picture, per search: `unit` does not apply."""

@@ -20,6 +20,7 @@ _MILLION = Decimal(1_000_000)
 _LABELS = {
     "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
     "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input", "audio_output": "Audio output",
+    "input_audio_cache": "Audio cache read", "image_output_token": "Image output",
     "request": "Each request", "image": "Each image", "web_search": "Each web search",
 }
 
