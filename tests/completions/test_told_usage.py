@@ -114,3 +114,42 @@ async def test_counts_written_as_floats_are_counts(tmp_path):
         await here.post(PATHS["chat"], ASKS["chat"])
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 12, 3)
+
+
+@pytest.mark.parametrize("client", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("half", "expected"), [({"prompt_tokens": 10, "completion_tokens": None}, (10, 4)), ({"completion_tokens": 5}, (None, 5))])
+async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, client, stream, half, expected):
+    """Nobody's answer is free because its provider told the prompt alone (DESIGN section 5: never recorded as 0)."""
+    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": half}), headers=SSE) if stream else replying(body=chat(half))
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert row["estimated"] and row["input_tokens"] > 0 and expected in {(row["input_tokens"], row["output_tokens"]), (None, row["output_tokens"])}
+
+
+@pytest.mark.parametrize("half", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": 0}])
+async def test_a_zero_beside_a_count_is_meant(tmp_path, half):
+    """As recorded: a provider that told no prompt tokens charged none, and said so in its own cost."""
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(half))}) as here:
+        await here.post(PATHS["chat"], ASKS["chat"])
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, half["prompt_tokens"], half["completion_tokens"])
+
+
+async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
+    empty = json.loads(chat({"prompt_tokens": 10}))
+    empty["choices"][0] |= {"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=json.dumps(empty).encode())}) as here:
+        await here.post(PATHS["chat"], ASKS["chat"])
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 0)
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(tmp_path, client):
+    pieces = chunks({**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}}, {"choices": [], "usage": {"completion_tokens": 5}})
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(blocks=pieces, headers=SSE)}) as here:
+        await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)

@@ -1,8 +1,9 @@
-"""Usage when the upstream tells none: counted once from the prompt and from what was received (DESIGN section 5)."""
+"""Usage when the upstream tells none, or half of it: counted once from the prompt and from what was received (DESIGN section 5)."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tollgate import tokens
@@ -13,9 +14,28 @@ from tollgate.usage import beyond_belief
 log = logging.getLogger("tollgate.completions")
 
 
-def counts(usage: dict[str, Any] | None) -> bool:
-    """Whether a hub usage says anything: every answer had a prompt, so one of nothing but zeros is no report, unless no model ran."""
-    return bool(usage) and (usage.get("idle") is True or any(isinstance(count := usage.get(name), int | float) and count > 0 for name in ("input", "output")))  # type: ignore[union-attr]
+_SIDES = {"input": ("input", "cache_read", "cache_write"), "output": ("output", "reasoning")}
+
+
+def untold(usage: dict[str, Any]) -> list[str]:
+    """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a prompt; none
+    where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
+
+    {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []
+    """
+    if usage.get("idle") is True:
+        return []
+    if not any(isinstance(count := usage.get(side), int | float) and count > 0 for side in _SIDES):
+        return list(_SIDES)
+    return [side for side, names in _SIDES.items() if all(usage.get(name) is None for name in names)]
+
+
+async def completed(usage: dict[str, Any], lacking: list[str], estimate: Callable[[], Awaitable[dict[str, Any]]]) -> tuple[dict[str, Any], bool]:
+    """`usage` with the sides it lacks as counted here, and whether there was anything to count: every answer had a prompt, but not every one has text."""
+    if not lacking:
+        return usage, False
+    counted = await estimate()
+    return {**usage, **{side: counted[side] for side in lacking}}, any(counted[side] for side in lacking)
 
 
 def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:

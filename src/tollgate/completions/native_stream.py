@@ -154,7 +154,7 @@ class NativeStream:
 class ChatStream(NativeStream):
     """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
 
-    `usage` is the usage object as the upstream reported it (the last one seen, wherever it stood: FACTS 1 and 2).
+    `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood: FACTS 1 and 2).
     """
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
@@ -199,7 +199,7 @@ class ChatStream(NativeStream):
             for event in Decoder().feed(left):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
-                    self.usage = chunk["usage"]
+                    self.usage = _later(self.usage, chunk["usage"])
         return self.usage
 
     def received(self) -> list[Any]:
@@ -239,7 +239,7 @@ class ChatStream(NativeStream):
             return
         usage = chunk.get("usage")
         if usage:
-            self.usage = usage
+            self.usage = _later(self.usage, usage)
         elif b'usage"' in data and "usage" not in chunk:
             self.elsewhere = chunk
         self.error = self._judge(chunk)
@@ -325,6 +325,13 @@ def _style(block: bytes) -> bytes | None:
                 return b":"
             return b": " if after[1:2] == b" " and not after[2:3].isspace() else b""
     return None
+
+
+def _later(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
+    """Usage after a further report: what that one leaves out or says null of stays as it was told."""
+    if not isinstance(before, dict) or not isinstance(usage, dict):
+        return usage
+    return {**before, **{name: told for name, told in usage.items() if told is not None}}
 
 
 def _says_nothing(choices: list[Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.estimate import believed, counts
+from tollgate.completions.estimate import believed, completed, untold
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
@@ -165,13 +165,14 @@ async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
 
 async def _count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
     """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the provider
-    told none, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
+    told none or half of them, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
     others at its end; of a provider that breaks off, what it told is all that is billed (DESIGN section 5)."""
     usage = believed(exchange, stage.usage())
     exchange.told_tier = stage.tier()
     estimated = False
-    if not counts(usage):
-        usage, estimated = {**usage, **await stage.estimate()}, True
+    lacking = untold(usage)
+    if len(lacking) == 2 or lacking and stage.error is None and stage.counted:
+        usage, estimated = await completed(usage, lacking, stage.estimate)
     elif left and not stage.counted:
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):

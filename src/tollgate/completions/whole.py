@@ -13,7 +13,7 @@ import orjson
 
 from tollgate.completions.attempt import UNFINISHED, AttemptFailed, read_answer
 from tollgate.completions.converted_stream import encode_events
-from tollgate.completions.estimate import believed, counts, estimate_usage, texts_of_parts
+from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.untold import written_usage
@@ -44,11 +44,9 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         usage = offer.usage_read(body)
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    usage = believed(exchange, usage)
-    estimated = not counts(usage)
-    if estimated:
-        usage = {**usage, **await estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", [])))}
-    exchange.hub_usage = usage
+    told = believed(exchange, usage)
+    exchange.hub_usage, estimated = await completed(
+        told, untold(told), lambda: estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", []))))
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
