@@ -1,0 +1,33 @@
+"""Prices of lists read while running: what a provider's own list tells beside prompt and completion is billed too."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from tests.providers import facts, shipped
+
+
+def listed(body):
+    models, problems = shipped.runtime().providers["openrouter"].discovery.read(body)
+    assert not problems
+    return {model.id: model.price for model in models}
+
+
+def test_long_prompts_have_the_prices_the_list_overrides():
+    tier = {"min_prompt_tokens": 200000, "prompt": "0.000004", "completion": "0.000018", "audio": "0"}
+    at_night = {"utc_start": 1600, "utc_end": 30, "prompt": "0.000001"}
+    (price,) = listed({"data": [{"id": "acme/long", "pricing": {"prompt": "0.000002", "completion": "0.000012", "overrides": [tier, at_night]}}]}).values()
+    assert [(row.min_prompt_tokens, dict(row.prices)) for row in price.volumes] == [
+        (200000, {"prompt": Decimal("0.000004"), "completion": Decimal("0.000018")})]
+    assert not price.windows
+
+
+@pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
+def test_a_recorded_list_prices_sound_and_does_not_give_reasoning_away():
+    """Its zeros under `internal_reasoning` stand beside models that think: they mean the price of the answer."""
+    recorded = facts.FACTS.parents[1] / "traffic" / "exchanges" / "models-list" / "ml-openrouter-b1c180.json"
+    prices = listed(json.loads(recorded.read_text())["response"]["body"])
+    assert prices["google/gemini-3-flash-preview"].written["audio"] == "0.000001"
+    assert not [name for name, price in prices.items() if "internal_reasoning" in price.prices]
