@@ -120,3 +120,11 @@ def test_a_mistake_in_shared_policies_is_shown_there(folder: Path) -> None:
     [problem] = caught.value.problems
     assert (Path(problem.mark.file).name, problem.mark.line) == ("policies.txt", 4)
     assert "dorp: [top_k]" in problem.line_text
+
+
+def test_a_shared_policy_may_be_for_models_of_other_providers(folder: Path) -> None:
+    (folder / "providers" / "policies.txt").write_text(POLICIES.replace("acme/a", "other/*"))
+    own = PROVIDER.replace('match: "acme/b"', 'match: "acme/c"')
+    (folder / "providers" / "acme.yaml").write_text(own + "policies_from: policies.txt\n")
+    [warning] = [each for each in load_gateway(folder, environ=ON).warnings if "fits no model" in each.message]
+    assert 'found "acme/c"' in warning.message

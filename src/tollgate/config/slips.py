@@ -52,7 +52,8 @@ def _of(provider: Provider) -> Iterator[Problem]:
             yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
     policies = root.get("policies")
     for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
-        yield from _unmatched(provider, policy.get("match") if isinstance(policy, Map) else None, f"policies[{place}].match")
+        if isinstance(policy, Map) and policy.mark.file == provider.document.file:  # shared ones are for the models of others too
+            yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
 
 
 def _warn(provider: Provider, at: Node, message: str, path: str, hint: str = "") -> Problem:
