@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
+
+import uvloop
 
 
 def run(protocol: type[asyncio.Protocol], port: int) -> None:
-    """Serve `protocol` until SIGTERM or SIGINT, on uvloop where it is installed; prints the port, which the system chooses for 0."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        uvloop.install()
-    asyncio.run(_serve(protocol, port))
+    """Serve `protocol` until SIGTERM or SIGINT; prints the port, which the system chooses for 0."""
+    uvloop.run(_serve(protocol, port))
 
 
 async def _serve(protocol: type[asyncio.Protocol], port: int) -> None:

@@ -164,7 +164,8 @@ stream:
 
 REQUEST: dict[str, Any] = {
     "model": "m", "max_tokens": 500, "temperature": 0.5, "user": "u1",
-    "tools": [{"type": "function", "function": {"name": name, "description": "does it", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}} for name in ("f", "g")],
+    "tools": [{"type": "function", "function": {"name": name, "description": "does it", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+              for name in ("f", "g")],
     "messages": [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in this picture?"}, {"role": "assistant", "content": "Which one?"},
         {"role": "user", "content": [{"type": "text", "text": "This one."}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},

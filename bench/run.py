@@ -19,9 +19,10 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import uvloop
 
 import targets
 from driver import Result, crowd, drive, pace, percentile, request
@@ -226,11 +227,7 @@ def main() -> int:
     try:
         if options.engines and not options.quick:
             starts = [targets.start_seconds(folder / f"start-{i}") for i in range(3)]
-        with suppress(ImportError):
-            import uvloop
-
-            uvloop.install()
-        table, running, memory = asyncio.run(measure(options, folder))
+        table, running, memory = uvloop.run(measure(options, folder))
     finally:
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)

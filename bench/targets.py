@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -65,7 +64,8 @@ def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, 
         f"  bench/messages: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n")
     rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 5))
     (folder / "providers" / "catalog.yaml").write_text(
-        f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\nheaders: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
+        f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\n"
+        f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
     started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets)
     return Target(f"tollgate {engine}", started, port, key, converts=True, start_seconds=seconds)
 
@@ -183,12 +183,6 @@ def free_port() -> int:
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
-
-
-def version_of(binary: str) -> str:
-    """The first line a program says about its version."""
-    done = subprocess.run([binary, "-v"], capture_output=True, text=True, timeout=10, check=False)
-    return (done.stdout + done.stderr).strip().splitlines()[0]
 
 
 def describe_machine() -> str:

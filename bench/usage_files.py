@@ -59,12 +59,14 @@ SELECT 'req_' || substr(md5(seq::VARCHAR), 1, 24) AS request_id, {accounts}[a] A
     TIMESTAMP '{hour}' + to_microseconds((i * 3600000000 // {count})::BIGINT) AS time, model AS asked_model, model, provider, split_part(model, '/', 2) AS upstream_model,
     CASE WHEN m = 7 THEN 'embeddings' ELSE ['chat', 'chat', 'chat', 'responses', 'messages'][1 + (h2 % 5)::INT] END AS client_protocol,
     CASE WHEN m = 7 THEN 'embeddings' WHEN m < 2 THEN 'messages' ELSE 'chat' END AS upstream_protocol, CASE WHEN h3 % 50 = 1 THEN 2 ELSE 1 END AS attempts,
-    CASE WHEN failed THEN [500, 400, 502][1 + (h4 % 3)::INT] ELSE 200 END AS status, CASE WHEN failed THEN ['upstream_error', 'rejected', 'client_gone'][1 + (h4 % 3)::INT] ELSE 'ok' END AS outcome,
+    CASE WHEN failed THEN [500, 400, 502][1 + (h4 % 3)::INT] ELSE 200 END AS status,
+    CASE WHEN failed THEN ['upstream_error', 'rejected', 'client_gone'][1 + (h4 % 3)::INT] ELSE 'ok' END AS outcome,
     input_tokens, cache_read_tokens, 0 AS cache_write_tokens, output_tokens, reasoning_tokens, 0 AS searches, 0 AS images,
     CAST((input_tokens * {[each[2] for each in MODELS]}[m + 1] + cache_read_tokens * {[each[2] for each in MODELS]}[m + 1] * 0.1
         + (output_tokens + reasoning_tokens) * {[each[3] for each in MODELS]}[m + 1]) / 1000000 AS DECIMAL(38,12)) AS cost,
     CAST(0 AS DECIMAL(38,12)) AS native_cost, 'USD' AS currency, 1 AS rate,
-    '{{"prompt":"' || {[str(each[2]) for each in MODELS]}[m + 1] || '","completion":"' || {[str(each[3]) for each in MODELS]}[m + 1] || '","unit":1000000,"currency":"USD"}}' AS prices,
+    '{{"prompt":"' || {[str(each[2]) for each in MODELS]}[m + 1] || '","completion":"'
+        || {[str(each[3]) for each in MODELS]}[m + 1] || '","unit":1000000,"currency":"USD"}}' AS prices,
     CASE WHEN failed THEN NULL ELSE 90 + exp(4 + (h1 % 1000) / 400.0) * (0.6 + m / 10.0) END AS ttfb_ms,
     150 + exp(4 + (h1 % 1000) / 400.0) + output_tokens * (4 + m) AS total_ms, h2 % 2 = 0 AND m <> 7 AS stream, h3 % 90 = 3 AS estimated,
     'user-' || (h4 % 500) AS end_user, CASE WHEN failed THEN ['upstream_failed', 'invalid_request', NULL][1 + (h4 % 3)::INT] END AS error_code,

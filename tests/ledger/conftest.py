@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -42,11 +42,6 @@ class Alice:
     ledger: Ledger
     key: KeyRecord
     secret: str
-
-
-@pytest.fixture
-def make_row() -> Callable[..., UsageRow]:
-    return row
 
 
 @pytest.fixture
