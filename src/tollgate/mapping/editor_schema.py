@@ -16,18 +16,18 @@ from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_out import MOMENTS, STEPS
 
+Schema = dict[str, Any]
 
-def editor_schema() -> dict[str, Any]:
+_EXPRESSION: Schema = {"type": ["string", "boolean"], "description": "an expression, without braces"}
+_TEMPLATE: Schema = {"$ref": "#/definitions/template"}
+_RULES: Schema = {"$ref": "#/definitions/rules"}
+_EVENTS: Schema = {"type": "array", "items": {"$ref": "#/definitions/node"}}
+_TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+
+
+def editor_schema() -> Schema:
     """JSON Schema (draft 7) for completion and hover text in editors. The compiler itself checks more, and says it better."""
-    expression = {"type": ["string", "boolean"], "description": "an expression, without braces"}
-    template = {"$ref": "#/definitions/template"}
-    rules = {"$ref": "#/definitions/rules"}
-    events = {"type": "array", "items": {"$ref": "#/definitions/node"}}
-    both: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": {"to_hub": template, "from_hub": template}}
-    handlers = {
-        "type": "object", "additionalProperties": False,
-        "properties": {step: {"type": "string", "description": "becomes $part.item"} if step == "name" else events for step in STEPS},
-    }
+    both = _record({"to_hub": _TEMPLATE, "from_hub": _TEMPLATE})
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Tollgate mapping",
@@ -40,113 +40,109 @@ def editor_schema() -> dict[str, Any]:
             "hub": {"enum": ["embeddings"], "description": "left out for conversations"},
             "define": {
                 "type": "object", "description": "functions: name($a, $b): value",
-                "patternProperties": {r"^[a-z_]\w*\((\s*\$\w+(\s*,\s*\$\w+)*)?\s*\)$": template}, "additionalProperties": False,
+                "patternProperties": {r"^[a-z_]\w*\((\s*\$\w+(\s*,\s*\$\w+)*)?\s*\)$": _TEMPLATE}, "additionalProperties": False,
             },
-            "request": {**both, "properties": {**both["properties"], "harmless": {
-                "type": "object", "additionalProperties": False, "description": "places that may go unread without being named as lost",
-                "properties": dict.fromkeys(("to_hub", "from_hub"), {"type": "array", "items": {"type": "string"}}),
-            }, "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"},
-                "base64_vectors": {**expression, "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are base64"}}},
-            "response": both, "error": both,
-            "stream": {
-                "type": "object", "additionalProperties": False,
-                "properties": {
-                    "to_hub": rules,
-                    "from_hub": {
-                        "type": "object",
-                        "properties": {
-                            "event": {"type": "string", "description": "the field that is also the SSE event name"},
-                            "stamp": {"type": "object", "description": "goes onto every event"},
-                            **dict.fromkeys(MOMENTS, events),
-                            "end": {"type": ["string", "number"], "description": "the literal last event"},
-                            **dict.fromkeys(hub.KINDS, handlers),
-                        },
-                        "additionalProperties": handlers,
-                    },
-                },
-            },
-            "reply_headers": {
-                "type": "object", "additionalProperties": False, "description": "names of the headers that tell time and rate limits",
-                "properties": {
-                    "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
-                    "limits": {"type": "object", "additionalProperties": False, "properties": dict.fromkeys(LIMIT_KINDS, {
-                        "type": "object", "additionalProperties": False,
-                        "properties": dict.fromkeys(FACTS, {"type": ["string", "array"], "items": {"type": "string"}}),
-                    })},
-                    "resets": {"enum": list(RESETS)},
-                },
-            },
-            "examples": {
-                "type": "array",
-                "items": {
-                    "type": "object", "required": ["of", "given"], "additionalProperties": False,
-                    "properties": {
-                        **{key: {} for key in EXAMPLE_KEYS},
-                        "name": {"type": "string"}, "of": {"enum": list(EXAMPLE_SECTIONS)}, "other": {"type": "string"}, "refused": {"type": "string"},
-                        "lost": {"type": "array", "items": {"type": "string"}},
-                        "with": {"type": "object", "additionalProperties": False, "properties": {name: {} for name in WITH}},
-                    },
-                },
-            },
+            "request": _request(), "response": both, "error": both,
+            "stream": _stream(),
+            "reply_headers": _reply_headers(),
+            "examples": _examples(),
         },
-        "definitions": {
-            "template": {
-                "description": "A value: plain YAML is literal; `$...` reads a path; `{{ ... }}` computes.",
-                "anyOf": [{"type": ["string", "number", "boolean", "null"]}, {"type": "array", "items": template}, {"$ref": "#/definitions/node"}],
+        "definitions": _definitions(),
+    }
+
+
+def _record(properties: Schema, **more: Any) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties, **more}
+
+
+def _request() -> Schema:
+    return _record({
+        "to_hub": _TEMPLATE, "from_hub": _TEMPLATE,
+        "harmless": _record(dict.fromkeys(("to_hub", "from_hub"), _TEXTS), description="places that may go unread without being named as lost"),
+        "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"},
+        "base64_vectors": {**_EXPRESSION, "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are base64"},
+    })
+
+
+def _stream() -> Schema:
+    handlers = _record({step: {"type": "string", "description": "becomes $part.item"} if step == "name" else _EVENTS for step in STEPS})
+    return _record({
+        "to_hub": _RULES,
+        "from_hub": {
+            "type": "object",
+            "properties": {
+                "event": {"type": "string", "description": "the field that is also the SSE event name"},
+                "stamp": {"type": "object", "description": "goes onto every event"},
+                **dict.fromkeys(MOMENTS, _EVENTS),
+                "end": {"type": ["string", "number"], "description": "the literal last event"},
+                **dict.fromkeys(hub.KINDS, handlers),
             },
-            "node": {
-                "type": "object",
-                "description": "An object to build; keys that start with $ are directives.",
-                "properties": {**_directives(template, expression)},
-                "patternProperties": {r"^[^$]|^\$\$|\|": template},
-                "additionalProperties": False,
-            },
-            "operation": {
-                "type": "object", "additionalProperties": False,
-                "properties": {
-                    **{key: value for key, value in _directives(template, expression).items() if key in ("$each", "$let", "$when")},
-                    **{name: _operation(name, template) for name in OPERATIONS},
-                },
-            },
-            "rules": {
-                "anyOf": [
-                    {"type": "array", "items": {"$ref": "#/definitions/operation"}},
-                    {"type": "object", "properties": {"$match": expression, "$let": {"type": "object"}}, "additionalProperties": rules},
-                ],
-            },
+            "additionalProperties": handlers,
+        },
+    })
+
+
+def _reply_headers() -> Schema:
+    names = dict.fromkeys(FACTS, {"type": ["string", "array"], "items": {"type": "string"}})
+    return _record({
+        "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
+        "limits": _record(dict.fromkeys(LIMIT_KINDS, _record(names))),
+        "resets": {"enum": list(RESETS)},
+    }, description="names of the headers that tell time and rate limits")
+
+
+def _examples() -> Schema:
+    return {"type": "array", "items": _record({
+        **{key: {} for key in EXAMPLE_KEYS},
+        "name": {"type": "string"}, "of": {"enum": list(EXAMPLE_SECTIONS)}, "other": {"type": "string"}, "refused": {"type": "string"},
+        "lost": _TEXTS,
+        "with": _record({name: {} for name in WITH}),
+    }, required=["of", "given"])}
+
+
+def _definitions() -> Schema:
+    directives = _directives()
+    return {
+        "template": {
+            "description": "A value: plain YAML is literal; `$...` reads a path; `{{ ... }}` computes.",
+            "anyOf": [{"type": ["string", "number", "boolean", "null"]}, {"type": "array", "items": _TEMPLATE}, {"$ref": "#/definitions/node"}],
+        },
+        "node": _record(directives, description="An object to build; keys that start with $ are directives.", patternProperties={r"^[^$]|^\$\$|\|": _TEMPLATE}),
+        "operation": _record({
+            **{key: value for key, value in directives.items() if key in ("$each", "$let", "$when")},
+            **{name: _operation(name) for name in OPERATIONS},
+        }),
+        "rules": {
+            "anyOf": [
+                {"type": "array", "items": {"$ref": "#/definitions/operation"}},
+                {"type": "object", "properties": {"$match": _EXPRESSION, "$let": {"type": "object"}}, "additionalProperties": _RULES},
+            ],
         },
     }
 
 
-def _directives(template: dict[str, Any], expression: dict[str, Any]) -> dict[str, Any]:
-    names = {"type": "array", "items": {"type": "string"}}
-    forms: dict[str, dict[str, Any]] = {
+def _directives() -> Schema:
+    forms: dict[str, Schema] = {
         "$each": {"type": "string", "pattern": "^" + EACH.pattern},
-        "$let": {"type": "object", "additionalProperties": template},
-        "$when": expression, "$match": expression,
-        "$first": {"type": "array", "items": template},
-        "$copy": {"anyOf": [names, {"type": "string"}, {"type": "object", "additionalProperties": names}]},
+        "$let": {"type": "object", "additionalProperties": _TEMPLATE},
+        "$when": _EXPRESSION, "$match": _EXPRESSION,
+        "$first": {"type": "array", "items": _TEMPLATE},
+        "$copy": {"anyOf": [_TEXTS, {"type": "string"}, {"type": "object", "additionalProperties": _TEXTS}]},
         "$join_by": {"type": "string"}, "$lost": {"type": "string"},
         "$refuse": {
             "type": "array",
-            "items": {
-                "type": "object", "required": ["when", "say"], "additionalProperties": False,
-                "properties": {key: expression if key == "when" else {"type": "string"} for key in REFUSE_KEYS},
-            },
+            "items": _record({key: _EXPRESSION if key == "when" else {"type": "string"} for key in REFUSE_KEYS}, required=["when", "say"]),
         },
     }
-    return {entry.name: {**forms.get(entry.name, template), "description": f"{entry.about}\n\n{entry.example}"} for entry in DIRECTIVES.values()}
+    return {entry.name: {**forms.get(entry.name, _TEMPLATE), "description": f"{entry.about}\n\n{entry.example}"} for entry in DIRECTIVES.values()}
 
 
-def _operation(name: str, template: dict[str, Any]) -> dict[str, Any]:
+def _operation(name: str) -> Schema:
     entry = OPERATIONS[name]
     if name == "do":
         return {"type": "array", "items": {"$ref": "#/definitions/operation"}, "description": entry.about}
     if name == "lost":
         return {"type": "string", "description": entry.about}
     if not entry.fields or name == "error":
-        return {**template, "description": entry.about}
-    return {
-        "type": "object", "description": entry.about, "additionalProperties": False, "required": list(entry.needs),
-        "properties": dict.fromkeys(entry.fields, template),
-    }
+        return {**_TEMPLATE, "description": entry.about}
+    return _record(dict.fromkeys(entry.fields, _TEMPLATE), description=entry.about, required=list(entry.needs))
