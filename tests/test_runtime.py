@@ -144,6 +144,16 @@ def test_a_provider_follows_the_models_it_takes_from_other_files(files):
     assert new.providers["two"] is old.providers["two"]
 
 
+def test_every_provider_that_shares_policies_follows_them(files):
+    files.write("providers/policies/large.yaml", "policies: [{match: acme/large, can: {reasoning: true}}]\n")
+    for name in ("one", "two"):
+        files.provider(name, 0, "1", "policies_from: policies/large.yaml\n")
+    old = files.build()
+    files.write("providers/policies/large.yaml", "policies: [{match: acme/large, can: {reasoning: false}}]\n")
+    for runtime, able in ((old, True), (files.build(old), False)):
+        assert [runtime.providers[name].offers["acme/large"][0].can for name in ("one", "two")] == [{"reasoning": able}] * 2
+
+
 def test_a_new_alias_needs_no_compiling(files):
     old = files.build()
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text().replace("best", "finest"))
