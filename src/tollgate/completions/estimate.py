@@ -23,6 +23,9 @@ def untold(usage: dict[str, Any]) -> list[str]:
 
     {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []
     """
+    asked, answered = usage.get("input"), usage.get("output")
+    if type(asked) is int and type(answered) is int and asked + answered > 0:  # nearly all of them
+        return []
     if usage.get("idle") is True:
         return []
     if not any(isinstance(count := usage.get(side), int | float) and count > 0 for side in _SIDES):
