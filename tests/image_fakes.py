@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
 from offers import make_catalog
 from tollgate.config.load import Mark
-from tollgate.config.model import Credits, Gateway, Model, Retry, Server, Store, Timeouts
+from tollgate.config.model import Credits, Gateway, Model, Retry, Store, Timeouts
 from tollgate.health import Health
 from tollgate.ledger import Ledger
 from tollgate.mapping.images.offer import ImageOffer, ImageOffers, Step
@@ -126,6 +126,3 @@ async def settled(services) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("background work did not end")
-
-
-__all__ = ["PNG", "SCHEMA", "Provider", "Server", "at", "close_services", "image_model", "job", "make_offer", "open_services", "replace", "runtime_of", "settled"]

@@ -6,7 +6,7 @@ from functools import cache
 from typing import get_args
 
 from tollgate.config import image_schema
-from tollgate.config.model import AUTH_OPTIONS, FLAT_PRICES, PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
+from tollgate.config.model import AUTH_OPTIONS, PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
@@ -225,8 +225,7 @@ def _model() -> Schema:
 
 
 def _price_fields() -> dict[str, Schema]:
-    per = {name: "Per `unit` tokens." for name in TOKEN_PRICES} | {name: "" for name in FLAT_PRICES}
-    return {name: decimal(f"{_PRICE_WORDS[name]} {per[name]}".strip()) for name in PRICES}
+    return {name: decimal(_PRICE_WORDS[name] + (" Per `unit` tokens." if name in TOKEN_PRICES else "")) for name in PRICES}
 
 
 def _price() -> Schema:
