@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ import pytest
 
 from support.inprocess import write_config
 from support.running import environment, free_port, start_gateway
+from tollgate.cli.serve import set_logging
 
 ENGINES = ["hypercorn", "uvicorn"]
 
@@ -177,3 +179,19 @@ def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
     with served(tmp_path):
         assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
         assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("level", "ours", "others"), [("debug", "DEBUG", "WARNING"), ("info", "INFO", "WARNING"), ("error", "ERROR", "ERROR")])
+def test_a_log_level_is_that_of_our_own_lines(monkeypatch, level, ours, others):
+    """The library that reads the headers of HTTP/2 has a line for each at debug, and a caller's key stands in one of them."""
+    root, gateway = logging.getLogger(), logging.getLogger("tollgate")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(gateway, "level", gateway.level)
+    set_logging(level)
+    try:
+        for name, wanted in (("tollgate.completions", ours), ("hpack.hpack", others), ("httpx", others)):
+            assert logging.getLevelName(logging.getLogger(name).getEffectiveLevel()) == wanted, name
+    finally:
+        monkeypatch.undo()
+        logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
 def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, log_level: str) -> None:
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("hypercorn", "mcp"):  # mcp has a line for every tool call
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
 
@@ -51,6 +49,13 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
     except (OSError, TollgateError) as error:
         click.echo(f"the gateway could not start: {error}", err=True)
         sys.exit(1)
+
+
+def set_logging(level: str) -> None:
+    """Write the gateway's own lines from this level on, and warnings of the libraries: what they say below that is not ours to
+    answer for. The one that reads the headers of HTTP/2 writes them down, keys and cookies included."""
+    logging.basicConfig(level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("tollgate").setLevel(level.upper())
 
 
 def _announce(opened: Opened) -> None:
