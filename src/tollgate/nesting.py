@@ -1,4 +1,4 @@
-"""How deep JSON may be nested so that we can write what we read."""
+"""How deep JSON may be nested so that we can write what we read, and how much of it can be looked at one by one."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ def too_deep(body: Any, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+def holds_more(body: Any, most: int) -> bool:
+    """Whether objects and lists have more than `most` members together, at every depth: holds_more({"a": [1, 2]}, 2) -> True"""
+    waiting, count = [body], 0
+    while waiting:
+        node = waiting.pop()
+        count += len(node)
+        if count > most:
+            return True
+        waiting += [child for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, (dict, list))]
+    return False

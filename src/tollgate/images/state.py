@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import too_deep
+from tollgate.nesting import holds_more, too_deep
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tollgate.mapping.images.outcome import Outcome
 
 _NOT_IN_STATE = frozenset({"status", "images", "error"})
+_MOST_VALUES = 2000
+"""Held against a schema, each takes some 15 µs of the event loop. Pictures are one value each, and nobody sends hundreds."""
 UNKNOWN_WORD = "unknown status"
 """Where a job keeps the last status word that its provider's file does not list: said once, not at every poll."""
 
@@ -42,7 +44,10 @@ class Watch:
 
 
 def check_storable(given: object, max_nesting: int) -> None:
-    """Refuse an input that could not be kept with its job: nested too deep, or holding what JSON as we write it has no form for."""
+    """Refuse an input that could not be checked in a moment or kept with its job: of too many values, nested too deep, or holding
+    what JSON as we write it has no form for."""
+    if holds_more([given], _MOST_VALUES):
+        raise BadRequest(f"input holds more than {_MOST_VALUES} values", "input")
     most = max_nesting - 1  # a body is a level around its input
     if too_deep([given], most + 1):
         raise BadRequest(f"input is nested more than {most} levels deep", "input")
