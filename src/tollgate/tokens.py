@@ -70,8 +70,10 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
     chars = sum(map(len, texts))
     if not chars:
         return 0
-    if chars > MAX_CHARS or _waiting >= MAX_WAITING:
-        return sum(map(heuristic, texts))
+    if chars > MAX_CHARS:
+        return await asyncio.get_running_loop().run_in_executor(_executor, _estimated, texts)
+    if _waiting >= MAX_WAITING:
+        return _estimated(texts)
     name = encoding if encoding in tokenizer.NAMES else DEFAULT_ENCODING
     if chars <= INLINE_CHARS and (loaded := _encodings.get(name)) is not None:
         return _count(loaded, texts)
@@ -82,9 +84,12 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
         _waiting -= 1
 
 
-async def count_request(dialect: str, body: Mapping[str, Any], encoding: str | None = None) -> int:
-    """Prompt tokens of a chat, responses, messages or embeddings body: texts, tools, frames, and media by constants."""
-    texts, extra = request_texts(dialect, body)
+async def count_request(dialect: str, body: Mapping[str, Any], encoding: str | None = None, *, large: bool = False) -> int:
+    """Prompt tokens of a chat, responses, messages or embeddings body: texts, tools, frames, and media by constants.
+
+    A `large` one is gone through by a thread: a body of the largest size may hold a million texts, which take a second.
+    """
+    texts, extra = await asyncio.get_running_loop().run_in_executor(_executor, request_texts, dialect, body) if large else request_texts(dialect, body)
     return extra + await count(texts, encoding)
 
 
@@ -95,7 +100,11 @@ def count_ids(value: Sequence[Any]) -> int:
 
 def _load_and_count(name: str, texts: Sequence[str]) -> int:
     encoding = _load(name)
-    return sum(map(heuristic, texts)) if encoding is None else _count(encoding, texts)
+    return _estimated(texts) if encoding is None else _count(encoding, texts)
+
+
+def _estimated(texts: Sequence[str]) -> int:
+    return sum(map(heuristic, texts))
 
 
 def _count(encoding: Encoding, texts: Sequence[str]) -> int:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
+import sys
+import threading
 from decimal import Decimal
+
+import pytest
 
 from completions.test_pipeline import GOOD, SECRET, Leaving, provider
 from support.inprocess import inprocess, replying
@@ -19,6 +24,31 @@ def test_what_is_long_is_told_by_objects_not_by_text():
     assert is_long(json.dumps(LONG).encode())
     assert not is_long(json.dumps({**LONG, "messages": LONG["messages"][:300]}).encode())
     assert not is_long(json.dumps({**LONG, "messages": [{"role": "user", "content": "x" * 1_000_000}]}).encode())
+    assert is_long(json.dumps({**LONG, "messages": [], "tools": [[0]] * 20_000}).encode())
+    assert is_long(json.dumps({**LONG, "messages": [], "metadata": [0] * 600_000}).encode())
+
+
+EMBEDDING = """
+provider: embed
+url: app://acme/v1
+speaks: {embeddings: /embeddings}
+models:
+  embed/one: {type: embedding}
+"""
+
+
+@pytest.mark.parametrize(("path", "place", "body"), [
+    ("/v1/chat/completions", "tollgate.completions.needs_of", {}), ("/v1/messages/count_tokens", "tollgate.completions.counting.read_json", {}),
+    ("/v1/messages/count_tokens", "tollgate.tokens.request_texts", {}), ("/v1/embeddings", "tollgate.embeddings.read_request", {"model": "embed/one", "input": "hi"})])
+async def test_a_large_body_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path, place, body):
+    monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 10)
+    module, _, name = place.rpartition(".")
+    work, threads = getattr(importlib.import_module(module), name), []
+    monkeypatch.setattr(place, lambda *args, **options: threads.append(threading.current_thread()) or work(*args, **options))
+    providers = {"acme": provider("acme"), "embed": EMBEDDING}
+    async with inprocess(tmp_path, providers=providers, apps={"acme": replying(body=GOOD)}, environ=SECRET) as here:
+        await here.post(path, body or {**LONG, "messages": LONG["messages"][:1]})
+        assert threads and threading.main_thread() not in threads
 
 
 async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_path):

@@ -23,7 +23,7 @@ from tollgate.completions.stateful import ThreadUnsupported, provider_for, refer
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.errors import BadRequest, ModelNotFound
-from tollgate.routing import Offer, fingerprint, plan
+from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.tariff import upper_bound
 from tollgate.wire import CLIENT_FORMATS
@@ -43,14 +43,13 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     runtime = services.runtime.current
     gateway = runtime.gateway
     if is_large(inbound.body):
-        body, outline = await aside(_read, inbound, gateway.server.max_nesting)
+        body, outline, needs = await aside(_read, inbound, gateway.server.max_nesting)
     else:
-        body, outline = _read(inbound, gateway.server.max_nesting)
+        body, outline, needs = _read(inbound, gateway.server.max_nesting)
     model = chat_model(services, inbound, body["model"])
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(outline)
-    needs = needs_of(inbound.dialect, body, outline, len(inbound.body))
     references = referenced_ids(inbound.dialect, body, outline)
     if references:
         needs = replace(needs, native=True)
@@ -81,11 +80,11 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     return reply
 
 
-def _read(inbound: Inbound, max_nesting: int) -> tuple[dict[str, Any], bytes]:
-    """The body, checked, and its outline."""
+def _read(inbound: Inbound, max_nesting: int) -> tuple[dict[str, Any], bytes, Needs]:
+    """The body, checked, its outline, and what it asks of a route."""
     body, outline = read_json(inbound.body, max_nesting)
     check_fields(inbound.dialect, body)
-    return body, outline
+    return body, outline, needs_of(inbound.dialect, body, outline, len(inbound.body))
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:

@@ -30,8 +30,8 @@ def is_large(raw: bytes) -> bool:
 
 
 def is_long(raw: bytes) -> bool:
-    """Whether converting this body would hold the event loop up for long."""
-    return len(raw) > _LARGE_BYTES and raw.count(b"{") > _LARGE_OBJECTS
+    """Whether converting this body would hold the event loop up for long: it holds many objects or lists, or much that may be either, such as numbers."""
+    return len(raw) > _LARGE_BYTES and (is_large(raw) or raw.count(b"{") + raw.count(b"[") > _LARGE_OBJECTS)
 
 
 async def aside(work: Callable[Given, Made], *args: Given.args, **options: Given.kwargs) -> Made:

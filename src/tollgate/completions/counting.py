@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
+from tollgate.completions.aside import aside, is_large
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
@@ -26,8 +27,9 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
     `x-tollgate-estimated`.
     """
-    body, _ = read_json(inbound.body, services.runtime.current.gateway.server.max_nesting)
-    check_fields("count_tokens", body)
+    large = is_large(inbound.body)
+    nesting = services.runtime.current.gateway.server.max_nesting
+    body = await aside(_read, inbound, nesting) if large else _read(inbound, nesting)
     model = chat_model(services, inbound, body["model"])
     row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
                    asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
@@ -41,10 +43,16 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
             row.provider, row.upstream_model, row.upstream_protocol = offer.provider, offer.model.upstream, "messages"
             await _record(services, inbound, row)
             return Reply(200, [(b"x-tollgate-provider", offer.provider.encode())], counted)
-    estimated = await tokens.count_request("messages", body, model.facts.encoding)
+    estimated = await tokens.count_request("messages", body, model.facts.encoding, large=large)
     row.estimated = True
     await _record(services, inbound, row)
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
+
+
+def _read(inbound: Inbound, max_nesting: int) -> dict[str, Any]:
+    body, _ = read_json(inbound.body, max_nesting)
+    check_fields("count_tokens", body)
+    return body
 
 
 async def _record(services: Services, inbound: Inbound, row: UsageRow) -> None:

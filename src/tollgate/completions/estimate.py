@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tollgate import tokens
+from tollgate.completions.aside import is_large
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
 from tollgate.usage import beyond_belief
@@ -55,7 +56,7 @@ def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     encoding = exchange.offer.model.encoding if exchange.offer else None
-    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding)
+    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=is_large(exchange.inbound.body))
     output = await tokens.count(received, encoding) if received else 0
     return {"input": prompt, "output": round(output * scale)}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tollgate import tokens
 from tollgate.catalog import CatalogModel, access_of
+from tollgate.completions.aside import aside, is_large
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.retry import settle_failure, try_routes
@@ -36,14 +37,13 @@ __all__ = ["embed"]
 async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
-    body, _ = read_json(inbound.body, gateway.server.max_nesting)
-    request = read_request(body, packed=_wants_base64(services.runtime.current.mappings["embeddings"], body, inbound.headers))
+    request = await aside(_read, services, inbound) if is_large(inbound.body) else _read(services, inbound)
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200])
     check_count(request.items, model.facts.max_inputs)
     offers = _routes(services, model, request, gateway.retry.attempts)
-    exchange = Exchange(services, inbound, body, model, stream=False, rates=gateway.credits.rates)
+    exchange = Exchange(services, inbound, request.body, model, stream=False, rates=gateway.credits.rates)
     expected = _expected_tokens(request)
     exchange.begin(services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
     sent: list[Item] = []
@@ -57,6 +57,13 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
         await settle_failure(exchange, error, lambda: _used(exchange, sent))
         raise
     return reply_of(found, exchange.reply_headers())
+
+
+def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
+    """The request, checked."""
+    runtime = services.runtime.current
+    body, _ = read_json(inbound.body, runtime.gateway.server.max_nesting)
+    return read_request(body, packed=_wants_base64(runtime.mappings["embeddings"], body, inbound.headers))
 
 
 def _wants_base64(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> bool:
