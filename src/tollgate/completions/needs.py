@@ -1,4 +1,4 @@
-"""What a request asks of a route: abilities and room. A few substring searches, no walk over the body."""
+"""What a request asks of a route: abilities and room. A few substring searches; only large media make it walk over the body."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from tollgate import tokens
 from tollgate.completions.stateful import keeps_thread
 from tollgate.routing import Needs
+from tollgate.tokenizer.texts import request_texts
 
 _MEDIA: dict[str, tuple[bytes, bytes, bytes | None]] = {
     "chat": (b'"image_url"', b'"file"', b'"input_audio"'),
@@ -14,6 +15,8 @@ _MEDIA: dict[str, tuple[bytes, bytes, bytes | None]] = {
     "messages": (b'"image"', b'"document"', None),
 }
 """What a body holds that sends pictures, files and sound."""
+_MEDIA_BYTES = 400_000
+"""Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them counts whole."""
 _ONLY_NATIVE = {"chat": (), "messages": (b'"cache_control"', b'"signature"', b'"redacted_thinking"'), "responses": (b'"encrypted_content"',)}
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
 """The tool types a client answers itself; any other is run by the provider."""
@@ -33,8 +36,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> N
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for word in _ONLY_NATIVE[dialect]:
         prefer_native = prefer_native or word in outline
-    if images or files or audio:
-        size = min(size, 400_000)  # inline media are not text; a cap keeps the estimate near what vendors charge
+    if (images or files or audio) and size > _MEDIA_BYTES:
+        words = _words(dialect, body)
+        size = words + min(max(0, size - words), _MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
     needs = Needs(tools, images, audio, files, b'"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
     if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
@@ -45,3 +49,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> N
 def _hosted(dialect: str, declared: Any) -> bool:
     own = _OWN_TOOLS[dialect]
     return isinstance(declared, list) and any(isinstance(tool, dict) and tool.get("type") not in own for tool in declared)
+
+
+def _words(dialect: str, body: dict[str, Any]) -> int:
+    """The bytes of a body's texts."""
+    texts, _ = request_texts(dialect, body)
+    return sum(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -29,7 +29,7 @@ _WHOLE = frozenset({"tools", "functions", "response_format", "text"})
 """Roots that are counted as their JSON: schemas are read by the model much as written."""
 
 _MEDIA = {
-    "image_url": IMAGE, "input_image": IMAGE, "image": IMAGE, "computer_screenshot": IMAGE,
+    "image_url": IMAGE, "input_image": IMAGE, "image": IMAGE, "computer_screenshot": IMAGE, "image_generation_call": IMAGE,
     "input_audio": AUDIO, "audio": AUDIO, "file": FILE, "input_file": FILE, "document": FILE,
 }
 _QUIET = frozenset({
