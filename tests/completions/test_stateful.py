@@ -34,7 +34,17 @@ from tollgate.sandbox import app as sandbox
         ("responses", {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file_1"}}]}, [("tools.input_image_mask.file_id", "file_1")]),
         ("responses", {"prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_1"}, "b": "text"}}},
          [("prompt.id", "pmpt_1"), ("prompt.variables.file_id", "file_1")]),
-        *(("responses", {"tools": [{"type": "file_search", "vector_store_ids": wrong, "container": {"file_ids": wrong}}], "prompt": {"variables": wrong}}, [])
+        ("responses", {"input": [{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "file_1"}}]},
+         [("input.file_id", "file_1")]),
+        ("responses", {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}], "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}]},
+         [("input.container_id", "cntr_1")]),
+        ("responses", {"input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}]}, []),
+        ("responses", {"tools": [{"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_1"}}]},
+         [("tools.environment.container_id", "cntr_1")]),
+        ("responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}}],
+                       "input": [{"type": "shell_call", "environment": {"type": "container_reference", "container_id": "cntr_1"}}]},
+         [("tools.environment.file_id", "file_1"), ("input.container_id", "cntr_1")]),
+        *(("responses", {"tools": [{"type": "file_search", "environment": wrong, "vector_store_ids": wrong, "container": {"file_ids": wrong}}], "prompt": {"variables": wrong}}, [])
           for wrong in (5, 0.5, True, "vs_1", {"vs_1": 1}, None)),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -56,7 +66,9 @@ def test_an_answer_of_another_shape_hands_out_its_own_id_only(output):
 def test_what_an_answer_hands_out():
     answer = {"object": "response", "id": "resp_1", "store": True, "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}]}
     assert minted_ids(answer) == ["resp_1", "msg_1", "ci_1", "cntr_1"]
-    assert minted_ids({**answer, "store": False}) == []
+    assert minted_ids({**answer, "store": False}) == ["cntr_1"], "a container lives on, and who got it may name it"
+    shell = {"type": "shell_call", "id": "sh_1", "environment": {"type": "container_reference", "container_id": "cntr_2"}}
+    assert minted_ids({**answer, "output": [shell]}) == ["resp_1", "sh_1", "cntr_2"]
     assert minted_ids({"type": "message", "id": "msg_1", "container": {"id": "cont_1"}}) == ["cont_1"]
     assert minted_ids({"type": "message", "id": "msg_1"}, thread=True) == ["msg_1"]
 

@@ -17,7 +17,7 @@ _SPELLED = b"\\u00"
 _HINTS: dict[str, tuple[bytes, ...]] = {
     "chat": (b'"file_id"', _SPELLED),
     "messages": (b'"file_id"', b'"container"', b'"previous_message_id"', _SPELLED),
-    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"vector_store_ids"', b'"prompt"',
+    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"container_id"', b'"vector_store_ids"', b'"prompt"',
                   b'"approval_request_id"', b'"image_generation_call"', _SPELLED),
 }
 """A body of the format without any of these words refers to no state; most requests stop here."""
@@ -83,9 +83,11 @@ def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
     found: list[Any] = [body.get("id")] if thread else []
     if body.get("object") == "response" and body.get("store") is not False:
         found.append(body.get("id"))
-        found.extend(item.get(name) for item in _objects(body.get("output")) for name in ("id", "container_id"))
+        found.extend(item.get("id") for item in _objects(body.get("output")))
         conversation = body.get("conversation")
         found.append(conversation.get("id") if isinstance(conversation, dict) else None)
+    if body.get("object") == "response":  # containers are kept, whether the answer is or not
+        found.extend(_container_of(item) for item in _objects(body.get("output")))
     container = body.get("container")
     if isinstance(container, dict):
         found.append(container.get("id"))
@@ -100,7 +102,13 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
         yield "prompt.id", prompt.get("id")
         for variable in prompt["variables"].values() if isinstance(prompt.get("variables"), dict) else ():
             yield "prompt.variables.file_id", variable.get("file_id") if isinstance(variable, dict) else None
+        resumes = False
         for tool in _objects(body.get("tools")):
+            environment = tool["environment"] if isinstance(tool.get("environment"), dict) else {}
+            resumes = resumes or tool.get("type") == "code_interpreter" or bool(environment)
+            yield "tools.environment.container_id", environment.get("container_id")
+            for each in _items(environment.get("file_ids")):
+                yield "tools.environment.file_id", each
             for store in _items(tool.get("vector_store_ids")):
                 yield "tools.vector_store_id", store
             yield "tools.container", tool.get("container") if isinstance(tool.get("container"), str) else None
@@ -116,7 +124,10 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
                 yield "input.image_generation_call", item.get("id")
             elif item.get("type") == "mcp_approval_response":
                 yield "input.approval_request_id", item.get("approval_request_id")
-            for part in (*_objects(item.get("content")), *_objects(item.get("output"))):
+            if resumes:  # a tool goes on in the container of its earlier calls
+                yield "input.container_id", _container_of(item)
+            output = item.get("output")
+            for part in (*_objects(item.get("content")), *_objects([output] if isinstance(output, dict) else output)):
                 yield "input.file_id", part.get("file_id")
         return
     if dialect == "messages":
@@ -145,6 +156,12 @@ def _items(value: Any) -> list[Any]:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in _items(value) if isinstance(each, dict)]
+
+
+def _container_of(item: dict[str, Any]) -> Any:
+    """The container in which a call of a provider's own tool ran."""
+    environment = item.get("environment")
+    return environment.get("container_id") if isinstance(environment, dict) else item.get("container_id")
 
 
 def _id_of(value: Any) -> Any:
