@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import time
 import zlib
@@ -12,6 +13,7 @@ from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamUnreachable
 from tollgate.upstream import Call, Client
+from tollgate.upstream.answer import BLOCK
 
 QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
 
@@ -185,7 +187,32 @@ async def test_a_small_compressed_body_cannot_become_a_huge_one(client: Client) 
             await (await client.open(call(server.url()))).read(1_000_000)
         sizes = [len(chunk) async for chunk in (await client.open(call(server.url()))).chunks()]
     assert sum(sizes) == 30_000_000
-    assert max(sizes) <= 1024 * 1024
+    assert max(sizes) <= BLOCK
+
+
+@pytest.mark.parametrize(("headers", "whole"), [((), False), (("content-encoding: gzip",), False), (("content-encoding: gzip",), True)],
+                         ids=["plain stream", "gzip stream", "gzip"])
+async def test_others_have_their_turn_while_a_large_answer_is_taken(client: Client, headers: tuple[str, ...], whole: bool) -> None:
+    body, turns = b"data: {}\n\n" * 800_000, 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with upstream(ok(gzip.compress(body, 1) if headers else body, *headers)) as server:
+        answer = await client.open(call(server.url()))
+        await asyncio.sleep(0.05)  # what the client may hold of it has come
+        other = asyncio.create_task(others())
+        if whole:
+            assert await answer.read() == body
+            assert turns >= 5, "a step of gzip is 1 MiB"
+        else:
+            blocks = [block async for block in answer.chunks()]
+            assert b"".join(blocks) == body and max(map(len, blocks)) <= BLOCK
+            assert turns > len(body) / BLOCK * 0.9
+        other.cancel()
 
 
 async def test_a_body_of_very_many_members_is_refused_before_it_stops_the_loop(client: Client) -> None:

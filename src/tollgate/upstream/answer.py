@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 HIGH_WATER = 256 * 1024
 """Bytes held for a consumer that is not reading before the source is paused."""
 
+BLOCK = 32 * 1024
+"""Most of a stream that is given at once: an upstream may fill it with events of two bytes, which take 3 µs each."""
+
 _USUAL_LIMIT = 64 * 1024 * 1024
 """Of `read` where the caller names none: several inline images fit."""
 
@@ -41,7 +44,7 @@ class Answer:
     `abort()` or `close()` on every path, most simply by `async with answer:`.
     """
 
-    __slots__ = ("_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop", "_paused", "_source", "_timer", "_timer_at",
+    __slots__ = ("_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop", "_paused", "_rest", "_source", "_timer", "_timer_at",
                  "_total_at", "_waiter", "_whole", "headers", "parts", "size", "status")
 
     def __init__(self, source: Source, call: Call, loop: asyncio.AbstractEventLoop, started: float) -> None:
@@ -57,6 +60,7 @@ class Answer:
         self._coding: Unpacker | None = None
         self._headed = self._done = self._paused = self._whole = False
         self._limit = HIGH_WATER
+        self._rest = b""
         self._last = now = loop.time()
         timeouts = call.timeouts
         self._total_at = started + timeouts.total
@@ -143,13 +147,13 @@ class Answer:
         self.parts.clear()
         if self._coding is None:
             return data
-        unpacked = unpack_all(self._coding, data, limit) if data else b""
+        unpacked = await unpack_all(self._coding, data, limit) if data else b""
         if unpacked is None:
             raise self._too_large(limit)
         return unpacked
 
     def chunks(self) -> Self:
-        """Iterate the body as it comes, never an empty chunk."""
+        """Iterate the body as it comes, never an empty chunk nor a long one: whoever reads it lets others have their turn between two."""
         return self
 
     def __aiter__(self) -> Self:
@@ -157,9 +161,12 @@ class Answer:
 
     async def __anext__(self) -> bytes:
         while True:
+            if self._rest:
+                await asyncio.sleep(0)
+                return self._block(self._rest)
             if self.parts or (self._coding is not None and self._coding.more):
                 if chunk := self._take():
-                    return chunk
+                    return self._block(chunk)
                 continue
             if self._error is not None:
                 raise self._error
@@ -172,11 +179,12 @@ class Answer:
     @property
     def ended(self) -> bool:
         """True when the body has ended and all of it was taken."""
-        return self._done and not self.parts and (self._coding is None or not self._coding.more)
+        return self._done and not self.parts and not self._rest and (self._coding is None or not self._coding.more)
 
     def abort(self) -> None:
         """Stop now: the connection is closed at once if the body has not ended. May be called twice."""
         self.parts.clear()
+        self._rest = b""
         if not self._done and self._error is None:
             self._stop(UpstreamUnreachable("the answer was abandoned", provider=self._call.provider))
 
@@ -207,6 +215,11 @@ class Answer:
             self._coding = None
             self._stop(error)
             raise
+
+    def _block(self, data: bytes) -> bytes:
+        """The first block of what was taken; the others wait."""
+        self._rest = data[BLOCK:]
+        return data[:BLOCK]
 
     async def _wait(self) -> None:
         """Sleep until something happens."""

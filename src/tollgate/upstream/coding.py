@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 from tollgate.errors import UpstreamFailed, UpstreamUnreachable
@@ -82,10 +83,11 @@ class Unpacker:
             raise UpstreamUnreachable("the answer's compressed body ended early")
 
 
-def unpack_all(coding: Unpacker, data: bytes, limit: int) -> bytes | None:
-    """A whole body at once, or None when it grows past `limit`."""
+async def unpack_all(coding: Unpacker, data: bytes, limit: int) -> bytes | None:
+    """A whole body, or None when it grows past `limit`; others have their turn between two steps."""
     out = bytearray(coding.unpack(data))
     while coding.more and len(out) <= limit:
+        await asyncio.sleep(0)
         out += coding.unpack(b"")
     if len(out) > limit:
         return None
