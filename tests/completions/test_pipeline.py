@@ -78,6 +78,7 @@ BAD = {
     "our key is bad": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
     "our balance is empty": replying(402, b'{"error":{"message":"no money"}}'),
     "an HTML page": replying(200, b"<html>", headers={"content-type": "text/html"}),
+    "comments without end": replying(blocks=[b": x\n\n" * 20_000, *STREAM], headers=SSE),
     "a redirect with a stream": replying(302, b'data: {"choices": []}\n\n', headers={"content-type": "text/event-stream", "location": "/elsewhere"}),
     "a proxy's refusal": replying(407, b""),
     "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
@@ -161,6 +162,16 @@ async def test_nobody_can_be_reached(tmp_path):
     async with inprocess(tmp_path, providers={"acme": text}, environ=SECRET) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.json()) == (502, {"message": "Service temporarily unavailable"})
+
+
+async def test_a_converted_stream_is_kept_up_to_a_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("tollgate.completions.converted_stream._MOST_RECEIVED", 40_000)
+    long = replying(blocks=streamed(*[delta("word ")] * 500, delta(finish="stop")), headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": long}, environ=SECRET) as here:
+        reply = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        assert "event: error" in reply.text and "message_stop" not in reply.text
+        (row,) = await rows(here, tmp_path)
+        assert (row["outcome"], row["estimated"]) == ("upstream_error", True) and 0 < row["output_tokens"] < 500
 
 
 async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_as_estimated(tmp_path):

@@ -24,6 +24,10 @@ _FEW = 6
 """Events read before one is tried as a pattern: an answer begins with some four of them."""
 
 
+_MOST_RECEIVED = 256 * 1024 * 1024
+"""The converter keeps the answer's text to its end, for a last event that repeats it. A million tokens, an event each, come to less."""
+
+
 class ConvertedStream:
     """The stage for a route of another protocol. The converter owns every part's life; this class moves bytes."""
 
@@ -36,6 +40,7 @@ class ConvertedStream:
         self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True)
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None
+        self._received = 0
         self.error: UpstreamError | None = None
         self.ended = False
 
@@ -43,6 +48,9 @@ class ConvertedStream:
         """The client's events for this block of the upstream's."""
         events, converter = self._events, self._converter
         began = converter.started
+        self._received += len(block)
+        if self._received > _MOST_RECEIVED:
+            self.error = UpstreamFailed(f"the stream exceeds {_MOST_RECEIVED} bytes", provider=self._offer.provider)
         out = self._take_alike(block) if self._plain and converter.follows and events.is_quiet(block) else self._take(events.feed(block))
         if events.done and not self.ended:
             converter.feed("[DONE]")

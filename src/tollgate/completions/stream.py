@@ -15,13 +15,17 @@ from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import believed, completed, untold
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
-from tollgate.errors import TollgateError, UpstreamError, UpstreamTimeout
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
 
 _GRACE_SECONDS = 0.25
 """How long to wait for the upstream to close after the answer's last event, so that its connection can be used again."""
+
+
+_MOST_BEFORE = 64 * 1024
+"""Of comments before an answer: a provider's sign of life is some 25 bytes every few seconds."""
 
 
 class Stage(Protocol):
@@ -73,6 +77,8 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     first = b""
     try:
         while b"data" not in first and not stage.ended and stage.error is None:  # comments are no answer yet
+            if len(first) > _MOST_BEFORE:
+                raise UpstreamFailed("the stream holds comments and no answer", provider=offer.provider)
             try:
                 block = await anext(blocks)
             except StopAsyncIteration:
