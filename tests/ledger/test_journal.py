@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -17,8 +19,8 @@ import orjson
 import pytest
 
 import tollgate.ledger.journal as journal_module
-from tollgate.errors import TollgateError, Unavailable
-from tollgate.ledger import Ledger
+from tollgate.errors import TollgateError, Unauthorized, Unavailable
+from tollgate.ledger import Generation, Ledger
 from tollgate.ledger.journal import Journal
 from tollgate.ledger.segments import Entry, read_all, read_line, segments, write_line
 
@@ -214,13 +216,53 @@ async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(tmp_path
     await journal.close()
 
 
+def _disk_of(ledger: Ledger) -> Disk:
+    """A disk that can be filled under this ledger's journal."""
+    disk, journal = Disk(), ledger._backend.journal
+    journal._os_write, journal._retry_seconds = disk.write, 0.01
+    return disk
+
+
+async def test_on_a_full_disk_nothing_is_made_twice_by_who_tries_again(alice: Alice) -> None:
+    ledger, disk = alice.ledger, _disk_of(alice.ledger)
+    disk.full = True
+    with pytest.raises(Unavailable, match="the change is made and waits to be written"):
+        await ledger.grant("alice", Decimal(1))
+    for again in (ledger.grant("alice", Decimal(1)), ledger.create_key("alice"), ledger.create_account("bob")):
+        with pytest.raises(Unavailable, match=r"No space left on device$"):
+            await again
+    with pytest.raises(Unavailable):
+        await ledger.revoke_key(alice.key.id)  # a leaked key ends all the same
+    with pytest.raises(Unauthorized):
+        ledger.find_key(alice.secret)
+    await _space_again(disk, ledger._backend.journal)
+    assert [grant.amount for grant in await ledger.list_grants("alice")] == [1, 10]
+    assert (len(await ledger.list_keys()), len(await ledger.list_accounts())) == (1, 1)
+
+
+async def test_a_job_s_end_is_told_when_it_is_on_disk(alice: Alice) -> None:
+    ledger, disk = alice.ledger, _disk_of(alice.ledger)
+    made = Generation(id=str(uuid.uuid4()), account_id="alice", model="acme/draw")
+    await ledger.create_generation(made)
+    disk.full = True
+    with pytest.raises(Unavailable):
+        await ledger.update_generation(made.id, "starting", {"status": "succeeded"}, row(cost="1"))
+    with pytest.raises(Unavailable):
+        await ledger.get_generation("alice", made.id)
+    assert await ledger.get_generation("bob", made.id) is None
+    assert await ledger.list_succeeded("alice") == []
+    await _space_again(disk, ledger._backend.journal)
+    await ledger.settle()
+    ended = await ledger.get_generation("alice", made.id)
+    assert ended is not None
+    assert ended.status == "succeeded"
+    assert [each.id for each in await ledger.list_succeeded("alice")] == [made.id]
+
+
 async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: Path) -> None:
-    disk = Disk()
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice")
-        backend = ledger._backend
-        backend.journal._os_write = disk.write
-        backend.journal._retry_seconds = 0.01
+        disk = _disk_of(ledger)
         await ledger.record(row("req_1", cost="1"))
         disk.full = True
         with pytest.raises(Unavailable):
@@ -229,10 +271,7 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
         assert "No space left" in ledger.not_ready_reason
         with pytest.raises(Unavailable):
             await ledger.record(row("req_2", cost="1"))
-        disk.full = False
-        async with asyncio.timeout(5):
-            while not ledger.ready:
-                await asyncio.sleep(0.01)
+        await _space_again(disk, ledger._backend.journal)
         await ledger.record(row("req_2", cost="1"))
         assert ledger.spent("alice") == 2
     async with new_ledger(tmp_path) as ledger:

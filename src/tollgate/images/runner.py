@@ -104,10 +104,14 @@ class Jobs:
         return await self._refresh(generation) if generation.status in PENDING else generation
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id."""
+        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and `Unsaved` for
+        one that ended and could not be stored yet."""
         if not is_job_id(job_id):
             raise NotFound("generation not found")
-        generation = await self.services.ledger.get_generation(account_id, job_id.lower())
+        try:
+            generation = await self.services.ledger.get_generation(account_id, job_id.lower())
+        except Unavailable as error:
+            raise Unsaved(error.message) from error
         if generation is None:
             raise NotFound("generation not found")
         return generation

@@ -12,9 +12,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from tollgate.errors import BadRequest, NotFound
+from tollgate.errors import BadRequest, NotFound, Unavailable
 from tollgate.ledger import keys
-from tollgate.ledger.interface import Backend
+from tollgate.ledger.interface import Backend, EventKind
 from tollgate.ledger.links import SignInLinks
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
@@ -35,6 +35,7 @@ class Administration:
 
     async def create_account(self, id: str, name: str = "", role: str = "user") -> Account:
         """A new account without credits."""
+        self._refuse_unwritten()
         if id in self._memory.accounts:
             raise BadRequest(f"account \"{id}\" exists already", "id")
         return await self._put_account(Account(id=id, name=name or id, role=role))  # type: ignore[arg-type]
@@ -70,6 +71,7 @@ class Administration:
                          expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
                          rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]:
         """A new key and its secret, which nobody can see again."""
+        self._refuse_unwritten()
         await self.get_account(account_id)
         secret = keys.mint()
         key = KeyRecord(
@@ -109,6 +111,7 @@ class Administration:
 
     async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
         """Give credits, or take them back with a negative amount."""
+        self._refuse_unwritten()
         await self.get_account(account_id)
         amount = round_cost(amount)
         if not amount or abs(amount) > _MOST_CREDITS:
@@ -117,7 +120,7 @@ class Administration:
         event = encode(grant)
         granted = self._memory.granted
         granted[account_id] = granted.get(account_id, Decimal(0)) + amount
-        await self._backend.append("grant", event)
+        await self._kept("grant", event)
         return grant
 
     async def list_grants(self, account_id: str) -> list[Grant]:
@@ -129,17 +132,31 @@ class Administration:
         """Wait until everything so far is stored and published to the usage files."""
         await self._backend.settle()
 
+    def _refuse_unwritten(self) -> None:
+        """Refuse what would be there twice if it were repeated, while nothing can be written. Changes of what is there are not
+        refused: a key that leaked ends at once, whatever the disk says."""
+        if self._backend.problem:
+            raise Unavailable(self._backend.problem)
+
+    async def _kept(self, kind: EventKind, event: bytes) -> None:
+        """Wait until a change, which memory has already, is on disk. One that is refused there is not taken back: it is tried again."""
+        written = self._backend.append(kind, event)
+        try:
+            await written
+        except Unavailable as error:
+            raise Unavailable(f"{error.message}; the change is made and waits to be written: look whether it is there before you repeat it") from error
+
     async def _put_account(self, account: Account) -> Account:
         event = encode(account)
         self._memory.put_account(account)
-        await self._backend.append("account", event)
+        await self._kept("account", event)
         return account
 
     async def _put_key(self, key: KeyRecord, digest: bytes) -> KeyRecord:
         values = {each.name: getattr(key, each.name) for each in fields(key)}
         event = encode(values | {"digest": digest.hex()})
         self._memory.put_key(key, digest)
-        await self._backend.append("key", event)
+        await self._kept("key", event)
         return key
 
 

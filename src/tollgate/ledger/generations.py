@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from tollgate.ledger import Ledger
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A finished job that the store does not have yet: its event's number, and the future that is done when that is durable."""
+
+    generation: Generation
+    seq: int
+    durable: asyncio.Future[None]
+
+    @property
+    def is_durable(self) -> bool:
+        return self.durable.done() and self.durable.exception() is None
+
+
 class Generations:
     """The part of the ledger that knows image jobs; it charges them by the ledger's own two steps around the journal."""
 
@@ -29,7 +42,7 @@ class Generations:
         self._backend = backend
         self._ledger = ledger
         self._pending: dict[str, Generation] = {}
-        self._unstored: dict[str, tuple[Generation, int]] = {}
+        self._unstored: dict[str, _Ended] = {}
 
     def load(self, pending: Collection[Generation]) -> None:
         """Jobs that were running when the last process ended."""
@@ -37,7 +50,7 @@ class Generations:
 
     def forget_stored(self, seq: int) -> None:
         """Finished jobs up to this event can be read from the store now."""
-        self._unstored = {id: each for id, each in self._unstored.items() if each[1] > seq}
+        self._unstored = {id: each for id, each in self._unstored.items() if each.seq > seq}
 
     def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
@@ -47,21 +60,24 @@ class Generations:
         """Store a new job; durable on return."""
         if generation.id in self._pending or generation.id in self._unstored:
             raise ValueError(f"generation {generation.id} exists already")
-        await self._put(generation, None, None)
+        await asyncio.shield(self._put(generation, None, None))
 
     async def get(self, account_id: str, id: str) -> Generation | None:
-        """One job of this account; None when there is none, or it is somebody else's."""
+        """One job of this account; None when there is none, or it is somebody else's. An end is told when it is durable
+        (acknowledged means recorded); raises `Unavailable` while it cannot be written."""
         found = self._pending.get(id)
-        if found is None and id in self._unstored:
-            found = self._unstored[id][0]
+        if found is None and (ended := self._unstored.get(id)) is not None:
+            found = ended.generation
+            if found.account_id == account_id:
+                await asyncio.shield(ended.durable)
         if found is None:
             return await self._backend.generation(account_id, id)
         return found if found.account_id == account_id else None
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, newest first, those that are not stored yet included."""
-        fresh = {id: each for id, (each, _) in self._unstored.items()
-                 if each.account_id == account_id and each.status == "succeeded"}
+        """The newest successful jobs, newest first, those that are durable and not stored yet included."""
+        fresh = {id: each.generation for id, each in self._unstored.items()
+                 if each.generation.account_id == account_id and each.generation.status == "succeeded" and each.is_durable}
         stored = {each.id: each for each in await self._backend.succeeded(account_id, limit)}
         newest_first = sorted((stored | fresh).values(), key=lambda each: (each.created_at, each.id), reverse=True)
         return fitting(newest_first[:limit])
@@ -73,7 +89,7 @@ class Generations:
         wanted = (expected,) if isinstance(expected, str) else expected
         if found is None or found.status not in wanted:
             return False
-        await self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold)
+        await asyncio.shield(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
         return True
 
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:
@@ -91,5 +107,5 @@ class Generations:
             self._pending[generation.id] = generation
         else:
             self._pending.pop(generation.id, None)
-            self._unstored[generation.id] = (generation, self._backend.last_seq)
+            self._unstored[generation.id] = _Ended(generation, self._backend.last_seq, durable)
         return durable
