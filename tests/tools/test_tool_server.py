@@ -17,7 +17,10 @@ from mcp.client.streamable_http import streamable_http_client
 from image_fakes import Provider
 from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
+from tollgate.images import jobs_of
+from tollgate.images.runner import Jobs
 from tollgate.ledger import KeyRecord
+from tollgate.tools.calls import Caller, call_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = (ROOT / "providers" / "sandbox-images.yaml").read_text()
@@ -156,6 +159,23 @@ async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, m
         assert not result.is_error
         assert said(result) == {"id": said(result)["id"], "status": "processing"}
         assert said(await client.call_tool("get_generation", {"id": said(result)["id"]}))["status"] == "processing"
+
+
+async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tmp_path):
+    async with inprocess(tmp_path, providers={"slow": SLOW}, apps={"slow": Provider(lambda *_: (200, {"id": "j", "status": "processing"}))}) as here:
+        jobs, submit = jobs_of(here.services), Jobs._submit
+        now = 0.0
+
+        async def slowly(*given):
+            nonlocal now
+            now += 31
+            return await submit(jobs, *given)
+
+        jobs.clock, jobs._submit = lambda: now, slowly
+        key = here.services.ledger.find_key(here.key)
+        async with asyncio.timeout(5):
+            made = await call_tool(here.services, Caller(key, "req_1"), "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
+        assert made == {"id": made["id"], "status": "processing"}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

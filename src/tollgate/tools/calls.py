@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tollgate.services import Services
 
 WAIT_SECONDS = 30.0
-"""How long `generate_image` waits (SPEC, limits)."""
+"""How long `generate_image` waits (SPEC, limits), the provider's taking of the job included."""
 
 Tell = Callable[[float], Awaitable[None]]
 Schema = dict[str, Any]
@@ -68,8 +68,9 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     if not isinstance(given, Mapping):
         raise ToolFailed("input is required and must be an object")
     jobs = jobs_of(services)
+    ends = jobs.clock() + WAIT_SECONDS
     generation = await jobs.create(Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp", counted=True))
-    generation = await jobs.wait(generation, WAIT_SECONDS, tell)
+    generation = await jobs.wait(generation, ends - jobs.clock(), tell)
     if generation.status == "succeeded":
         shown = show(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
