@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,11 @@ class Inbound:
     query: str = ""
     started: float = field(default_factory=time.perf_counter)
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def strict(self) -> bool:
+        """Whether the caller would rather be refused than lose something of the request."""
+        return self.key.strict or self.headers.get("x-tollgate-strict") == "true"
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""
@@ -103,6 +108,12 @@ class Services:
     """The image jobs of this process (`images.Jobs`), made at first use."""
     live: set[Exchange] = field(default_factory=set)
     """Requests being answered now, for the operator's page: from `Exchange.begin` until they are settled or released."""
+
+
+def dropped_text(lost: Sequence[str]) -> bytes:
+    """What was dropped, as `x-tollgate-dropped` names it: one line, ASCII, bounded."""
+    text = ", ".join(dict.fromkeys(lost))
+    return text.encode("ascii", "replace").replace(b"\n", b" ").replace(b"\r", b" ")[:1000]
 
 
 class LastBlock(bytes):

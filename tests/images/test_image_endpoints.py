@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.inprocess import inprocess, unspoken
+from support.usage_files import rows_by_id
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
@@ -90,6 +91,18 @@ async def test_a_wrong_request_is_a_400_that_names_the_field(tmp_path, body, mes
         reply = await here.post("/v1/images/generations", body)
         assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
         assert reply.json()["message"].startswith(message)
+
+
+async def test_fields_that_a_job_has_no_place_for_are_named(tmp_path):
+    async with gateway(tmp_path) as here:
+        more = {**JOB, "model": "sandbox/paint", "input": {"prompt": "a"}, "n": 4, "size": "L", "webhook": "https://example.com/hook"}
+        made = await here.post("/v1/images/generations", more)
+        assert (made.status_code, made.headers["x-tollgate-dropped"]) == (200, "n, size")
+        assert "x-tollgate-dropped" not in (await here.post("/v1/images/generations", JOB)).headers
+        strict = await here.post("/v1/images/generations", more, x_tollgate_strict="true")
+        assert (strict.status_code, strict.json()["message"]) == (
+            400, "input validation failed: strict mode: an image job has no n, size; what a model takes stands in `input`")
+        assert (await rows_by_id(here, tmp_path))[made.headers["x-request-id"]]["lost"] == "n; size"
 
 
 async def test_an_input_as_deep_as_a_body_may_be_becomes_a_job(tmp_path):

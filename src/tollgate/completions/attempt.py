@@ -112,7 +112,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
 def context_of(exchange: Exchange, offer: Offer) -> Context:
     """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
     inbound = exchange.inbound
-    return Context(model=offer.model_facts, can=offer.can, strict=inbound.key.strict or inbound.headers.get("x-tollgate-strict") == "true")
+    return Context(model=offer.model_facts, can=offer.can, strict=inbound.strict)
 
 
 async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[bytes, Any]:

@@ -15,7 +15,7 @@ from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
-from tollgate.services import Headers, Inbound, Services
+from tollgate.services import Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
 from tollgate.usage import Usage, from_hub
 from tollgate.wire import CLIENT_FORMATS
@@ -125,7 +125,7 @@ class Exchange:
         if names.elapsed is not None:
             headers.append((names.elapsed, b"%d" % elapsed))
         if self.context is not None and self.context.lost:
-            headers.append((b"x-tollgate-dropped", _header_text(self.context.lost)))
+            headers.append((b"x-tollgate-dropped", dropped_text(self.context.lost)))
         if self.limits is not UNLIMITED:
             headers += limit_headers(names, self.limits)
         if self.charge is not None:
@@ -257,9 +257,3 @@ class Exchange:
             metrics.cost[provider] += charge.cost
         if self.limits is not UNLIMITED:
             self.services.ledger.used_tokens(self.inbound.key, usage.total_tokens, self.admitted_tokens)
-
-
-def _header_text(lost: list[str]) -> bytes:
-    """The loss report as a header: one line, ASCII, bounded."""
-    text = ", ".join(dict.fromkeys(lost))
-    return text.encode("ascii", "replace").replace(b"\n", b" ").replace(b"\r", b" ")[:1000]

@@ -57,6 +57,7 @@ def usage_row(generation: Generation, outcome: Outcome, offer: ImageOffer | None
         outcome="ok" if good else "upstream_error", images=len(outcome.images) if good else 0,
         cost=round_cost(CONTEXT.multiply(native, rate)), native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
         total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000), error_code=None if good else "generation_failed",
+        lost=prepared.get("lost"),
     )
 
 

@@ -60,6 +60,8 @@ class Order:
     received_at: datetime | None = None
     counted: bool = False
     """The request was counted against the key's rate limits already."""
+    lost: tuple[str, ...] = ()
+    """Fields of the request that a job has no place for."""
 
 
 class Jobs:
@@ -93,7 +95,7 @@ class Jobs:
             provider=offers[0][0].provider, input=order.input, webhook=order.webhook, created_at=now, updated_at=now,
             deadline_at=now + timedelta(seconds=offers[0][0].give_up),
             row={"endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0, "held": str(max(costs)),
-                 "instance": self._gateway.store.instance},
+                 "instance": self._gateway.store.instance, **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {})},
         )
         # A client that leaves now must not orphan a job the provider has begun.
         return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold)))

@@ -16,7 +16,7 @@ from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.catalog import catalog_bytes
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs, Order
-from tollgate.services import Reply
+from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
     from tollgate.ledger import Generation, KeyRecord
@@ -26,6 +26,8 @@ log = logging.getLogger("tollgate.images")
 
 RECENT = 100
 """Generations listed (SPEC, limits)."""
+_FIELDS = frozenset({"model", "input", "webhook"})
+"""Of a request for a job (SPEC); any other is dropped and named."""
 _TICK_SECONDS = 1.0
 _AT_ONCE = 16
 """Jobs the refresher asks about in one tick: with the pace of the files, hundreds of pending jobs cost a handful of calls a second."""
@@ -50,6 +52,8 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
     generation = await jobs_of(services).create(order)
     reply = _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
     reply.headers = [(b"x-tollgate-provider", generation.provider.encode())]
+    if order.lost:
+        reply.headers.append((b"x-tollgate-dropped", dropped_text(order.lost)))
     return reply
 
 
@@ -99,7 +103,10 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
         raise BadRequest("input is required", "input")
     if webhook is not None and not isinstance(webhook, str):
         raise BadRequest("webhook is not text", "webhook")
-    return Order(inbound.key, inbound.request_id, model, body["input"], webhook, "images", inbound.received_at)
+    lost = tuple(name for name in body if name not in _FIELDS)
+    if lost and inbound.strict:
+        raise BadRequest(f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0])
+    return Order(inbound.key, inbound.request_id, model, body["input"], webhook, "images", inbound.received_at, lost=lost)
 
 
 def _read(raw: bytes) -> dict[str, Any]:
