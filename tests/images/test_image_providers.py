@@ -42,6 +42,7 @@ def test_enough_services_and_models():
     assert len(offers) >= 40
     assert all(offer.price.price > 0 for offer in offers)
     assert all(offer.schema.document["properties"] for offer in offers)
+    assert [name for offer in offers for name, rule in offer.schema.document["properties"].items() if "type" not in rule] == []  # SPEC, image model descriptor
 
 
 def sent(offer, given):
