@@ -25,6 +25,14 @@ async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
         yield ledger
 
 
+async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(books: Ledger) -> None:
+    assert await accounts.starter(books) == "alice"
+    await accounts.create_account(books, "carol", role="operator")
+    assert await accounts.starter(books) == "carol"
+    await accounts.create_account(books, "default", role="operator")
+    assert await accounts.starter(books) == "default"
+
+
 @pytest.mark.parametrize(("text", "moment"), [
     ("", None), ("never", None), ("30d", NOW + timedelta(days=30)), ("12H", NOW + timedelta(hours=12)), ("1y", NOW + timedelta(days=365)),
     ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)), ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),

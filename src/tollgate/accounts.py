@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from tollgate.errors import BadRequest
-from tollgate.ledger import CAP_WINDOWS, Account, AccountSums, Grant, KeyRecord
+from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, Account, AccountSums, Grant, KeyRecord
 from tollgate.ledger.administration import Administration
 from tollgate.money import PLACES, decimal_of, round_cost, show
 from tollgate.passwords import hash_password
@@ -63,6 +63,13 @@ class AccountView:
     account: Account
     sums: AccountSums
     active_keys: int
+
+
+async def starter(books: Administration) -> str:
+    """The account of whoever starts the gateway: an operator, `default` before others; the oldest where there is none."""
+    found = await books.list_accounts()
+    operators = [account.id for account in found if account.role == "operator"]
+    return DEFAULT_ACCOUNT if DEFAULT_ACCOUNT in operators else (operators or [account.id for account in found])[0]
 
 
 def read_expiry(text: str, now: datetime | None = None) -> datetime | None:

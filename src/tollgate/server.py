@@ -16,11 +16,12 @@ from typing import Any
 import uvloop
 
 from tollgate import heap
+from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway
 from tollgate.config.sanity import check_unpriced
-from tollgate.dashboard import dashboard_app, first_link
+from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import engine_of
 from tollgate.errors import ConfigErrors, TollgateError
@@ -58,6 +59,8 @@ class Opened:
     reloader: Reloader
     first_key: str | None
     """The key of the default account, only when this start created it."""
+    starter: str
+    """The account of whoever starts the gateway: what is printed names it, and `sign_in` is its."""
     sign_in: str | None = None
     """A one-time link to the dashboard, for whoever starts the gateway."""
 
@@ -112,6 +115,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
         await ledger.close()
         raise
     first_key = await ledger.ensure_default_account()
+    account = await starter(ledger)
     await ledger.serve_admin()
     client = Client()
     client.register_app("sandbox", sandbox_app)
@@ -131,11 +135,11 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     sign_in = None
     if gateway.dashboard.enabled:
         app.mount("/dashboard", dashboard_app(services, reloader))
-        sign_in = await first_link(ledger)
+        sign_in = await ledger.create_link(account)
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
-    return Opened(app, services, reloader, first_key, sign_in)
+    return Opened(app, services, reloader, first_key, account, sign_in)
 
 
 async def close_gateway(opened: Opened) -> None:

@@ -74,7 +74,7 @@ def _announce(opened: Opened) -> None:
             f"""  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
         ]
     else:
-        lines.append("  key        the ones made before; a new one: tollgate keys create --account default")
+        lines.append(f"  key        the ones made before; a new one: tollgate keys create --account {opened.starter}")
     if opened.sign_in:
         lines.insert(4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)")
     click.echo("\n".join(lines) + "\n")

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from tollgate.ledger import Ledger
     from tollgate.reload import Reloader
     from tollgate.services import Services
 
-__all__ = ["dashboard_app", "first_link"]
+__all__ = ["dashboard_app"]
 
 
 def dashboard_app(services: Services, reloader: Reloader) -> ASGIApp:
@@ -24,13 +23,6 @@ def dashboard_app(services: Services, reloader: Reloader) -> ASGIApp:
     base = services.runtime.current.gateway.server.base_url
     services.ledger.links.address = f"{base}/dashboard/link/"
     return _Lazy(services, reloader)
-
-
-async def first_link(ledger: Ledger) -> str:
-    """A sign-in link for whoever started the gateway: an operator's, the account `default` before others."""
-    accounts = await ledger.list_accounts()
-    operators = [account.id for account in accounts if account.role == "operator"] or [account.id for account in accounts]
-    return await ledger.create_link("default" if "default" in operators else operators[0])
 
 
 class _Lazy:

@@ -43,7 +43,7 @@ from tollgate.ledger.usage_row import COLUMNS, UsageRow
 from tollgate.money import round_cost
 
 __all__ = [
-    "CAP_WINDOWS", "COLUMNS", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
+    "CAP_WINDOWS", "COLUMNS", "DEFAULT_ACCOUNT", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
     "Limits", "RateLimits", "StoreInUse", "UsageRow",
 ]
 
