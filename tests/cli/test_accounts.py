@@ -30,6 +30,9 @@ def test_mistakes_end_with_1_and_a_reason_on_stderr(tollgate: Tollgate) -> None:
         assert (done.code, done.out) == (1, ""), words
         assert reason in done.err
     assert tollgate("accounts", "create").code == 2
+    unchanged = tollgate("accounts", "change", "alice")
+    assert (unchanged.code, unchanged.out) == (2, "")
+    assert "nothing to change; name at least one of --name, --role" in unchanged.err
 
 
 def test_a_broken_gateway_file_is_named(tollgate: Tollgate) -> None:

@@ -92,6 +92,9 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
     from tollgate import accounts
 
+    if name is None and role is None:
+        raise click.UsageError("nothing to change; name at least one of --name, --role")
+
     async def work(books: Administration) -> accounts.AccountView:
         await accounts.change_account(books, id, name, role)
         return await accounts.account_view(books, id)
