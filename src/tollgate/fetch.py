@@ -33,6 +33,7 @@ _REFUSED = [ipaddress.ip_network(text) for text in (
     "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # IPv4 in IPv6, three spellings
     "2002::/16", "2001::/32",  # 6to4, Teredo
     "fec0::/10", "192.88.99.0/24", "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
+    "168.63.129.16/32",  # another cloud's service for its own machines, which answers only inside of them
 )]
 """Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
 
