@@ -151,9 +151,19 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
 
 
 def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:
-    """Which token counts of a hub usage are above `MAX_TOKENS`, in words: {"input": 10, "output": 10**12} -> ["output was 1000000000000"]"""
-    return [f"{each} was {str(told)[:40]}" for each, told in hub_usage.items()
-            if not (type(told) is int and told <= MAX_TOKENS) and told is not None and each in _COUNTS and each not in _FLAT and _whole(each, told, []) > MAX_TOKENS]
+    """Which token counts of a hub usage nobody can have, in words: {"input": 10, "output": 10**12} -> ["output was 1000000000000"]
+
+    They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number: it would be billed as none.
+    """
+    wrong = []
+    for each, told in hub_usage.items():
+        if (type(told) is int and 0 <= told <= MAX_TOKENS) or told is None or each not in _COUNTS or each in _FLAT:
+            continue
+        flags: list[str] = []
+        number = _whole(each, told, flags)
+        if number > MAX_TOKENS or (each in ("input", "output") and (flags or number < 0)):
+            wrong.append(f"{each} was {str(told)[:40]}")
+    return wrong
 
 
 def _count(name: str, value: object, most: int, flags: list[str]) -> int:

@@ -58,7 +58,8 @@ async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_
 
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
 @pytest.mark.parametrize("absurd", [{"completion_tokens": 25_000_000}, {"prompt_tokens": 1e30}, {"total_tokens": "9999999999"},
-                                    {"prompt_tokens_details": {"cached_tokens": 10**15}}], ids=["output", "input", "total", "cache"])
+                                    {"prompt_tokens_details": {"cached_tokens": 10**15}}, {"prompt_tokens": 1.5, "completion_tokens": 2.7}, {"prompt_tokens": -1000},
+                                    {"completion_tokens": -5}], ids=["output", "input", "total", "cache", "fractions", "negative input", "negative output"])
 async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_here(tmp_path, client, stream, absurd):
     usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **absurd}
     app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}), headers=SSE) if stream else replying(body=chat(usage))
