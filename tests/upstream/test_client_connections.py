@@ -35,6 +35,13 @@ async def test_a_connection_is_kept_and_used_again(client: Client) -> None:
         assert server.connections == 1
 
 
+async def test_long_addresses_are_called_and_not_kept(client: Client) -> None:
+    async with upstream(ok(b"a")) as server:
+        for query in ("", "?a=" + "b" * 3000):
+            assert await fetch(client, server.url() + query) == b"a"
+        assert [url for url, *_ in client._http._routes] == [server.url()]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     "answer",
     [ok(b"a", "connection: close"), b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na", ok(b"a", "keep-alive: timeout=1"),

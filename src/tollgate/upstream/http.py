@@ -25,6 +25,8 @@ from tollgate.upstream.pool import IDLE_SECONDS, MAX_PER_ORIGIN, Pool
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 _ROUTES = 4096
+_LONG = 2048
+"""Characters of an address that is not kept: callers' query strings stand in some, and may have 60 kB each."""
 _RACE_SECONDS = 2.0
 """A kept connection that was closed while we wrote to it tells so within a round trip. One that dies later had our request
 and may have worked on it: repeating that one could be paid for twice."""
@@ -129,10 +131,11 @@ class HttpTransport:
             rest = f"http://{named}{rest}"
             if proxy.authorization:
                 rest += f"proxy-authorization: {proxy.authorization}\r\n"
-        if len(self._routes) >= _ROUTES:  # polled job addresses are all different
-            self._routes.clear()
         route = _Route(pool, rest, named)
-        self._routes[(call.url, call.proxy, call.verify, call.ca_file)] = route
+        if len(call.url) <= _LONG:
+            if len(self._routes) >= _ROUTES:  # polled job addresses are all different
+                self._routes.clear()
+            self._routes[(call.url, call.proxy, call.verify, call.ca_file)] = route
         return route
 
     async def close(self) -> None:
