@@ -47,3 +47,14 @@ def test_endless_names_do_not_fill_the_memory():
     for number in range(12_000):
         throttle.failed("", f"account-{number}")
     assert len(throttle._failures) <= 10_000
+    throttle.failed("", "x" * 1_000_000)
+    assert max(len(name) for _, name in throttle._failures) <= 64
+
+
+def test_a_visitor_has_one_network_of_ipv6():
+    throttle = Throttle(lambda: 0.0)
+    for number in range(30):
+        throttle.failed(f"2001:db8:0:1::{number:x}", f"account-{number}")
+    assert throttle.wait("2001:db8:0:1:ffff::1", "another") > 0
+    assert throttle.wait("2001:db8:0:2::1", "another") == 0
+    assert throttle.wait("fe80::1%eth0", "another") == throttle.wait("127.0.0.1", "another") == 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 
 WINDOW = 15 * 60
 BY_ADDRESS = 30
 """Behind a proxy that `server.trusted_proxies` does not name, or a company's, many people share an address."""
 BY_ACCOUNT = 10
 _MOST = 10_000
+_LONGEST_NAME = 64
+"""Characters of what was typed as an account; a form may hold a megabyte of them."""
 
 
 class Throttle:
@@ -22,10 +25,12 @@ class Throttle:
 
     def wait(self, address: str, account: str) -> float:
         """Seconds until the next try is allowed; 0 when it is now."""
+        address, account = _counted(address, account)
         return max(self._left(("address", address), BY_ADDRESS), self._left(("account", account), BY_ACCOUNT))
 
     def failed(self, address: str, account: str) -> None:
         """Count a wrong password."""
+        address, account = _counted(address, account)
         now = self._clock()
         for name in (("address", address), ("account", account)):
             if name[1]:
@@ -37,6 +42,7 @@ class Throttle:
 
     def succeeded(self, address: str, account: str) -> None:
         """That try was none: forget it for the address, and all failures of the account."""
+        address, account = _counted(address, account)
         self._failures.pop(("account", account), None)
         if mine := self._failures.get(("address", address)):
             mine.pop()
@@ -45,3 +51,12 @@ class Throttle:
         now = self._clock()
         recent = [moment for moment in self._failures.get(name, []) if moment > now - WINDOW]
         return recent[-most] + WINDOW - now if len(recent) >= most else 0.0
+
+
+def _counted(address: str, account: str) -> tuple[str, str]:
+    """What failures are counted for: a visitor of IPv6 has a whole network of addresses (a /64), and no account's name is longer than that."""
+    try:
+        ip = ip_address(address.partition("%")[0])
+    except ValueError:  # a unix socket
+        return address, account[:_LONGEST_NAME]
+    return str(ip_network((ip, 64), strict=False)) if ip.version == 6 else address, account[:_LONGEST_NAME]
