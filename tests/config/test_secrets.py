@@ -159,6 +159,10 @@ def test_redaction_takes_every_value_out_longest_first() -> None:
     assert Secrets().redact("nothing") == "nothing"
 
 
+def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:
+    assert Secrets({"KEY": "a+b/c=="}).redact("Cannot POST /v1?key=a%2Bb%2Fc%3D%3D&x=1, a+b/c==") == "Cannot POST /v1?key=[secret]&x=1, [secret]"
+
+
 @pytest.mark.parametrize("line", [
     "password: hunter2hunter2hunter2", "url: https://me:hunter2hunter2@host.example", "x: Bearer hunter2hunter2hunter2",
     "api_key: 'hunter2hunter2hunter2'", "x: sk-hunter2hunter2hunter2"])

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from tollgate.config.files import shown
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
@@ -41,7 +42,8 @@ class Secrets:
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
-        long_enough = sorted({v for v in self._values.values() if len(v) >= _MIN_REDACTED}, key=len, reverse=True)
+        written = (form for value in self._values.values() if len(value) >= _MIN_REDACTED for form in (value, quote(value, safe="")))  # as it stands in an address too
+        long_enough = sorted(set(written), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, long_enough))) if long_enough else None
 
     def get(self, name: str) -> str | None:
