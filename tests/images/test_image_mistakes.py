@@ -44,6 +44,11 @@ def test_the_file_itself_is_right():
     assert mistakes(FILE) == []
 
 
+@pytest.mark.parametrize("address", ["{{ $vars.base | raw }}/jobs/{{ $job.id }}", "http://{{ $vars.host | raw }}/jobs?id={{ $job.id }}", "https://{{ $vars.a ~ '.example' }}"])
+def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
+    assert mistakes(FILE.replace("GET https://api.acme.example/jobs/{{ $job.id }}", f'"GET {address}"')) == []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -51,6 +56,12 @@ def test_the_file_itself_is_right():
         ("    call: POST https://api.acme.example/jobs\n", "", "acme.yaml:4:5: images.submit: found no `call`, wanted method and address"),
         ("https://api.acme.example/jobs/{{ $job.id }}", "$job.url", "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
         ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $job.host }}/x\"",
+         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
+        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $vars.a ~ $job.host }}/x\"",
+         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
+        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $job.host ~ '/' }}x\"",
+         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
+        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET {{ $vars.base | raw }}{{ $job.host | raw }}\"",
          "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
         ("    result: {status: $.status}\n", "    hosts: [\"acme.example/x\"]\n    result: {status: $.status}\n", "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host"),
         ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
@@ -69,7 +80,7 @@ def test_the_file_itself_is_right():
         ("models:", "examples: [{name: e, of: images.fetch.result, given: {}, expect: {}}]\nmodels:", "example `e`: `fetch` is no step of this file"),
         ("models:", "examples: [{name: e, of: images.submit.text, given: {}, expect: {}}]\nmodels:", "example `e`: `text` is no part of a step, wanted call, body, headers, result or outcome"),
     ],
-    ids=["method", "no call", "address from an answer", "host from an answer", "host with a path", "unknown name", "half a choice", "unknown key", "price", "no price",
+    ids=["method", "no call", "address from an answer", "host from an answer", "host of both", "host with a slash in its hole", "base with a host behind it", "host with a path", "unknown name", "half a choice", "unknown key", "price", "no price",
          "no price block", "table without by", "table too deep", "price below zero", "unknown name in a price", "schema", "example", "example of no step",
          "example of no part"],
 )

@@ -17,8 +17,9 @@ from tollgate.money import decimal_of
 
 NAMES = ("$", "input", "job", "model", "vars", "http")
 _CALL = re.compile(r"\s*([A-Za-z]+)[ \t]+(\S.*?)\s*\Z", re.DOTALL)
-_AUTHORITY = re.compile(r"(?:https?|app)://([^/?#]*)")
 _HOLE = re.compile(r"\{\{(.*?)\}\}")
+_HOST = re.compile(r"(?:(?:https?|app)://[^/?#]+|\0)(?=[/?#]|\Z)")
+_NAME = re.compile(r"\$\w*")
 METHODS = ("GET", "POST", "PUT")
 
 
@@ -108,6 +109,7 @@ class Compiler:
 
 
 def _is_fixed(address: str) -> bool:
-    """Whether the host is written in the file: nothing but `$vars` may stand in it."""
-    authority = _AUTHORITY.match(address)
-    return authority is not None and authority[1] != "" and all(hole.strip().startswith("$vars.") for hole in _HOLE.findall(authority[1]))
+    """Whether the file alone says where this leads: a host in which nothing but `$vars` stands, or a base out of `$vars`."""
+    # Holes first: one may hold slashes of its own.
+    host = _HOST.match(_HOLE.sub("\0", address))
+    return host is not None and all(name == "$vars" for hole in _HOLE.findall(address)[: host[0].count("\0")] for name in _NAME.findall(hole))
