@@ -229,11 +229,37 @@ async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_p
     assert "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks it needs" in str(told.value)
 
 
+async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
+    write_mapping(tmp_path, "whole-only")
+    asked = []
+
+    async def app(method, path, headers, body):
+        asked.append(path)
+        told = {"access_token": f"t{len(asked)}"} if path == "/token" else ANSWER if path.endswith("=t3") else {"trouble": "Access token invalid"}
+
+        async def chunks():
+            yield json.dumps(told).encode()
+
+        return 200, JSON, chunks()
+
+    more = """auth: {kind: oauth_client, token_url: app://acme/token, form: {apikey: x}, query: access_token}
+errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}"""
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
+        assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
+    assert asked == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
+
+
 @pytest.mark.parametrize(("auth", "says"), [
     ("{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}", "`oauth_client` has no option `client_idd` (did you mean `client_id`?)"),
     ("{kind: oauth_client, token_url: https://t.example, client_secret: y}", "`oauth_client` needs client_id"),
+    ("{kind: oauth_client, form: {apikey: y}}", "`oauth_client` needs token_url"),
+    ("{kind: oauth_client, token_url: https://t.example, form: y}", 'auth.form: found "y", wanted a map'),
+    ("{kind: oauth_client, token_url: https://t.example, form: {a: b}, scope: x}", "`scope` has no effect beside `form` (write it into `form`)"),
+    ("{kind: oauth_client, token_url: https://t.example, client_id: x, client_secret: y, query: t, scheme: Key}", "`scheme` has no effect beside `query` (leave one of them out)"),
+    ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
     ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
-], ids=["misspelt", "missing", "several missing"])
+], ids=["misspelt", "missing", "missing beside a form", "no form", "beside a form", "beside a query", "form of another kind", "several missing"])
 async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_path, auth, says):
     write_mapping(tmp_path, "whole-only")
     with pytest.raises(ConfigErrors) as told:

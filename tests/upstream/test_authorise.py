@@ -142,6 +142,39 @@ async def test_a_service_account_signs_an_assertion(client: Client, rsa_key: rsa
     assert claims["exp"] - claims["iat"] == 3600
 
 
+async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client: Client) -> None:
+    issuer = Issuer()
+    async with upstream(issuer) as tokens, upstream(ok()) as server:
+        auth = Authorisation("oauth_client", {"token_url": tokens.url("/token"), "query": "access_token"},
+                             form={"grant_type": "urn:example:apikey", "apikey": "canary"}, headers={"Authorization": "Basic canary", "X-Id": "1"})
+        for path in ("/a", "/a?b=c"):
+            await (await client.open(Call("POST", server.url(path), {"x-mine": "y"}, auth=auth))).read()
+        assert [seen.line.split()[1] for seen in server.seen] == ["/a?access_token=token-1", "/a?b=c&access_token=token-1"]
+        assert all("authorization" not in seen.headers for seen in server.seen)
+        assert (tokens.seen[0].headers["authorization"], tokens.seen[0].headers["x-id"]) == ("Basic canary", "1")
+    assert issuer.forms == [{"grant_type": "urn:example:apikey", "apikey": "canary"}]
+    assert "canary" not in repr(auth)
+
+
+@pytest.mark.parametrize(("at", "life"), [(1800, 1), (1800, 1000), ("2026-11-22", 1)], ids=["seconds", "milliseconds", "no number"])
+async def test_a_token_lives_until_the_time_its_issuer_tells(client: Client, at: object, life: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.upstream.oauth.time.time", lambda: 1_800_000_000.0)
+    issuer, now = Issuer(), [1000.0]
+    until = (1_800_000_000 + at) * life if isinstance(at, int) else at
+    issuer.body = json.dumps({"access_token": "t", "expires_at": until}).encode()
+    async with upstream(issuer) as address:
+        tokens = Tokens(client._send, lambda: now[0])
+
+        async def mints() -> int:
+            await tokens.get("k", lambda: Grant(address.url(), dict, Call("POST", "http://x")))
+            await asyncio.sleep(0)
+            return len(address.seen)
+
+        assert await mints() == 1
+        now[0] += 1810
+        assert await mints() == (2 if isinstance(at, int) else 1)
+
+
 async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client: Client) -> None:
     issuer = Issuer()
     issuer.delay = 0.05

@@ -232,6 +232,8 @@ class Exchange:
     def route_failed(self, error: UpstreamError) -> None:
         """Tell the health of the route in use, and the log, that it failed; an alarm of its error rules goes along."""
         assert self.offer is not None
+        if error.alarm == "key" and self.offer.auth is not None:  # some say in a 200 that a token is no good
+            self.services.client.refused(self.offer.auth)
         tell_failure(self.services.health, log, self.offer.route, self.offer.provider, error, f"request {self.inbound.request_id}")
 
     def first_byte(self, began: float) -> None:

@@ -272,15 +272,25 @@ class Authorisation:
 
     kind: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    form: Mapping[str, str] | None = field(default=None, repr=False)
+    """All fields of the token request, where it is not a client's id and secret that buy the token."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers of the token request."""
 
 
 AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
     "none": ((), ()),
     "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
-    "oauth_jwt": ((), ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "header", "scheme")),
-    "oauth_client": (("token_url", "client_id", "client_secret"), ("scope", "audience", "resource", "header", "scheme")),
+    "oauth_jwt": ((), ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", "header", "scheme", "query")),
+    "oauth_client": (("token_url", "client_id", "client_secret"), ("scope", "audience", "resource", "form", "headers", "header", "scheme", "query")),
 })
 """What each kind of authorisation needs, and what it also takes."""
+
+AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "form": ("client_id", "client_secret", "scope", "audience", "resource"),
+    "query": ("header", "scheme"),
+})
+"""Options that stand in the place of others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,9 @@ def provider_schema() -> Schema:
             "query": _headers("Query parameters of every call."),
             "auth": record("Authorisation beyond headers. Other keys are options of the kind and may name secrets.", {
                 "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
+                "form": _headers("All fields of the token request, instead of a client's id and secret."),
+                "headers": _headers("Headers of the token request."),
+                "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
             }, additionalProperties=template("An option of this kind of authorisation."), required=["kind"]),
             **_edits("every protocol of this provider"),
             "policies": _policies(),

@@ -6,7 +6,6 @@ to the services.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Mapping
 
 from tollgate.config.model import Authorisation
@@ -45,16 +44,18 @@ class Client:
         return self._send(call) if auth is None or auth.kind == "none" else self._authorised(call, auth)
 
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
-        added = await self._authoriser.headers(auth, call)
-        mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
-        signed = dataclasses.replace(call, headers=mine | added)
+        signed = await self._authoriser.authorised(auth, call)
         try:
             answer = await self._send(signed)
         finally:
             call.sent = signed.sent
         if answer.status == 401:
-            self._authoriser.refused(auth)
+            self.refused(auth)
         return answer
+
+    def refused(self, auth: Authorisation) -> None:
+        """The upstream refused what `auth` gave it, by a 401 or in its own words: a token is minted anew for the next call."""
+        self._authoriser.refused(auth)
 
     def _send(self, call: Call) -> Awaitable[Answer]:
         return self._apps.open(call) if call.url.startswith("app://") else self._http.open(call)

@@ -1,4 +1,4 @@
-"""How a call is authorised beyond fixed headers: a closed set of kinds, each giving headers at the moment of sending.
+"""How a call is authorised beyond fixed headers: a closed set of kinds, each changing a call at the moment of sending.
 
 The one place where provider secrets become signatures and tokens. A fifth kind is code; everything else is YAML.
 """
@@ -6,8 +6,10 @@ The one place where provider secrets become signatures and tokens. A fifth kind 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from tollgate.errors import UpstreamFailed
 from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
@@ -18,39 +20,46 @@ if TYPE_CHECKING:
     from tollgate.upstream.answer import Answer
     from tollgate.upstream.call import Call
 
-_GRANTS: dict[str, Callable[[Mapping[str, str], Call], Grant]] = {"oauth_jwt": jwt_grant, "oauth_client": client_grant}
+_GRANTS: dict[str, Callable[[Authorisation, Call], Grant]] = {"oauth_jwt": jwt_grant, "oauth_client": client_grant}
 _CREDENTIALS = ("access_key", "secret_key", "region", "service")
 
 
 class Authoriser:
-    """Gives the headers of each kind and keeps the tokens. `open_call` sends the token requests."""
+    """Does what each kind does to a call, and keeps the tokens. `open_call` sends the token requests."""
 
     def __init__(self, open_call: Callable[[Call], Awaitable[Answer]]) -> None:
         self.tokens = Tokens(open_call)
 
-    async def headers(self, auth: Authorisation, call: Call) -> dict[str, str]:
-        """The headers to add to `call`: `{}` for none, a signature over exactly these bytes, or a bearer token.
+    async def authorised(self, auth: Authorisation, call: Call) -> Call:
+        """`call` as it is to be sent: with a signature over exactly these bytes, or with a token in a header or its query.
 
         Raises `UpstreamFailed` (alarm `key`) when the credentials are unusable, and what minting a token raises.
         """
         if auth.kind == "none":
-            return {}
+            return call
         if auth.kind == "sigv4":
-            return sign(_credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC))
+            return _headed(call, sign(_credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC)))
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
-        token = await self.tokens.get(_key(auth), lambda: grant(auth.options, call))
-        return {auth.options.get("header") or "authorization": f"{auth.options.get('scheme') or 'Bearer'} {token}"}
+        token = await self.tokens.get(_key(auth), lambda: grant(auth, call))
+        if auth.options.get("query"):
+            return replace(call, url=f"{call.url}{'&' if '?' in call.url else '?'}{urlencode({auth.options['query']: token})}")
+        return _headed(call, {(auth.options.get("header") or "authorization").lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"})
 
     def refused(self, auth: Authorisation) -> None:
-        """The upstream said 401: a cached token is worth no second try."""
+        """A cached token that was refused is worth no second try."""
         if auth.kind in _GRANTS:
             self.tokens.forget(_key(auth))
 
 
+def _headed(call: Call, added: Mapping[str, str]) -> Call:
+    mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
+    return replace(call, headers={**mine, **added})
+
+
 def _key(auth: Authorisation) -> object:
-    return auth.kind, tuple(sorted(auth.options.items()))
+    return auth.kind, *(tuple(sorted(given.items())) for given in (auth.options, auth.form or {}, auth.headers))
 
 
 def _credentials(options: Mapping[str, str], call: Call) -> Credentials:

@@ -10,11 +10,11 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tollgate.config.model import Timeouts
+from tollgate.config.model import Authorisation, Timeouts
 from tollgate.errors import TollgateError, UpstreamFailed
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -23,6 +23,8 @@ EARLY = 300.0
 """Seconds before its end at which a token is renewed; a fifth of its life when it lives shorter."""
 
 _LIFE = 3600
+_MILLISECONDS = 1e11
+"""A time above this is told in milliseconds: in seconds it would be the year 5138."""
 _BUDGETS = Timeouts(connect=10, first_byte=20, idle=20, total=30)
 _MAX_BYTES = 64 * 1024
 
@@ -47,6 +49,7 @@ class Grant:
     form: Callable[[], Mapping[str, str]]
     call: Call
     """The upstream call that needs the token: its proxy and TLS settings hold here too."""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tokens:
@@ -93,8 +96,9 @@ class Tokens:
 
     async def _mint(self, grant: Grant) -> Token:
         provider = grant.call.provider
-        call = Call("POST", grant.url, {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},
-                    urlencode(grant.form()).encode(), _BUDGETS, provider, proxy=grant.call.proxy,
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        headers |= {name.lower(): value for name, value in grant.headers.items()}
+        call = Call("POST", grant.url, headers, urlencode(grant.form()).encode(), _BUDGETS, provider, proxy=grant.call.proxy,
                     verify=grant.call.verify, ca_file=grant.call.ca_file)
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
@@ -111,9 +115,17 @@ class Tokens:
             word = f" ({why})" if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum() else ""
             raise UpstreamFailed(f"the token address answered {answer.status}{word} and gave no token", upstream_status=answer.status,
                                  provider=provider, alarm="key" if answer.status in (400, 401, 403) else None)
-        life = _seconds(body.get("expires_in"))
+        life = _life(body)
         now = self._clock()
         return Token(value, now + life - min(EARLY, life / 5), now + life)
+
+
+def _life(body: Mapping[str, object]) -> float:
+    """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in milliseconds."""
+    at = body.get("expires_at")
+    if body.get("expires_in") is None and isinstance(at, (int, float)):
+        return _seconds(at / (1000 if at > _MILLISECONDS else 1) - time.time())
+    return _seconds(body.get("expires_in"))
 
 
 def _seconds(value: object) -> float:
@@ -123,11 +135,12 @@ def _seconds(value: object) -> float:
         return float(_LIFE)
 
 
-def jwt_grant(options: Mapping[str, str], call: Call) -> Grant:
+def jwt_grant(auth: Authorisation, call: Call) -> Grant:
     """The assertion of a service account (RFC 7523), signed with RS256.
 
     `credentials` is its JSON or the path of a file holding it; `scope` (or `audience`) says what for.
     """
+    options = auth.options
     account = _account(options, call)
     url = options.get("token_url") or str(account.get("token_uri") or "")
     issuer, key = account.get("client_email"), account.get("private_key")
@@ -151,17 +164,20 @@ def jwt_grant(options: Mapping[str, str], call: Call) -> Grant:
             raise _unusable("the private_key of oauth_jwt credentials is not a usable RSA key", call) from None
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
 
-    return Grant(url, form, call)
+    return Grant(url, form, call, auth.headers)
 
 
-def client_grant(options: Mapping[str, str], call: Call) -> Grant:
-    """Client credentials (RFC 6749, 4.4), the secret in the form as every large issuer takes it."""
-    missing = [name for name in ("token_url", "client_id", "client_secret") if not options.get(name)]
+def client_grant(auth: Authorisation, call: Call) -> Grant:
+    """Client credentials (RFC 6749, 4.4), the secret in the form as every large issuer takes it; or the form a provider's file says."""
+    options, form = auth.options, auth.form
+    missing = [name for name in ("token_url", *(("client_id", "client_secret") if form is None else ())) if not options.get(name)]
     if missing:
         raise _unusable(f"oauth_client needs {', '.join(missing)}", call)
+    if form is not None:
+        return Grant(options["token_url"], lambda: form, call, auth.headers)
     fixed = {"grant_type": "client_credentials", "client_id": options["client_id"], "client_secret": options["client_secret"]}
     fixed |= {name: options[name] for name in ("scope", "audience", "resource") if options.get(name)}
-    return Grant(options["token_url"], lambda: fixed, call)
+    return Grant(options["token_url"], lambda: fixed, call, auth.headers)
 
 
 def _account(options: Mapping[str, str], call: Call) -> dict[str, object]:

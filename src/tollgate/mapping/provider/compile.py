@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from tollgate.config.load import List, Map, Node, Scalar, find
-from tollgate.config.model import AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
+from tollgate.config.model import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -195,7 +195,8 @@ class _Compiling:
         if auth.kind == "none" or self.provider.off:
             return None
         values = {name: template(vars=self.pieces.variables, secret=self.pieces.secrets) for name, template in templates.items() if template is not None}
-        return Authorisation(auth.kind, {name: str(value) for name, value in values.items() if value is not None})
+        form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
+        return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
 
     def _check_auth_options(self) -> None:
         auth, pieces = self.provider.auth, self.pieces
@@ -204,7 +205,12 @@ class _Compiling:
         for name, node in auth.options.items():
             if name not in known:
                 pieces.say(node, f"`{auth.kind}` has no option `{name}`", "auth", nearest(name, known) or f"one of {', '.join(known)}" if known else "")
-        missing = [name for name in needed if name not in auth.options]
+        for name, others in AUTH_INSTEAD.items():
+            for other in others if name in auth.options and name in known else ():
+                if other in auth.options:
+                    pieces.say(auth.options[other], f"`{other}` has no effect beside `{name}`", "auth", "write it into `form`" if name == "form" else "leave one of them out")
+        spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
+        missing = [name for name in needed if name not in auth.options and name not in spared]
         if missing:
             pieces.say(find(self.provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
@@ -308,6 +314,10 @@ class _Bound:
 
     def __call__(self, *, headers: Mapping[str, str], stream: bool) -> Any:
         return self._template(headers=headers if type(headers) is dict else dict(headers), stream=stream, **self._values)
+
+
+def _texts(values: object) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
