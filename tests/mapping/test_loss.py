@@ -109,6 +109,14 @@ def test_an_answer_loses_too() -> None:
     assert answer.body["text"] == "x"
 
 
+@pytest.mark.parametrize("parts", ['[[{$each: $t in $.said, kind: text, text: $t}], "{{ listed($) }}"]', "{kind: text, text: $.said}", "[$.said]"],
+                         ids=["a list out of a function", "no list", "a text"])
+def test_a_part_that_is_no_object_is_told_as_lost(parts: str) -> None:
+    source = compiled(f"mapping: source\ndefine: {{listed($r): [{{kind: text, text: $r.said}}]}}\nresponse: {{to_hub: {{parts: {parts}, stop: end}}}}\n")
+    made = convert_response(source, TWO, {"said": "hi"}, Context({"upstream": "up"}))
+    assert made.lost == ["a part that the mapping made no object"]
+
+
 def test_a_loss_is_said_once() -> None:
     context = RawContext()
     context.lose("a")

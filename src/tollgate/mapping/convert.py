@@ -110,8 +110,10 @@ def _lose(context: Context, found: list[str]) -> None:
 def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every call has
     an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no answer."""
-    parts = hub.get("parts")
-    parts = [part for part in parts if type(part) is dict and part.keys() != _ONLY_KIND] if type(parts) is list else []
+    given = hub.get("parts")
+    parts: list[Any] = [part for part in given if type(part) is dict and part.keys() != _ONLY_KIND] if type(given) is list else []
+    if given is not None and (type(given) is not list or any(type(part) is not dict for part in given)):
+        context.lose("a part that the mapping made no object")
     name = hub.get("id")
     if type(name) is not str or not name:
         name = context.answer_id()

@@ -224,7 +224,7 @@ class _Lowering:
                 items = tuple(place.each() for place in value.places)
                 take(reads_of(items, (str(argument.as_const()),)))
         elif entry.uses == "item":
-            places = tuple(place.each() for place in value.places)
+            places = tuple(place.each(one=True) for place in value.places)
         elif entry.uses == "value":
             value.take()
         arguments = [self.taken(argument).py for argument in node.args]

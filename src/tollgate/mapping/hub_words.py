@@ -155,6 +155,9 @@ class _Writes:
         elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
+                if isinstance(function.node, List) and of.fields:
+                    self._unit.mistake(node, f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
+                                       f"to put its items here: {{$each: $x in {call[1]}(...)}}", level="warning")
                 self.visit(function.node, of)
 
     def _map(self, node: Map, of: Shape) -> None:
@@ -168,6 +171,8 @@ class _Writes:
             for value in fields.values():
                 self.visit(value, of)
             return
+        if of.items is not None and fields:
+            self._unit.mistake(node, f"the hub's `{of.name}` is a list, and this is one of its items", "put it into [ ], or a dash before it", level="warning")
         of = of.items or of
         kind = node.entries.get("kind")
         if not of.fields or isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
@@ -213,6 +218,11 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
         if place.items is not None:
             waiting.append((place.items, one))
+    if section == "request.from_hub":
+        turns = [place for place, shapes in places.items() if of.fields.get("turns") in shapes]
+        if any(place.items for place in turns) and not any(place.walked or place.whole for place in turns):
+            unit.mistake(_where(root, node, "turns"), "one of the `turns` is read and never all of them: what the others say would be lost without a word",
+                         "{$each: $t in $.turns}, or $refuse more than one", level="warning")
     for place, shapes in places.items():
         if all((at.items or at).fields for at in shapes):
             first = next(iter(shapes))

@@ -66,7 +66,7 @@ def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:
             for condition in step.conditions:
                 places = _reads_of_condition(places, condition)
         else:
-            places = tuple(place.each() for place in places)
+            places = tuple(place.each(one=isinstance(step, int)) for place in places)
     return places
 
 
@@ -113,7 +113,7 @@ def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bo
         else:
             view = _list_view(site, value, line)
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
-            value = Ex(f"({view}[{step}] if {guard} else None)", places=tuple(place.each() for place in value.places))
+            value = Ex(f"({view}[{step}] if {guard} else None)", places=tuple(place.each(one=True) for place in value.places))
     return value
 
 

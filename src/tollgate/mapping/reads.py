@@ -27,6 +27,8 @@ class Reads:
 
     fields: dict[str, Reads] = field(default_factory=dict)
     items: Reads | None = None
+    walked: bool = False
+    """Whether something looks at all items, not only at one by its place."""
     whole: bool = False
     links: list[Reads] = field(default_factory=list)
     """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
@@ -41,8 +43,9 @@ class Reads:
             found = self.fields[key] = Reads()
         return found
 
-    def each(self) -> Reads:
-        """The place of every item."""
+    def each(self, *, one: bool = False) -> Reads:
+        """The place of every item; `one` where only one of them, by its place, is looked at."""
+        self.walked = self.walked or not one
         if self.items is None:
             self.items = Reads()
         return self.items
@@ -111,4 +114,4 @@ def hand_over(places: Places, parameter: Reads) -> None:
     for place in places:
         place.links.append(parameter)
         if place.gathered and place.items is not None:
-            place.items.links += [parameter.each(), parameter]
+            place.items.links += [parameter.each(one=True), parameter]

@@ -95,6 +95,8 @@ _LOSS = """\
 What a request holds and no line reads is named to the caller, at every depth.
 `request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
 changes without them: names of the request's own members, and of the hub's.
+A field is read when a line reads it in any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else`
+with `$lost` (or `$refuse`) says it.
 
 What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that reads `type` or `kind`
 speaks for the object it is of), for what the condition they stand under looks at first, for the object a `$match` or `==` chose by, and for
