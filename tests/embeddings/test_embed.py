@@ -172,6 +172,17 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
         assert "input_type" not in reply.headers["x-tollgate-dropped"]
 
 
+async def test_an_answer_may_be_the_bare_list_of_vectors(tmp_path):
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "bare.yaml").write_text("mapping: bare\nhub: embeddings\nrequest: {from_hub: {inputs: $.inputs}}\nresponse: {to_hub: {vectors: $}}\n")
+    cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: bare")
+    answer = Provider(lambda method, path, body: (200, [vector(text) for text in body["inputs"]]))
+    async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
+        reply = (await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"]})).json()
+        assert [item["embedding"] for item in reply["data"]] == [vector(text) for text in ("a", "bb", "ccc", "dddd")]
+        assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}      # counted here, one for each
+
+
 async def test_missing_usage_is_counted_here(tmp_path):
     async with gateway(tmp_path, acme=answering(usage=False)) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})

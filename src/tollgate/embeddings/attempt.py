@@ -211,12 +211,12 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
     verdict = offer.errors.judge(status, headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error(offer.provider))
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
         raise _broken(offer, "the answer is not a JSON object")
     told = offer.usage_read(body) if offer.usage_read is not None else None
     if offer.response_edits is not None:
         body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
-    data = body.get("data")
+    data = body.get("data") if isinstance(body, dict) else None
     if isinstance(data, list) and all(isinstance(item, dict) and isinstance(item.get("index"), int) for item in data):
         data.sort(key=lambda item: item["index"])
     hub = _read(offer, body)
@@ -240,7 +240,7 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
     return part
 
 
-def _read(offer: Offer, body: dict[str, Any]) -> dict[str, Any]:
+def _read(offer: Offer, body: object) -> dict[str, Any]:
     try:
         with clean((offer.mapping.file,), request=False):
             return offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
