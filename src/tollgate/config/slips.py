@@ -106,6 +106,9 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         if first is not None:
             yield _warn(provider, rule, f"never reached: rules[{first}] takes every answer this one is for", f"{path}.rules[{place}]")
         before.append((text, statuses))
+        if "as" in rule.entries and status is None:
+            yield _warn(provider, rule, "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too",
+                        f"{path}.rules[{place}]", "say which, such as status: 200")
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:

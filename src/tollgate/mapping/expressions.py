@@ -19,6 +19,7 @@ from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
 _TOO_LONG = "the expression is too long to compile"
+_RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
 def lower(site: Site, text: str, spot: Spot) -> Ex:
@@ -207,7 +208,7 @@ class _Lowering:
             self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
         entry = self.site.unit.filters.get(node.name)
         if entry is None:
-            hint = suggest(node.name, self.site.unit.filters) or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
+            hint = _RAW if node.name == "raw" else suggest(node.name, self.site.unit.filters) or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
             self._wrong(node, f"unknown filter `{node.name}`", hint)
             return NOTHING
         if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:

@@ -207,6 +207,8 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
         hint = suggest(name, (known for known in site.scope.names if known), "${}")
         if not hint and name in ("old", "parent"):
             hint = "an edit reads it in the values of `set` only"
+        if not hint and name in ("vars", "secret"):
+            hint = "it is read in the provider's file, where an edit may set a field to `$vars.x`"
         if not hint and site.scope.function is not None:
             hint = "a function sees its parameters and the engine's values"
         if not hint:
