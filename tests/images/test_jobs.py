@@ -126,6 +126,13 @@ async def test_a_failed_job_costs_nothing_and_says_why(gateway):
     assert json.loads((await list_generations(services, key)).body)["data"] == []
 
 
+async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(gateway, caplog):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "succeeded", "pictures": URL})))
+    ended = await look(services, key, (await create(services, key))["id"])
+    assert (ended["status"], ended["error"]) == ("failed", "the provider returned no image")
+    assert "provider acme: `images` of its poll step finds no picture in the answer, which has 'id, status, pictures'" in caplog.text
+
+
 async def test_a_provider_that_is_done_at_once(gateway):
     services, key, _ = await gateway(Script((201, {"id": "p1", "status": "succeeded", "images": URL})))
     made = await create(services, key)

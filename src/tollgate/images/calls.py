@@ -78,6 +78,8 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         verdict = offer.errors.judge(answer.status, answer.headers, content)
         if verdict is not None:
             raise verdict.error(offer.provider, content)
+        found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
+        log.warning("provider %s: `images` of its %s step finds no picture in the answer, which has %r", offer.provider, step.name, found[:200])
     if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
         log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
     if outcome.error:
