@@ -213,6 +213,20 @@ async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, b
         assert reply.headers["x-tollgate-attempts"] == "2" and here.balance() == Decimal("99.98")
 
 
+@pytest.mark.parametrize(("framing", "body", "says"), [
+    ("sse", b'{"bit": "hi"}\n{"why": "end"}\n', "there is no event in what it sent, read with `framing: sse`"),
+    ("ndjson", b'data: {"bit": "hi"}\n\ndata: {"why": "end"}\n\n', "there is no event in what it sent, read with `framing: ndjson`"),
+    ("sse", b'event: token\ndata: {"bit": "hi"}\n\nevent: fin\ndata: {}\n\n', "`named` has no rule for its events 'token, fin'"),
+    ("sse", b'event: bit\ndata: {"bit": "hi"}\n\n', "the upstream ended before the answer was finished\n"),
+    ("sse", b'{"bit": "hi"}', "a stream was asked for and none came: with `framing: sse` 'application/json' is none"),
+], ids=["lines read as events", "events read as lines", "other names", "cut", "JSON"])
+async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, framing, body, says):
+    write_mapping(tmp_path, "named", OWN + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: $.bit}}]}}\n")
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "named", framing=framing)}, apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)}) as here:
+        told = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
+    assert says in caplog.text and "framing" not in told and "rule" not in told
+
+
 async def test_a_part_without_anything_in_it_is_none(tmp_path):
     write_mapping(tmp_path, "whole-only")
     answer = {"calls": [{"name": "f", "with": {}}], "heard": 1, "spoken": 1}

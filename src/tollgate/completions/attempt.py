@@ -173,7 +173,8 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         verdict = offer.errors.judge(answer.status, answer.headers, body)
         if verdict is not None:
             return AttemptFailed(verdict.error(offer.provider))
-    return AttemptFailed(UpstreamFailed("a stream was asked for and none came", upstream_status=answer.status, provider=offer.provider))
+    kind = answer.headers.get("content-type", "")[:100]
+    return AttemptFailed(UpstreamFailed(f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none", upstream_status=answer.status, provider=offer.provider))
 
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:

@@ -41,6 +41,7 @@ class ConvertedStream:
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None
         self._received = 0
+        self._heard = False
         self.error: UpstreamError | None = None
         self.ended = False
 
@@ -65,9 +66,16 @@ class ConvertedStream:
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop in (None, "error"):
-            why = UNFINISHED if converter.stop else ENDED_EARLY
+            why = UNFINISHED if converter.stop else self._ended_early()
             self.error = UpstreamFailed(why, provider=self._offer.provider)
         return out if began else self._if_answered(out)
+
+    def _ended_early(self) -> str:
+        """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just like it."""
+        if not self._heard:
+            return f"{ENDED_EARLY}: there is no event in what it sent, read with `framing: {self._offer.framing}`"
+        unmatched = ", ".join(list(self._converter.unmatched)[:5])
+        return f"{ENDED_EARLY}: `{self._offer.mapping.name}` has no rule for its events {unmatched[:100]!r}" if unmatched else ENDED_EARLY
 
     def usage(self) -> dict[str, Any] | None:
         """Hub usage as reported so far."""
@@ -141,6 +149,7 @@ class ConvertedStream:
     def _take(self, events: list[Received]) -> bytes:
         if self.error is not None:
             return b""
+        self._heard = self._heard or bool(events)
         out: list[Out] = []
         converter, usage_read = self._converter, self._offer.usage_read
         convert = converter.feed_into
