@@ -95,3 +95,19 @@ async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path
         await ledger.record(row())
         await _until(lambda: backend.store.progress("applied") > applied and not backend.store.rows_cached)
         assert backend.store.progress("published") == applied
+
+
+async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_made_again(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = alice.ledger._backend.store
+    await alice.ledger.settle()
+    read, free = store._read, []
+
+    def crowded(*given: object) -> list[tuple[object, ...]]:
+        free.append(not store._giving_back.locked())
+        if len(free) == 1:
+            raise duckdb.OutOfMemoryException("failed to pin block of size 256.0 KiB (1.6 MiB/1.9 MiB used)")
+        return read(*given)
+
+    monkeypatch.setattr(store, "_read", crowded)
+    assert [grant.amount for grant in store.grants("alice")] == [10]
+    assert free == [True, False], "the second time no limit is lowered beside it"

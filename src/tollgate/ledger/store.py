@@ -8,6 +8,7 @@ however often it is replayed.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,6 +60,7 @@ class Store:
         self._documents = Documents(path.parent / FOLDER_NAME)
         self._connection: duckdb.DuckDBPyConnection | None = None
         self.rows_cached = 0
+        self._giving_back = threading.Lock()
         """Rows stored since pages were last given back."""
 
     @property
@@ -78,10 +80,11 @@ class Store:
 
     def let_go(self) -> None:
         """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it."""
-        with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
-            self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
-        with contextlib.suppress(duckdb.Error):  # a connection too broken for this is opened anew when it fails to store
-            self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        with self._giving_back:
+            with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
+                self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
+            with contextlib.suppress(duckdb.Error):  # a connection too broken for this is opened anew when it fails to store
+                self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         heap.trim()
         self.rows_cached = 0
 
@@ -153,6 +156,13 @@ class Store:
     # ---- reading
 
     def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._read(statement, values)
+        except duckdb.OutOfMemoryException:  # met the low limit of `let_go` on another thread: read again when that is over
+            with self._giving_back:
+                return self._read(statement, values)
+
+    def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         cursor = self.connection.cursor()
         try:
             return cursor.execute(statement, list(values)).fetchall()
