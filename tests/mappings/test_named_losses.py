@@ -120,6 +120,9 @@ def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
     body = request()
     body["messages"][0]["content"][1]["context"] = "from a book"
     assert lost("chat", body) == ["messages[].content[].context"]
+    del body["messages"][0]["content"][1]["context"]
+    body["messages"][2]["content"][0]["content"].append({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}, "context": "from a book"})
+    assert lost("chat", body) == ["messages[].content[].content[].context"]
 
 
 def test_thoughts_that_only_their_maker_can_read_are_named() -> None:

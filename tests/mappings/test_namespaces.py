@@ -49,3 +49,35 @@ def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> N
 def test_names_that_are_used_once_stay_as_they_are() -> None:
     made = convert_request(mapping("responses"), mapping("chat"), {"model": "m", "tools": [namespace("mail", "send"), namespace("files", "read")], "input": "Hi"}, context())
     assert [tool["function"]["name"] for tool in made.body["tools"]] == ["send", "read"]
+
+
+def test_a_free_form_tool_of_a_namespace_crosses_and_comes_back() -> None:
+    space = {"type": "namespace", "name": "files", "tools": [{"type": "custom", "name": "patch", "description": "changes files", "format": {"type": "text"}}]}
+    run = context()
+    made = convert_request(mapping("responses"), mapping("messages"), {"model": "m", "tools": [space], "input": "Hi"}, run)
+    assert [tool["name"] for tool in made.body["tools"]] == ["patch"]
+    call = {**CALL, "name": "patch", "input": {"input": "*** Begin"}}
+    answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [call], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}
+    item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]
+    assert (item["type"], item["name"], item["namespace"], item["input"]) == ("custom_tool_call", "patch", "files", "*** Begin")
+
+
+def found(*tools: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [*tools]}
+
+
+PLAIN = {"type": "function", "name": "search", "parameters": {"type": "object", "properties": {}}}
+TWICE = {
+    "found by two searches": ({}, [found(namespace("mail", "search")), found(namespace("mail", "search"))], ["search"]),
+    "declared, to be loaded when it is found": ({"tools": [namespace("mail", "search", "send")]}, [found(namespace("mail", "search"))], ["search", "send"]),
+    "added, and found": ({}, [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}, found(PLAIN)], ["search"]),
+    "another one added beside a namespace": ({"tools": [namespace("mail", "search")]}, [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}],
+                                             ["mail__search", "search"]),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_a_tool_that_is_told_of_twice_is_declared_once(case: str) -> None:
+    more, items, names = TWICE[case]
+    made = convert_request(mapping("responses"), mapping("messages"), {"model": "m", **more, "input": [{"role": "user", "content": "Hi"}, *items]}, context())
+    assert [tool["name"] for tool in made.body["tools"]] == names

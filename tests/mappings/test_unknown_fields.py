@@ -25,7 +25,10 @@ WHOLE = {
         "messages[].reasoning_details[] reasoning.encrypted", "messages[].reasoning_details[] reasoning.summary",
         "messages[].reasoning_details[] reasoning.text",         # a thought is put together from neighbours
     },
-    "responses": {"tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[].content[] hologram", "input[] web_search_call"},
+    "responses": {
+        "tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[].content[] hologram", "input[] web_search_call",
+        "tools[].tools[] mcp", "tools[].tools[].format text", "input[].tools[] mcp",
+    },
     "messages": {
         "tools[] web_search_20250305", "messages[].content[] server_tool_use", "messages[].content[].citations[] char_location",
         "messages[].content[] container_upload", "messages[].content[] fallback",
