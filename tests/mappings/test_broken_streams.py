@@ -47,6 +47,47 @@ def test_a_text_cut_by_its_limit_is_incomplete_in_its_item_too():
     assert events[-1]["type"] == "response.incomplete"
 
 
+def block(stop: str | None, *pieces: str, **content: Any) -> list[dict[str, Any]]:
+    """An upstream that says where its blocks end, and only then why it stopped."""
+    field, kind = ("partial_json", "input_json_delta") if content["type"] == "tool_use" else ("text", "text_delta")
+    return [
+        {"type": "message_start", "message": {"id": "m", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": content},
+        *({"type": "content_block_delta", "index": 0, "delta": {"type": kind, field: piece}} for piece in pieces),
+        {"type": "content_block_stop", "index": 0},
+        *([{"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 2}}, {"type": "message_stop"}] if stop else []),
+    ]
+
+
+TEXT, CALL = {"type": "text", "text": ""}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+ENDS = {
+    "a text, cut": (block("max_tokens", "half", **TEXT), "incomplete"),
+    "a text": (block("end_turn", "whole", **TEXT), "completed"),
+    "a call, cut": (block("max_tokens", '{"city"', **CALL), "incomplete"),
+    "a call": (block("tool_use", "{}", **CALL), "completed"),
+    "a call, before the upstream broke off": (block(None, "{}", **CALL), "completed"),
+    "a call, before the upstream failed": ([*block(None, "{}", **CALL), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}], "completed"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_the_last_item_is_done_as_the_answer_ended_where_blocks_end_before_it(case: str):
+    events, status = ENDS[case]
+    said = told("responses", events, "messages")
+    assert [event["item"]["status"] for event in said if event["type"] == "response.output_item.done"] == [status]
+    if said[-1]["type"] != "response.failed":
+        assert said[-1]["response"]["output"] == [event["item"] for event in said if event["type"] == "response.output_item.done"]
+
+
+def test_what_was_said_of_a_block_waits_for_no_end():
+    events = block(None, "{}", **CALL)
+    converter = StreamConverter(mapping("messages"), mapping("responses"), Context(run_id="r1", now=5))
+    kinds = [name for event in events for name, _ in converter.feed(event)]
+    assert kinds[-1] == "response.function_call_arguments.delta"
+    kinds = [name for name, _ in converter.feed({"type": "content_block_start", "index": 1, "content_block": {**CALL, "id": "u"}})]
+    assert kinds == ["response.function_call_arguments.done", "response.output_item.done", "response.output_item.added"]
+
+
 REFUSED = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal", "stop_sequence": None,
            "usage": {"input_tokens": 3, "output_tokens": 1}}
 

@@ -260,7 +260,10 @@ def _tells_usage_itself(node: Map) -> bool:
 
 def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
     kinds = {
-        kind: Handlers(**{step: namespace[py] for step, py in steps.items()}, framed=framed(namespace[steps["delta"]]) if kind in out.steady else None)
+        kind: Handlers(
+            **{step: namespace[py] for step, py in steps.items()}, framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
+            tells_stop=kind in out.tells_stop,
+        )
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[py] for moment, py in out.moments.items()}

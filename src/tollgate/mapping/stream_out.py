@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from tollgate.config.load import List, Map, Node, Scalar, walk
@@ -16,6 +17,7 @@ from tollgate.mapping.text import is_literal, literal
 MOMENTS = ("start", "finish", "error")
 STEPS = ("name", "open", "delta", "close")
 _KEYS = ("event", "stamp", *MOMENTS, "end")
+_STOP = re.compile(r"\bR\.stop\b")
 _LATE = ("$seq", "$run.usage", "$run.stop", "$seen", "$whole")
 """Values that change while the stream runs: a stamp that reads one is made anew for every event."""
 
@@ -31,6 +33,8 @@ class StreamOut:
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
     steady: set[str] = field(default_factory=set)
     """Kinds whose deltas differ in their text alone."""
+    tells_stop: set[str] = field(default_factory=set)
+    """Kinds whose end depends on why the answer stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,9 @@ class _Builder:
                     self.out.steady.add(kind)
             else:
                 steps[step] = name = f"say_{kind}_{step}"
-                self._function(f"{name}(R, P, C)", value, PART)
+                code = self._function(f"{name}(R, P, C)", value, PART)
+                if step == "close" and any(_STOP.search(text) for _, text, _ in code.lines):
+                    self.out.tells_stop.add(kind)
         self.out.kinds[kind] = steps
 
     def _function(self, header: str, node: Node, *added: Var) -> Code:

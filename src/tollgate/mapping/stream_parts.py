@@ -18,7 +18,7 @@ class Parts:
 
     __slots__ = (
         "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_speaker", "begun", "context", "count", "frames", "id", "nth",
-        "seen", "stamp",
+        "seen", "stamp", "stop",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
@@ -29,6 +29,7 @@ class Parts:
         """The upstream says where its parts end."""
         self.context = context
         self.id = context.answer_id()
+        self.stop: str | None = None
         self.begun = False
         """The client was told that the answer starts."""
         self.stamp: dict[str, Any] = NO_MORE
@@ -103,10 +104,15 @@ class Parts:
             return False
         return part.kind != "tool_call" or complete(part)
 
+    def _lasts(self, part: Part) -> bool:
+        """Whether a part that is over stays open until something follows: it may be the last, and its end depends on why the answer stopped."""
+        handlers = self._speaker.kinds.get(part.kind)
+        return handlers is not None and handlers.tells_stop and self.stop is None and not self._held
+
     def _take_up(self, part: Part) -> None:
         self._current = part
         self._speak(part)
-        if part.ended or (self._held and not self._closes and self._over(part)):
+        if part.ended and not self._lasts(part) or (self._held and not self._closes and self._over(part)):
             self._close(part)
 
     def _advance(self) -> None:
@@ -178,6 +184,11 @@ class Parts:
             if handlers.close is not None:
                 handlers.close(self, part, self.context)
         self._done.append(part.hub())
+
+    def _close_ended(self) -> None:
+        """Close what is over, before an error is: it came whole."""
+        if self._current is not None and self._current.ended:
+            self._close(self._current)
 
     def _close_all(self) -> None:
         if self._current is not None:

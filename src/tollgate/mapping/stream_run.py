@@ -24,8 +24,8 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "seq", "state", "stop",
-        "stop_text", "unmatched", "usage",
+        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "seq", "state", "stop_text",
+        "unmatched", "usage",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
@@ -37,7 +37,6 @@ class Run(Parts):
         self.known = False
         """id and model are settled; `start` has nothing to add."""
         self._started_by_upstream = False
-        self.stop: str | None = None
         self.stop_text: str | None = None
         self.usage: dict[str, Any] = {}
         self.error: dict[str, Any] | None = None
@@ -112,7 +111,7 @@ class Run(Parts):
             if kind == "tool_call" and not (name or id) and (not text or text.isspace()):
                 return
             part = self._new(kind, key, id)
-        elif part.closed:
+        elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
             return
@@ -172,9 +171,13 @@ class Run(Parts):
             if part.text is None:
                 self._hear(part, text)
         part.ended = True
-        if part is self._current:
-            self._close(part)
-            self._advance()
+        if part is not self._current:
+            return
+        if self._lasts(part):
+            self._speak(part)
+            return
+        self._close(part)
+        self._advance()
 
     def _hear(self, part: Part, text: object) -> None:
         if text is not None and type(text) is not str:
@@ -216,6 +219,7 @@ class Run(Parts):
             return
         given = error if type(error) is dict else {"message": text_of(error)} if error is not None else {}
         message = given.get("message")
+        self._close_ended()
         self.error = {key: value for key, value in given.items() if value is not None}
         self.error["message"] = message if type(message) is str and message else text_of(message) if message is not None else "upstream error"
         self.tell_error()
@@ -261,6 +265,7 @@ class Run(Parts):
             return
         broke = self.stop is None and not (marked and (self.begun or self.usage))
         if broke:
+            self._close_ended()
             self.error = {"message": ENDED_EARLY, "type": "upstream_error"}
         self._close_all()
         if broke:

@@ -17,6 +17,8 @@ class Handlers:
     framed: Callable[..., Any] | None = None
     """`delta` as JSON bytes, where its events differ in their text alone (`stream_frames.py`)."""
     close: Callable[..., Any] | None = None
+    tells_stop: bool = False
+    """What is said at its end depends on why the answer stopped."""
 
 
 @dataclass(frozen=True, slots=True)
