@@ -6,6 +6,7 @@ import threading
 import traceback
 from typing import Any
 
+import orjson
 import pytest
 
 from mapping.support import document, template
@@ -100,6 +101,18 @@ def test_arguments_that_are_not_json_are_an_empty_object_in_an_answer() -> None:
     made = convert_response(M, M, {"id": "a", "parts": [call("{oops"), call('{"a":1}')], "stop": "tool"}, Context())
     assert [block["input"] for block in made.body["blocks"]] == [{}, {"a": 1}]
     assert made.lost == ["arguments that are not JSON"]
+
+
+def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> None:
+    def nested(levels: int) -> str:
+        return '{"a":' * levels + "1" + "}" * levels
+
+    made = convert_response(M, M, {"id": "a", "parts": [call(nested(241)), call(nested(240))], "stop": "tool"}, Context())
+    assert made.body["blocks"][0]["input"] == {} and made.body["blocks"][1]["input"] != {}
+    assert made.lost == ["arguments that are nested too deeply"]
+    assert orjson.dumps(made.body)
+    with pytest.raises(UnfitRequest, match="nested too deeply"):
+        request([{"parts": [call(nested(241))]}])
 
 
 def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:

@@ -2,7 +2,7 @@
 
 A filter is a pure function: value in, value out. Absent in gives absent out (unless the table says otherwise), and a
 value of a kind the filter does not work on gives absent too, so no input can make one fail. The one exception is
-`parse_json`: what is not JSON is an error in a request, and an empty object with a loss note in an answer.
+`parse_json`: what is not JSON, or too deep to be written again, is an error in a request, and an empty object with a loss note in an answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import orjson
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.seal import seal, unseal
 from tollgate.mapping.values import NUMBERS, joined, json_text, text_of
+from tollgate.nesting import MOST_WRITTEN, too_deep
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:
@@ -60,12 +61,17 @@ def _parse_json(value: Any, context: Context) -> Any:
         return {}
     try:
         found = orjson.loads(value)
-        return _once_more(found) if type(found) is str else found
     except ValueError:
-        if context.lenient:
-            context.lose("arguments that are not JSON")
-            return {}
-        raise Fault(f"not JSON: {clipped(value, 60)!r}", context.where(value)) from None
+        found, wrong = None, "not JSON"
+    else:
+        found = _once_more(found) if type(found) is str else found
+        if value.count("{") + value.count("[") <= MOST_WRITTEN or not too_deep([found], MOST_WRITTEN):
+            return found
+        wrong = "nested too deeply"
+    if context.lenient:
+        context.lose(f"arguments that are {wrong}")
+        return {}
+    raise Fault(f"{wrong}: {clipped(value, 60)!r}", context.where(value))
 
 
 def _once_more(text: str) -> Any:
@@ -210,7 +216,7 @@ FILTERS: dict[str, Filter] = {
         Filter("json", json_text, about="the value as compact JSON text", example="""{'a': 1} | json → "{\\"a\\":1}\"""", kind="text"),
         Filter("parse_json", _parse_json, takes_context=True, example="""'{"a":1}' | parse_json → {"a":1}""",
                about="JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no text stays as it is; "
-                     "text that is not JSON is refused in a request, and `{}` with a loss note in an answer"),
+                     "text that is not JSON, or nested more than 240 levels deep, is refused in a request, and `{}` with a loss note in an answer"),
         Filter("from_base64", _from_base64, about="the text inside base64 text; absent when it is not that", example="'aGk=' | from_base64 → \"hi\"", kind="text"),
         Filter("join", _join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent", "['a', 'b'] | join('-') → \"a-b\"", "text"),
         Filter("split", _split, "separator?", 0, 1, "a text cut into a list; at blanks when no separator is given", "'1x2' | split('x') → [\"1\",\"2\"]", "list"),
