@@ -60,8 +60,8 @@ class Store:
         self._documents = Documents(path.parent / FOLDER_NAME)
         self._connection: duckdb.DuckDBPyConnection | None = None
         self.rows_cached = 0
-        self._giving_back = threading.Lock()
         """Rows stored since pages were last given back."""
+        self._giving_back = threading.Lock()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
