@@ -50,6 +50,23 @@ async def test_the_whole_way(tmp_path):
         assert here.balance() == Decimal("99.98")
 
 
+async def test_answers_about_a_job_name_its_provider_its_attempts_and_what_it_cost_once_that_is_known(tmp_path):
+    def told(reply):
+        return {name.removeprefix("x-tollgate-"): value for name, value in reply.headers.items() if name.startswith("x-tollgate-")}
+
+    async with gateway(tmp_path) as here:
+        made = await here.post("/v1/images/generations", JOB)
+        assert told(made) == {"provider": "sandbox-images", "attempts": "1"}
+        looked = made
+        async with asyncio.timeout(10):
+            while looked.json()["data"]["status"] in ("starting", "processing"):
+                await asyncio.sleep(0.05)
+                looked = await here.get(f"/v1/images/generations/{made.json()['data']['id']}")
+        assert told(looked) == {"provider": "sandbox-images", "attempts": "1", "cost": "0.010000000000"}
+        at_once = await here.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})
+        assert told(at_once) == {"provider": "sandbox-images", "attempts": "1", "cost": "0.020000000000"}
+
+
 async def test_a_job_that_holds_the_whole_balance_can_be_looked_at(tmp_path):
     async with gateway(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.98"))

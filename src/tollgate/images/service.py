@@ -20,7 +20,7 @@ from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
     from tollgate.ledger import Generation, KeyRecord
-    from tollgate.services import Inbound, Services
+    from tollgate.services import Headers, Inbound, Services
 
 log = logging.getLogger("tollgate.images")
 
@@ -51,7 +51,7 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
     order = _order(inbound, _read(inbound.body))
     generation = await jobs_of(services).create(order)
     reply = _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
-    reply.headers = [(b"x-tollgate-provider", generation.provider.encode())]
+    reply.headers = _headers(generation)
     if order.lost:
         reply.headers.append((b"x-tollgate-dropped", dropped_text(order.lost)))
     return reply
@@ -65,7 +65,10 @@ async def list_generations(services: Services, key: KeyRecord) -> Reply:
 
 async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Reply:
     """`GET /v1/images/generations/{id}`: a pending job is asked about and stored first."""
-    return _envelope(show(await jobs_of(services).refreshed(key.account_id, job_id)))
+    generation = await jobs_of(services).refreshed(key.account_id, job_id)
+    reply = _envelope(show(generation))
+    reply.headers = _headers(generation)
+    return reply
 
 
 async def run_refresher(services: Services) -> None:
@@ -93,6 +96,14 @@ def show(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
     if generation.error:
         shown["error"] = generation.error
     return shown
+
+
+def _headers(generation: Generation) -> Headers:
+    """The headers of an answer about one job (CLIENTS 3c); the cost only once it is known."""
+    headers: Headers = [(b"x-tollgate-provider", generation.provider.encode()), (b"x-tollgate-attempts", b"%d" % max(1, (generation.row or {}).get("attempts", 1)))]
+    if generation.cost is not None:
+        headers.append((b"x-tollgate-cost", format(generation.cost, "f").encode()))
+    return headers
 
 
 def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
