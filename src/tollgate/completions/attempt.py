@@ -174,7 +174,8 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         if verdict is not None:
             return AttemptFailed(verdict.error(offer.provider))
     kind = answer.headers.get("content-type", "")[:100]
-    return AttemptFailed(UpstreamFailed(f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none", upstream_status=answer.status, provider=offer.provider))
+    said = f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none"
+    return AttemptFailed(UpstreamFailed(said, upstream_status=answer.status, provider=offer.provider))
 
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:

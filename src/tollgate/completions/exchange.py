@@ -35,10 +35,11 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits", "model", "native", "offer", "rates",
-                 "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
+    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits",
+                 "model", "native", "offer", "rates", "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
 
-    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any, begun: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any,
+                 begun: Callable[[], bool] = lambda: False) -> None:
         self.services = services
         self.inbound = inbound
         self.body = body
@@ -198,7 +199,10 @@ class Exchange:
         return charge
 
     async def settle_answer(self, *, estimated: bool, told: UpstreamError | None = None) -> None:
-        """`settle` for an answer that came, if only to say in its last words that it failed (`told`): when its row cannot be written, asking again would cost again, and the error says so."""
+        """`settle` for an answer that came, if only to say in its last words that it failed (`told`).
+
+        When its row cannot be written, asking again would cost again, and the error says so.
+        """
         try:
             await self.settle("ok" if told is None else "upstream_error", estimated=estimated, error=told)
         except Unavailable as error:

@@ -17,8 +17,8 @@ _SPELLED = b"\\u00"
 _HINTS: dict[str, tuple[bytes, ...]] = {
     "chat": (b'"file_id"', _SPELLED),
     "messages": (b'"file_id"', b'"container"', b'"previous_message_id"', _SPELLED),
-    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"container_id"', b'"vector_store_ids"', b'"prompt"',
-                  b'"approval_request_id"', b'"image_generation_call"', _SPELLED),
+    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"container_id"',
+                  b'"vector_store_ids"', b'"prompt"', b'"approval_request_id"', b'"image_generation_call"', _SPELLED),
 }
 """A body of the format without any of these words refers to no state; most requests stop here."""
 

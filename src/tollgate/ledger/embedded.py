@@ -133,7 +133,8 @@ class EmbeddedBackend:
         usage = self._settings.usage_directory
         holder = self._take(usage / f".{self._settings.instance or 'main'}.lock")
         if holder:
-            raise StoreInUse(f"{usage} gets the usage files of another gateway (pid {holder}) under the same name; give one of them a `store.instance` or a `store.usage_directory` of its own")
+            raise StoreInUse(f"{usage} gets the usage files of another gateway (pid {holder}) under the same name; "
+                             "give one of them a `store.instance` or a `store.usage_directory` of its own")
 
     def _take(self, path: Path) -> str:
         """Lock a file until `_unlock`; gives the process that has it, else an empty text."""

@@ -82,7 +82,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("client_protocol", "VARCHAR", "wire format the caller spoke"),
     Column("upstream_protocol", "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"),
     Column("attempts", "INTEGER", "providers tried for this request, 1 to 3; 0 where tokens were counted here"),
-    Column("status", "INTEGER", "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), 499 when the caller left; the same as in `/metrics`"),
+    Column("status", "INTEGER", "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), "
+                                "499 when the caller left; the same as in `/metrics`"),
     Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"),
     Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
     Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),
@@ -99,12 +100,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("ttfb_ms", "DOUBLE", "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs, and where no provider answered"),
     Column("total_ms", "DOUBLE", "milliseconds from the request's arrival to the end of the answer; for an image job to the end of the job"),
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
-    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them or reported more than can be, or the client left before it told the last ones"),
+    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them or reported more than can be, "
+                                   "or the client left before it told the last ones"),
     Column("end_user", "VARCHAR", "end user named by the caller (user, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
-    Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier and multipliers that changed it; none where nothing was billed, empty for old rows and images"),
+    Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier and "
+                                    "multipliers that changed it; none where nothing was billed, empty for old rows and images"),
     Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger"),
 )
 
