@@ -14,6 +14,9 @@ from tollgate.errors import UpstreamFailed
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Largest single event taken: an inline image of a responses stream is a few MiB, nothing honest is over this."""
 
+BLANK = (b"\n\n", b"\r\r", b"\n\r\n")
+"""How an event that is over may end, by the line ends its upstream writes."""
+
 _BOM = b"\xef\xbb\xbf"
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")

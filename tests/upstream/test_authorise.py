@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from scripted import Peer, Seen, ok, upstream
 
-from tollgate.config.model import Authorisation
+from tollgate.config.authorisation import Authorisation
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.upstream import Call, Client
 from tollgate.upstream.oauth import Grant, Tokens

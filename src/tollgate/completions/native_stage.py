@@ -17,6 +17,7 @@ from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
+from tollgate.sse import BLANK
 from tollgate.wire import is_last
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class _Native:
 
     def _apart(self) -> bytes:
         """What must stand between the bytes that left and an event of ours."""
-        return b"" if not self._left or self._left.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else b"\n\n"
+        return b"" if not self._left or self._left.endswith(BLANK) else b"\n\n"
 
 
 class NativeChat(_Native):

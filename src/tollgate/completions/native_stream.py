@@ -18,7 +18,7 @@ from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.completions.untold import Untold, filled
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.mapping.stream_run import ENDED_EARLY
-from tollgate.sse import Decoder, Event, encode
+from tollgate.sse import BLANK, Decoder, Event, encode
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
@@ -231,7 +231,7 @@ class ChatStream(NativeStream):
             self.ended = True
             return
         raw = valid_utf8(raw)
-        if not raw.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+        if not raw.endswith(BLANK):
             raw += b"\n\n"
         chunk = parsed_event(data)
         if not isinstance(chunk, dict):

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from tollgate.config.authorisation import Auth
 from tollgate.config.load import Document, List, Map, Mark, Node
 
 
@@ -256,41 +257,6 @@ class Endpoint:
     def serves(self, model: Model) -> bool:
         """Whether the globs let a model through."""
         return not self.models or names_match(self.models, model.id, model.upstream)
-
-
-@dataclass(frozen=True, slots=True)
-class Auth:
-    """How a call is authorised beyond headers: by a kind of `AUTH_OPTIONS`. `options` are templates."""
-
-    kind: str = "none"
-    options: Mapping[str, Node] = field(default_factory=_empty)
-
-
-@dataclass(frozen=True, slots=True)
-class Authorisation:
-    """An `Auth` with its options computed: what an upstream call carries. Compare and show it without its secrets."""
-
-    kind: str
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    form: Mapping[str, str] | None = field(default=None, repr=False)
-    """All fields of the token request, where it is not a client's id and secret that buy the token."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers of the token request."""
-
-
-AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
-    "none": ((), ()),
-    "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
-    "oauth_jwt": ((), ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", "header", "scheme", "query")),
-    "oauth_client": (("token_url", "client_id", "client_secret"), ("scope", "audience", "resource", "form", "headers", "header", "scheme", "query")),
-})
-"""What each kind of authorisation needs, and what it also takes."""
-
-AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "form": ("client_id", "client_secret", "scope", "audience", "resource"),
-    "query": ("header", "scheme"),
-})
-"""Options that stand in the place of others."""
 
 
 @dataclass(frozen=True, slots=True)

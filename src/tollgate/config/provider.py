@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
+from tollgate.config.authorisation import Auth
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
-from tollgate.config.model import Auth, Endpoint, Policy, Provider
+from tollgate.config.model import Endpoint, Policy, Provider
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references

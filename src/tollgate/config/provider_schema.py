@@ -6,7 +6,8 @@ from functools import cache
 from typing import get_args
 
 from tollgate.config import image_schema
-from tollgate.config.model import AUTH_OPTIONS, PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
+from tollgate.config.authorisation import AUTH_OPTIONS
+from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-from tollgate.config.model import Authorisation
+from tollgate.config.authorisation import Authorisation
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.app import App, AppTransport
 from tollgate.upstream.authorise import Authoriser

@@ -16,7 +16,7 @@ from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
 from tollgate.upstream.sigv4 import Credentials, sign
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Authorisation
+    from tollgate.config.authorisation import Authorisation
     from tollgate.upstream.answer import Answer
     from tollgate.upstream.call import Call
 
@@ -42,7 +42,7 @@ class Authoriser:
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
-        token = await self.tokens.get(_key(auth), lambda: grant(auth, call))
+        token = await self.tokens.get(auth.key, lambda: grant(auth, call))
         if auth.options.get("query"):
             return replace(call, url=f"{call.url}{'&' if '?' in call.url else '?'}{urlencode({auth.options['query']: token})}")
         return _headed(call, {(auth.options.get("header") or "authorization").lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"})
@@ -50,16 +50,12 @@ class Authoriser:
     def refused(self, auth: Authorisation) -> None:
         """A cached token that was refused is worth no second try."""
         if auth.kind in _GRANTS:
-            self.tokens.forget(_key(auth))
+            self.tokens.forget(auth.key)
 
 
 def _headed(call: Call, added: Mapping[str, str]) -> Call:
     mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
     return replace(call, headers={**mine, **added})
-
-
-def _key(auth: Authorisation) -> object:
-    return auth.kind, *(tuple(sorted(given.items())) for given in (auth.options, auth.form or {}, auth.headers))
 
 
 def _credentials(options: Mapping[str, str], call: Call) -> Credentials:

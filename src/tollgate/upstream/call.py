@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tollgate.config.model import Authorisation, Timeouts
+from tollgate.config.authorisation import Authorisation
+from tollgate.config.model import Timeouts
 
 
 @dataclass(slots=True, eq=False)

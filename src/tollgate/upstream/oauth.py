@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tollgate.config.model import Authorisation, Timeouts
+from tollgate.config.authorisation import Authorisation
+from tollgate.config.model import Timeouts
 from tollgate.errors import TollgateError, UpstreamFailed
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call

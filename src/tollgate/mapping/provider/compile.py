@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
 from tollgate.config.load import List, Map, Node, Scalar, find
-from tollgate.config.model import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation, Edits, EditSet, Endpoint, Model, Provider, Timeouts
+from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors

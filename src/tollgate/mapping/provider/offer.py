@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.model import Authorisation, Framing, Model, Timeouts
+from tollgate.config.authorisation import Authorisation
+from tollgate.config.model import Framing, Model, Timeouts
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
