@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
+from tollgate.addresses import with_query
 from tollgate.errors import UpstreamFailed
 from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
 from tollgate.upstream.sigv4 import Credentials, sign
@@ -44,7 +44,7 @@ class Authoriser:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
         token = await self.tokens.get(auth.key, lambda: grant(auth, call))
         if auth.options.get("query"):
-            return replace(call, url=f"{call.url}{'&' if '?' in call.url else '?'}{urlencode({auth.options['query']: token})}")
+            return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
         return _headed(call, {(auth.options.get("header") or "authorization").lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"})
 
     def refused(self, auth: Authorisation) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from tollgate.addresses import with_query
 from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
 from tollgate.config.load import List, Map, Node, Scalar, find
 from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
@@ -27,7 +28,7 @@ from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.offer import Address, Offer
-from tollgate.mapping.provider.pieces import Pieces, mentions, with_query
+from tollgate.mapping.provider.pieces import Pieces, mentions
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 from tollgate.wording import nearest

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Framing, Model, Timeouts
 
@@ -78,9 +79,7 @@ class Offer:
     def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
         address = self.address.stream if stream else self.address.whole
-        if not query:
-            return address
-        return f"{address}{'&' if '?' in address else '?'}{query}"
+        return with_query(address, query) if query else address
 
     @property
     def streams(self) -> bool:

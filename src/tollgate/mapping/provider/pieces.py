@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from tollgate.config.load import Mark, Node, Problem, Scalar, walk
 from tollgate.config.model import Provider
@@ -105,11 +104,3 @@ def total(call: Callable[..., Any]) -> Read:
 def mentions(node: Node, name: str) -> bool:
     """Whether a template reads `$name`."""
     return any(isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node))
-
-
-def with_query(address: str, query: Mapping[str, Any]) -> str:
-    """An address with its fixed query parameters; absent ones are left out."""
-    pairs = "&".join(f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in query.items() if value is not None)
-    if not pairs:
-        return address
-    return f"{address}{'&' if '?' in address else '?'}{pairs}"

@@ -1,0 +1,19 @@
+"""Addresses and what is added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+
+def with_query(address: str, query: str | Mapping[str, Any]) -> str:
+    """An address with more query parameters: a raw query string as it is, or names and values, of which absent ones are left out.
+
+    with_query("https://x/?a=1", {"b": "c d", "e": None}) -> "https://x/?a=1&b=c%20d"
+    """
+    pairs = query if isinstance(query, str) else "&".join(
+        f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in query.items() if value is not None)
+    if not pairs:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{pairs}"
