@@ -123,7 +123,7 @@ async def test_views_show_states_and_sums(books: Ledger) -> None:
     await books.update_key(late.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
     await accounts.grant(books, "alice", "10", "gift")
     await books.record(UsageRow("req_1", "alice", key.id, "chat", cost=Decimal("1.5")))
-    hold = books.hold(key, Decimal(2))
+    hold = await books.hold(key, Decimal(2))
     [view] = await accounts.account_views(books)
     assert (view.sums.balance, view.sums.spent, view.sums.granted, view.sums.held, view.active_keys) == (
         Decimal("8.5"), Decimal("1.5"), 10, 2, 1)

@@ -190,7 +190,7 @@ async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, er
     with pytest.raises(error):
         await create(services, key)
     assert services.ledger.available(key.account_id) == Decimal(10)
-    assert services.ledger.pending() == []
+    assert await services.ledger.pending() == []
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ async def test_a_client_that_leaves_while_the_job_is_submitted_loses_nothing(gat
     task.cancel()
     release.set()
     await settled(services)
-    assert [job.upstream_id for job in services.ledger.pending()] == ["p1"]
+    assert [job.upstream_id for job in await services.ledger.pending()] == ["p1"]
 
 
 async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog):

@@ -35,7 +35,7 @@ async def main(folder: Path, run: str) -> None:
         while True:
             number += 1
             id = f"req_{run}_{writer}_{number}"
-            with ledger.hold(KEY, Decimal("0.01")) as hold:
+            with await ledger.hold(KEY, Decimal("0.01")) as hold:
                 await ledger.record(UsageRow(id, "alice", "key_1", "chat", cost=COST), hold)
             os.write(1, f"{id}\n".encode())
 

@@ -31,7 +31,7 @@ async def test_a_pending_job_survives_a_restart_with_all_it_knows(tmp_path: Path
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_generation(made)
     async with new_ledger(tmp_path) as ledger:
-        assert ledger.pending() == [made]
+        assert await ledger.pending() == [made]
         assert await ledger.get_generation("alice", made.id) == made
 
 
@@ -45,12 +45,12 @@ async def test_a_finished_job_is_read_back_before_and_after_it_is_stored(alice: 
     assert fresh == stored
     assert stored is not None
     assert (stored.status, stored.cost, stored.answer) == ("succeeded", Decimal("0.04"), {"raw": "provider's words"})
-    assert alice.ledger.pending() == []
+    assert await alice.ledger.pending() == []
 
 
 async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(alice: Alice) -> None:
     made = job()
-    hold = alice.ledger.hold(alice.key, Decimal(1))
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
     await alice.ledger.create_generation(made)
     won = await asyncio.gather(*(
         alice.ledger.update_generation(made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold)
@@ -65,14 +65,14 @@ async def test_an_update_that_expects_another_status_changes_nothing(alice: Alic
     assert not await alice.ledger.update_generation(made.id, "processing", DONE, row(cost="1"))
     assert await alice.ledger.update_generation(made.id, "starting", {"status": "processing"})
     assert not await alice.ledger.update_generation("no-such-job", "starting", DONE, row(cost="1"))
-    assert [each.status for each in alice.ledger.pending()] == ["processing"]
+    assert [each.status for each in await alice.ledger.pending()] == ["processing"]
     assert alice.ledger.balance("alice") == 10
 
 
 @pytest.mark.parametrize("status", ["failed", "canceled"])
 async def test_a_job_that_ended_stays_as_it_is(alice: Alice, status: str) -> None:
     made = job()
-    hold = alice.ledger.hold(alice.key, Decimal(1))
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
     await alice.ledger.create_generation(made)
     assert await alice.ledger.update_generation(made.id, PENDING, {"status": status, "error": "no"}, None, hold)
     assert not await alice.ledger.update_generation(made.id, PENDING, DONE, row(cost="1"))

@@ -166,7 +166,7 @@ async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Pat
 async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(alice: Alice) -> None:
     async def call() -> bool:
         try:
-            hold = alice.ledger.hold(alice.key, Decimal(1))
+            hold = await alice.ledger.hold(alice.key, Decimal(1))
         except QuotaExhausted:
             return False
         with hold:
@@ -181,15 +181,15 @@ async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(al
 
 
 async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
-    first = alice.ledger.hold(alice.key, Decimal(1000))
-    second = alice.ledger.hold(alice.key, Decimal(1000))
+    first = await alice.ledger.hold(alice.key, Decimal(1000))
+    second = await alice.ledger.hold(alice.key, Decimal(1000))
     assert (first.amount, second.amount) == (5, 5)
     with pytest.raises(QuotaExhausted):
-        alice.ledger.hold(alice.key, Decimal(0))
+        await alice.ledger.hold(alice.key, Decimal(0))
     first.release()
     first.release()
     assert alice.ledger.available("alice") == 5
-    third = alice.ledger.hold(alice.key, Decimal("4.995"))
+    third = await alice.ledger.hold(alice.key, Decimal("4.995"))
     with pytest.raises(QuotaExhausted):
         alice.ledger.require_credits(alice.key)
     third.release()
@@ -198,7 +198,7 @@ async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Al
 
 
 async def test_a_cancelled_record_still_charges_and_releases_once(alice: Alice) -> None:
-    hold = alice.ledger.hold(alice.key, Decimal(1))
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
     task = asyncio.create_task(alice.ledger.record(row("req_gone", cost="0.5"), hold))
     await asyncio.sleep(0)
     task.cancel()
@@ -219,10 +219,10 @@ def test_the_days_of_a_cap(window, today: str, first: str, next_first: str) -> N
 @pytest.mark.parametrize("window", ["day", "week", "month", "total"])
 async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, window: str) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
-    held = alice.ledger.hold(key, Decimal(5))
+    held = await alice.ledger.hold(key, Decimal(5))
     assert held.amount == 1
     with pytest.raises(QuotaExhausted, match="spend cap"):
-        alice.ledger.hold(key, Decimal(5))
+        await alice.ledger.hold(key, Decimal(5))
     await alice.ledger.record(row(cost="1", key_id=key.id), held)
     anew = "" if window == "total" else r"; it starts anew on \d{4}-\d\d-\d\d \(UTC\)"
     with pytest.raises(QuotaExhausted, match=f"^the key's spend cap is reached{anew}$"):

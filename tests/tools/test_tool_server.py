@@ -288,7 +288,7 @@ async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
 async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tmp_path):
     async with server(tmp_path) as here, assistant(here) as client:
         await here.services.ledger.grant("default", Decimal(-95))
-        with here.services.ledger.hold(KeyRecord("key_other", "default"), Decimal(5)):
+        with await here.services.ledger.hold(KeyRecord("key_other", "default"), Decimal(5)):
             assert said(await client.call_tool("list_models", {}))
             refused = await client.call_tool("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat"}})
             assert (refused.is_error, refused.content[0].text) == (True, "insufficient quota")

@@ -64,12 +64,12 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
             field = references[0][0]
             raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    exchange.begin(services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in outline)))
+    exchange.begin(await services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in outline)))
     if stream:
         streaming()
     try:
         exchange.admitted_tokens = needs.prompt_tokens
-        exchange.limits = services.ledger.admit(inbound.key, needs.prompt_tokens)
+        exchange.limits = await services.ledger.admit(inbound.key, needs.prompt_tokens)
         reply = await try_routes(exchange, offers, lambda offer: _answer(exchange, offer))
     except BaseException as error:
         await settle_failure(exchange, error)

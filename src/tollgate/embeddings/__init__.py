@@ -45,11 +45,11 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     offers = _routes(services, model, request, gateway.retry.attempts)
     exchange = Exchange(services, inbound, request.body, model, stream=False, rates=gateway.credits.rates)
     expected = _expected_tokens(request)
-    exchange.begin(services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
+    exchange.begin(await services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
     sent: list[Item] = []
     try:
         exchange.admitted_tokens = expected
-        exchange.limits = services.ledger.admit(inbound.key, expected)
+        exchange.limits = await services.ledger.admit(inbound.key, expected)
         found = await try_routes(exchange, offers, lambda offer: attempt(exchange, request, offer, sent))
         exchange.route_answered()
         await _record(exchange, found)

@@ -33,13 +33,13 @@ class Refresher:
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
         instance = self._services.runtime.current.gateway.store.instance
-        for generation in self._services.ledger.pending():
+        for generation in await self._services.ledger.pending():
             row = generation.row or {}
             if row.get("instance") not in (None, instance) or generation.id in self._jobs.pending:
                 continue
             hold = None
             try:
-                hold = self._services.ledger.hold(await self._services.ledger.get_key(generation.key_id), Decimal(row.get("held", "0")))
+                hold = await self._services.ledger.hold(await self._services.ledger.get_key(generation.key_id), Decimal(row.get("held", "0")))
             except QuotaExhausted:
                 log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
             self._jobs.keep(generation, hold)
@@ -51,7 +51,7 @@ class Refresher:
         now = self._jobs.clock()
         if now >= self._adopts_at:
             self._adopts_at = now + _ADOPT_SECONDS
-            self._adopt()
+            await self._adopt()
         waiting = [(watch.due, job_id) for job_id, watch in self._jobs.pending.items() if watch.due <= now and not self._jobs.busy(job_id)]
         due = [job_id for _, job_id in nsmallest(most, waiting)]
         for job_id in due:
@@ -59,10 +59,10 @@ class Refresher:
         if due:
             await asyncio.wait([self._services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS)
 
-    def _adopt(self) -> None:
+    async def _adopt(self) -> None:
         """Look after jobs past their deadline that nobody looks after: their instance is gone."""
         now = datetime.now(UTC)
-        for generation in self._services.ledger.pending():
+        for generation in await self._services.ledger.pending():
             if generation.id not in self._jobs.pending and generation.deadline_at is not None and generation.deadline_at < now:
                 self._jobs.keep(generation, None)
 

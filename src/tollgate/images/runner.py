@@ -87,8 +87,8 @@ class Jobs:
         offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
         costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
         if not order.counted:
-            self.services.ledger.admit(order.key)
-        hold = self.services.ledger.hold(order.key, max(costs))
+            await self.services.ledger.admit(order.key)
+        hold = await self.services.ledger.hold(order.key, max(costs))
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
             id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id, model=routes[0].model.id,

@@ -3,7 +3,7 @@
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()                                    # replays what a killed process left
     key = ledger.find_key(secret)                          # memory only; raises Unauthorized
-    with ledger.hold(key, upper_bound) as hold:            # raises QuotaExhausted
+    with await ledger.hold(key, upper_bound) as hold:            # raises QuotaExhausted
         ...
         await ledger.record(row, hold)                     # durable on return, charged once, hold released
     await ledger.close()
@@ -151,11 +151,11 @@ class Ledger(Administration):
         """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that spend nothing."""
         self._memory.require_balance(account_id)
 
-    def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
+    async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         """Reserve up to `amount`, at most `credits.hold_cap` and what the account and the key's spend cap leave; raises `QuotaExhausted`."""
         return self._memory.hold(key, amount)
 
-    def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
+    async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         """Count one request of about `tokens` tokens against the key's rate limits; raises `RateLimited`."""
         return self.limits.admit(key, tokens)
 
@@ -219,7 +219,7 @@ class Ledger(Administration):
         pictures; `answer` is left out."""
         return await self._generations.succeeded(account_id, limit)
 
-    def pending(self) -> list[Generation]:
+    async def pending(self) -> list[Generation]:
         """All running jobs of all accounts, oldest first."""
         return self._generations.pending()
 

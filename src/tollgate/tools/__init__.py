@@ -122,7 +122,7 @@ class ToolsApp:
     async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
         message = _message(body)
         if message.get("method") == "tools/call":
-            self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
+            await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json

@@ -101,7 +101,7 @@ async def call_tool(services: Services, caller: Caller, name: str, arguments: Ma
         raise ToolFailed(f"unknown tool: {name}")
     try:
         if not caller.counted:  # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
-            services.ledger.admit(caller.key)
+            await services.ledger.admit(caller.key)
         return await tool.run(services, caller, arguments or {}, tell)
     except TollgateError as error:
         raise ToolFailed(_said(error)) from error

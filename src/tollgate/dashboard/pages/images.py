@@ -89,7 +89,7 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
 
 async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
-    running = [job for job in visit.ledger.pending() if job.account_id == visit.me.id]
+    running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
     return visit.render("images.html", status=status, made=made, running=running, models=models, keys=await visit.active_keys(), problem=problem,
                         form=visit.form, once=secrets.token_urlsafe(12), prompt_of=_prompt_of)
