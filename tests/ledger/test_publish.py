@@ -19,6 +19,7 @@ from tollgate.ledger.publish import READ_STATEMENT, Publisher
 from tollgate.ledger.records import encode
 from tollgate.ledger.segments import Entry, write_line
 from tollgate.ledger.store import Store
+from tollgate.ledger.usage_source import StoreSource
 
 from .conftest import Alice, row
 
@@ -32,7 +33,7 @@ class Desk:
         self.usage = folder / "usage"
         self.store = Store(folder / "tollgate.duckdb")
         self.store.open()
-        self.publisher = Publisher(self.store, self.usage, instance)
+        self.publisher = Publisher(StoreSource(self.store), self.usage, instance)
         self.seq = max(self.store.progress("applied"), self.publisher.highest_seq())
 
     def add(self, *rows: UsageRow) -> None:
@@ -210,7 +211,7 @@ def test_a_start_rebuilds_every_file_that_is_gone(desk: Desk, monkeypatch: pytes
 def test_a_start_under_another_instance_name_copies_no_old_hours(desk: Desk) -> None:
     desk.add(row(time=TEN - timedelta(days=1)), row(time=TEN - timedelta(days=2)))
     desk.publisher.publish(TEN)
-    desk.publisher = Publisher(desk.store, desk.publisher._directory, "eu-1")
+    desk.publisher = Publisher(StoreSource(desk.store), desk.publisher._directory, "eu-1")
     desk.publisher.publish(TEN, recheck=True)
     assert not desk.publisher.path(TEN - timedelta(days=2)).exists()
 
@@ -219,7 +220,7 @@ def test_a_new_store_beside_old_files_adds_to_them(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         desk = Desk(tmp_path / folder)
-        desk.publisher = Publisher(desk.store, tmp_path / "usage")
+        desk.publisher = Publisher(StoreSource(desk.store), tmp_path / "usage")
         desk.seq = desk.publisher.highest_seq()
         desk.add(row(time=TEN), row(time=TEN))
         desk.publisher.publish(TEN)
@@ -244,7 +245,7 @@ def test_an_instance_publishes_under_its_own_name(tmp_path: Path) -> None:
     for instance in ("main", "eu-1"):
         (tmp_path / instance).mkdir()
         desk = Desk(tmp_path / instance)
-        desk.publisher = Publisher(desk.store, tmp_path / "usage", instance)
+        desk.publisher = Publisher(StoreSource(desk.store), tmp_path / "usage", instance)
         desk.add(row(time=TEN))
         desk.publisher.publish(TEN)
         desk.store.close()

@@ -37,12 +37,15 @@ class Administration:
         """A new account without credits."""
         self._refuse_unwritten()
         if id in self._memory.accounts:
-            raise BadRequest(f"account \"{id}\" exists already", "id")
-        return await self._put_account(Account(id=id, name=name or id, role=role))  # type: ignore[arg-type]
+            raise account_exists(id)
+        account = Account(id=id, name=name or id, role=role)  # type: ignore[arg-type]
+        await self._add_account(account)
+        return account
 
     async def update_account(self, account_id: str, **changes: Any) -> Account:
         """Change name, role or password_hash."""
-        return await self._put_account(_changed(await self.get_account(account_id), changes, {"name", "role", "password_hash"}))
+        _check_names(changes, {"name", "role", "password_hash"})
+        return await self._change_account(await self.get_account(account_id), changes)
 
     async def list_accounts(self) -> list[Account]:
         """All accounts, oldest first."""
@@ -78,15 +81,16 @@ class Administration:
             id="key_" + secrets.token_hex(6), account_id=account_id, name=name, last_four=keys.last_four(secret),
             allowed_models=None if allowed_models is None else tuple(allowed_models), expires_at=expires_at,
             spend_cap=spend_cap, cap_window=cap_window, rpm=rpm, tpm=tpm, strict=strict)  # type: ignore[arg-type]
-        return await self._put_key(key, keys.digest(secret)), secret
+        await self._add_key(key, keys.digest(secret))
+        return key, secret
 
     async def update_key(self, key_id: str, **changes: Any) -> KeyRecord:
         """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict or revoked."""
         allowed = {each.name for each in fields(KeyRecord)} - _FIXED
         if isinstance(changes.get("allowed_models"), list):
             changes["allowed_models"] = tuple(changes["allowed_models"])
-        key = _changed(await self.get_key(key_id), changes, allowed)
-        return await self._put_key(key, self._memory.digests[key_id])
+        _check_names(changes, allowed)
+        return await self._change_key(await self.get_key(key_id), changes)
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
         """End a key for good; it stays listed."""
@@ -117,10 +121,7 @@ class Administration:
         if not amount or abs(amount) > _MOST_CREDITS:
             raise BadRequest(f"amount is {show(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places", "amount")
         grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
-        event = encode(grant)
-        granted = self._memory.granted
-        granted[account_id] = granted.get(account_id, Decimal(0)) + amount
-        await self._kept("grant", event)
+        await self._add_grant(grant)
         return grant
 
     async def list_grants(self, account_id: str) -> list[Grant]:
@@ -146,22 +147,42 @@ class Administration:
         except Unavailable as error:
             raise Unavailable(f"{error.message}; the change is made and waits to be written: look whether it is there before you repeat it") from error
 
-    async def _put_account(self, account: Account) -> Account:
+    # ---- how a change is made: in memory at once, then as an event
+
+    async def _add_account(self, account: Account) -> None:
         event = encode(account)
         self._memory.put_account(account)
         await self._kept("account", event)
-        return account
 
-    async def _put_key(self, key: KeyRecord, digest: bytes) -> KeyRecord:
+    async def _change_account(self, account: Account, changes: Mapping[str, Any]) -> Account:
+        changed = replace(account, **changes)
+        await self._add_account(changed)
+        return changed
+
+    async def _add_key(self, key: KeyRecord, digest: bytes) -> None:
         values = {each.name: getattr(key, each.name) for each in fields(key)}
         event = encode(values | {"digest": digest.hex()})
         self._memory.put_key(key, digest)
         await self._kept("key", event)
-        return key
+
+    async def _change_key(self, key: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord:
+        changed = replace(key, **changes)
+        await self._add_key(changed, self._memory.digests[key.id])
+        return changed
+
+    async def _add_grant(self, grant: Grant) -> None:
+        event = encode(grant)
+        granted = self._memory.granted
+        granted[grant.account_id] = granted.get(grant.account_id, Decimal(0)) + grant.amount
+        await self._kept("grant", event)
 
 
-def _changed(record: Any, changes: Mapping[str, Any], allowed: Collection[str]) -> Any:
+def account_exists(id: str) -> BadRequest:
+    """The error that a second account of this name is."""
+    return BadRequest(f"account \"{id}\" exists already", "id")
+
+
+def _check_names(changes: Collection[str], allowed: Collection[str]) -> None:
     unknown = sorted(set(changes) - set(allowed))
     if unknown:
         raise BadRequest(f"{unknown[0]} cannot be changed, wanted one of {', '.join(sorted(allowed))}", unknown[0])
-    return replace(record, **changes)

@@ -29,6 +29,7 @@ from tollgate.ledger.publish import Publisher
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
+from tollgate.ledger.usage_source import StoreSource
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -45,7 +46,7 @@ class EmbeddedBackend:
         self._directory = settings.directory
         self._journal_directory = self._directory / "journal"
         self.store = Store(self._directory / FILE_NAME)
-        self.publisher = Publisher(self.store, settings.usage_directory, settings.instance)
+        self.publisher = Publisher(StoreSource(self.store), settings.usage_directory, settings.instance)
         self.journal = Journal(self._journal_directory, on_durable=self._durable)
         self._waiting: deque[Sequence[Entry]] = deque()
         self._rows_waiting = 0

@@ -13,16 +13,15 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import duckdb
 
 from tollgate.ledger.schema import add_usage_columns
-from tollgate.ledger.store import Store
-from tollgate.ledger.usage_row import COLUMNS, comments, create_table
+from tollgate.ledger.usage_row import comments, create_table
+from tollgate.ledger.usage_source import HOUR, UsageSource
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -33,7 +32,6 @@ _STORAGE_VERSION = "v1.2.0"
 """The oldest file format with what we need, so that older readers can attach the files."""
 _BLOCK_BYTES = 65_536
 """A quarter of DuckDB's own choice: a quiet hour's file is 0.2 MB instead of 0.8, a busy one's a quarter larger."""
-_NAMES = ", ".join(c.name for c in COLUMNS)
 _RECHECK = timedelta(hours=2)
 """Files this young may not have reached the disk when the machine lost power; they are looked at again at start."""
 
@@ -47,10 +45,10 @@ def _naive(moment: datetime) -> datetime:
 
 
 class Publisher:
-    """Keeps the published files equal to the store's rows; used by the writer thread only."""
+    """Keeps the published files equal to the rows of a source; used by one thread only."""
 
-    def __init__(self, store: Store, directory: Path, instance: str = "main") -> None:
-        self._store = store
+    def __init__(self, source: UsageSource, directory: Path, instance: str = "main") -> None:
+        self._source = source
         self._directory = directory
         self._suffix = "" if instance in ("", "main") else f"-{instance}"
         self._lacking: set[datetime] = set()
@@ -65,14 +63,13 @@ class Publisher:
 
         `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows, and any that is gone.
         """
-        store = self._store
-        published = store.progress("published")
-        applied = store.progress("applied")
+        source = self._source
+        published, applied = source.progress()
         if applied == published and not recheck and not self._lacking:
             return 0
-        hours = {row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) FROM usage WHERE seq > ?", [published])}
+        hours = set(source.hours(published))
         if recheck:
-            known = [row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage ORDER BY hour")]
+            known = source.hours()
             hours |= {hour for hour in known if hour >= known[-1] - _RECHECK}
             # Under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob("*/*.duckdb")}
@@ -82,9 +79,9 @@ class Publisher:
         for hour in [*sorted(hours), *sorted(self._lacking - hours)]:
             if written and time.monotonic() > ends:
                 return written  # the store waits for this thread; the next turn goes on from here
-            written += self._publish_hour(hour, final=hour + timedelta(hours=1) <= _naive(now))
+            written += self._publish_hour(hour, final=hour + HOUR <= _naive(now))
             self._lacking.discard(hour)
-        store.set_progress("published", applied)
+        source.set_published(applied)
         return written
 
     def _publish_hour(self, hour: datetime, *, final: bool) -> int:
@@ -105,31 +102,26 @@ class Publisher:
 
     def _extend(self, path: Path, temporary: Path, hour: datetime) -> bool:
         """Make `temporary` the file with the hour's new rows added; False when there are none."""
-        rows = f"SELECT {_NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?"
-        span = [hour, hour + timedelta(hours=1)]
         if path.exists():
-            newest = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", span)[0][0]
+            newest = self._source.newest(hour)
             try:
                 found = self._highest_in(path)
                 if newest is None or found >= newest:
                     return False
                 shutil.copyfile(path, temporary)
-                with _Attached(self._store, temporary) as attached:
-                    add_usage_columns(self._store.connection, "published.usage")
-                    attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, found])
+                with _Attached(self._source.connection, temporary):
+                    add_usage_columns(self._source.connection, "published.usage")
+                    self._source.copy(hour, found, "published.usage")
                     return True
             except duckdb.Error as error:
                 log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
                 temporary.unlink(missing_ok=True)
-        with _Attached(self._store, temporary) as attached:
+        with _Attached(self._source.connection, temporary) as attached:
             attached.run(create_table("published.usage"))
             for statement in comments("published.usage"):
                 attached.run(statement)
-            attached.run(f"INSERT INTO published.usage ({_NAMES}) {rows}", [*span, 0])
+            self._source.copy(hour, 0, "published.usage")
         return True
-
-    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._store.connection.execute(statement, list(values)).fetchall()
 
     def highest_seq(self) -> int:
         """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from here,
@@ -144,8 +136,8 @@ class Publisher:
         return highest
 
     def _highest_in(self, path: Path) -> int:
-        rows = self._rows("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
-        return rows[0][0] or 0
+        row = self._source.connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)]).fetchone()
+        return row[0] or 0 if row else 0
 
     def remove_leftovers(self) -> None:
         """Delete temporary files of an earlier process that was killed."""
@@ -156,8 +148,8 @@ class Publisher:
 class _Attached:
     """A file attached as `published` for the length of a `with`; detaching folds its write-ahead log in."""
 
-    def __init__(self, store: Store, path: Path) -> None:
-        self._connection = store.connection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+        self._connection = connection
         self._path = path
 
     def __enter__(self) -> Self:
@@ -169,5 +161,5 @@ class _Attached:
     def __exit__(self, *exception: object) -> None:
         self.run("DETACH published")
 
-    def run(self, statement: str, values: Sequence[object] = ()) -> None:
-        self._connection.execute(statement, list(values))
+    def run(self, statement: str) -> None:
+        self._connection.execute(statement)

@@ -1,0 +1,69 @@
+"""Where the publisher takes usage rows from: the embedded store here, a database that several gateways share in `shared/`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import duckdb
+
+from tollgate.ledger.store import Store
+from tollgate.ledger.usage_row import COLUMNS
+
+NAMES = ", ".join(c.name for c in COLUMNS)
+HOUR = timedelta(hours=1)
+
+
+class UsageSource(Protocol):
+    """The rows that one gateway publishes. Hours are naive UTC; everything is called on the publisher's thread."""
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB that files are attached to."""
+
+    def progress(self) -> tuple[int, int]:
+        """Up to which `seq` rows are published, and up to which they are there."""
+
+    def set_published(self, seq: int) -> None:
+        """Remember it."""
+
+    def hours(self, after: int = 0) -> list[datetime]:
+        """The hours that have rows with a higher `seq`, oldest first."""
+
+    def newest(self, hour: datetime) -> int | None:
+        """The highest `seq` of an hour; None without rows."""
+
+    def copy(self, hour: datetime, after: int, table: str) -> None:
+        """Add the hour's rows with a higher `seq` to an attached table."""
+
+
+class StoreSource:
+    """The rows of the embedded store; see `UsageSource`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return self._store.connection
+
+    def progress(self) -> tuple[int, int]:
+        return self._store.progress("published"), self._store.progress("applied")
+
+    def set_published(self, seq: int) -> None:
+        self._store.set_progress("published", seq)
+
+    def hours(self, after: int = 0) -> list[datetime]:
+        return [row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage WHERE seq > ? ORDER BY hour", [after])]
+
+    def newest(self, hour: datetime) -> int | None:
+        found = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
+        return None if found is None else int(found)
+
+    def copy(self, hour: datetime, after: int, table: str) -> None:
+        self._store.connection.execute(
+            f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?", [hour, hour + HOUR, after])
+
+    def _rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        return self._store.connection.execute(statement, list(values)).fetchall()
