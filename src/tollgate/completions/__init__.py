@@ -13,6 +13,7 @@ from typing import Any
 from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.models import chat_model
@@ -25,14 +26,8 @@ from tollgate.completions.whole import whole_reply
 from tollgate.errors import BadRequest, ModelNotFound
 from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
-from tollgate.tariff import upper_bound
-from tollgate.wire import CLIENT_FORMATS
 
 __all__ = ["complete", "count_tokens"]
-
-_DEFAULT_OUTPUT = 4096
-"""Tokens an answer may have when neither the caller nor the catalog bounds it; only for holds."""
-
 
 async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None, begun: Callable[[], bool] = lambda: False) -> Reply:
     """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun` says
@@ -64,7 +59,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
             field = references[0][0]
             raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
-    exchange.begin(await services.ledger.hold(inbound.key, _bound(exchange, offers[0], needs.prompt_tokens, hour_cache=b'"1h"' in outline)))
+    exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
     if stream:
         streaming()
     try:
@@ -100,15 +95,3 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     await answer.close()
     exchange.route_answered()
     return reply
-
-
-def _bound(exchange: Exchange, offer: Offer, prompt_tokens: int, *, hour_cache: bool) -> Any:
-    """The most this request can cost: what is held while it runs."""
-    body, tariff = exchange.body, offer.tariff
-    asked = [limit for name in CLIENT_FORMATS[exchange.inbound.dialect].limit_fields if isinstance(limit := body.get(name), int)]
-    most = max(asked, default=0) or offer.model.max_output or _DEFAULT_OUTPUT
-    several = body.get("n")
-    if isinstance(several, int) and several > 1:
-        most *= several
-    words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
-    return upper_bound(prompt_tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=hour_cache, multipliers=words)

@@ -111,6 +111,8 @@ class Exchange:
     def _used(self) -> Usage:
         if self.usage is None:
             self.usage = from_hub(self.hub_usage, excludes=self.offer.usage_excludes if self.offer else ())
+            if self.hub_usage is not None and self.offer is not None and not self.usage.searches and self.offer.can.get("always_searches"):
+                self.usage.searches = 1
         return self.usage
 
     def reply_headers(self) -> Headers:

@@ -15,7 +15,7 @@ _MEDIA: dict[str, tuple[bytes, bytes, bytes | None]] = {
     "messages": (b'"image"', b'"document"', None),
 }
 """What a body holds that sends pictures, files and sound."""
-_MEDIA_BYTES = 400_000
+MEDIA_BYTES = 400_000
 """Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them counts whole."""
 _ONLY_NATIVE = {"chat": (), "messages": (b'"cache_control"', b'"signature"', b'"redacted_thinking"'), "responses": (b'"encrypted_content"',)}
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
@@ -36,9 +36,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> N
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for word in _ONLY_NATIVE[dialect]:
         prefer_native = prefer_native or word in outline
-    if (images or files or audio) and size > _MEDIA_BYTES:
+    if (images or files or audio) and size > MEDIA_BYTES:
         words = _words(dialect, body)
-        size = words + min(max(0, size - words), _MEDIA_BYTES)
+        size = words + min(max(0, size - words), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
     needs = Needs(tools, images, audio, files, b'"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
     if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):

@@ -1,0 +1,113 @@
+"""What is held while a request runs covers what comes from elsewhere: searches, pictures and files by address, kept conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support.inprocess import inprocess, replying
+from support.usage_files import rows
+
+PROVIDER = """
+provider: acme
+url: app://acme
+speaks: {chat: /chat, responses: /responses, messages: /messages}
+models:
+  acme/one:
+    context: 200000
+    max_output: 100
+    modalities: {input: [text, image, file]}
+    price: {prompt: "1", completion: "2", web_search: "0.01", unit: 1000000}
+"""
+WIDE = 'credits: {hold_cap: "1000000"}\n'
+TOKEN, SEARCH = Decimal("0.000001"), Decimal("0.01")
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+ASK = {"chat": {"messages": [{"role": "user", "content": "hi"}]}, "responses": {"input": "hi"}, "messages": {"max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}}
+PICTURE = {"chat": {"type": "image_url", "image_url": {"url": "https://x.example/a.png"}}, "responses": {"type": "input_image", "image_url": "https://x.example/a.png"},
+           "messages": {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}}
+FILE = {"chat": {"type": "file", "file": {"file_data": "https://x.example/a.pdf"}}, "responses": {"type": "input_file", "file_url": "https://x.example/a.pdf"},
+        "messages": {"type": "document", "source": {"type": "url", "url": "https://x.example/a.pdf"}}}
+
+
+def saying(client: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    turns = [{"role": "user", "content": [*parts]}]
+    return {"input": turns} if client == "responses" else {"messages": turns}
+
+
+async def held(tmp_path, *asked: tuple[str, dict[str, Any]]) -> list[Decimal]:
+    """What is held for each request, beyond what a plain one of its client is held for."""
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(500)}, settings=WIDE) as here:
+        amounts: list[Decimal] = []
+        hold = here.services.ledger.hold
+        here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
+        for client, more in asked:
+            for body in (ASK[client], {**ASK[client], **more}):
+                await here.post(PATHS[client], {"model": "acme/one", **body})
+    return [with_more - plain for plain, with_more in zip(amounts[::2], amounts[1::2], strict=True)]
+
+
+async def test_searches_are_held_for(tmp_path):
+    limited, unlimited, of_all, anyhow, plugin, own = await held(
+        tmp_path, ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}),
+        ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}), ("responses", {"tools": [{"type": "web_search"}], "max_tool_calls": 4}),
+        ("chat", {"web_search_options": {}}), ("chat", {"plugins": [{"id": "web"}]}),
+        ("messages", {"tools": [{"type": "tool_search_tool_regex_20251119", "name": "t"}, {"name": "search", "input_schema": {}}]}))
+    found = 100_000 * TOKEN
+    for amount, searches in ((limited, 3), (unlimited, 10), (of_all, 4), (anyhow, 10), (plugin, 10)):
+        assert searches * SEARCH + found < amount < searches * SEARCH + found * Decimal("1.01")
+    assert own < SEARCH
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_pictures_and_files_by_their_address_are_held_for(tmp_path, client):
+    one, three, file = await held(tmp_path, (client, saying(client, PICTURE[client])), (client, saying(client, *[PICTURE[client]] * 3)), (client, saying(client, FILE[client])))
+    assert 5_000 * TOKEN < one < 5_100 * TOKEN
+    assert 15_000 * TOKEN < three < 15_200 * TOKEN
+    assert 100_000 * TOKEN < file < 100_100 * TOKEN
+
+
+async def test_no_more_is_held_for_than_the_model_can_read(tmp_path):
+    (many,) = await held(tmp_path, ("chat", saying("chat", *[PICTURE["chat"]] * 100)))
+    assert many < 200_000 * TOKEN
+
+
+async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_path):
+    """A balance of one search admits one: the others are refused while it runs."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+    answer = json.dumps({"id": "m", "type": "message", "role": "assistant", "model": "one", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn",
+                         "stop_sequence": None, "usage": {"input_tokens": 30_000, "output_tokens": 5, "server_tool_use": {"web_search_requests": 1}}}).encode()
+
+    async def app(method, path, headers, body):
+        arrived.set()
+        await go_on.wait()
+        return await replying(body=answer)(method, path, headers, body)
+
+    ask = {"model": "acme/one", **ASK["messages"], "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}]}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
+        await here.services.ledger.grant("default", Decimal("0.04") - here.balance(), "to the last cent")
+        first = asyncio.ensure_future(here.post(PATHS["messages"], ask))
+        await arrived.wait()
+        others = await asyncio.gather(*(here.post(PATHS["messages"], ask) for _ in range(5)))
+        go_on.set()
+        assert ((await first).status_code, {reply.status_code for reply in others}) == (200, {403})
+        assert here.balance() == Decimal("0.04") - SEARCH - (30_000 + 5 * 2) * TOKEN
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream, told):
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if told else None
+    frame = {"id": "c", "created": 1, "model": "one"}
+    whole = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": usage}
+    chunk = {**frame, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
+    app = replying(blocks=[b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"], headers={"content-type": "text/event-stream"}) if stream else replying(body=json.dumps(whole).encode())
+    async with inprocess(tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["searches"], row["estimated"]) == (1, not told)
+    assert SEARCH < row["cost"] < SEARCH + 100 * TOKEN
+    assert not told or row["cost"] == SEARCH + 20 * TOKEN
