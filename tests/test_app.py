@@ -7,6 +7,7 @@ import http.client
 import json
 import random
 import socket
+import threading
 import time
 from decimal import Decimal
 
@@ -101,19 +102,27 @@ async def test_all_members_of_a_compressed_body_are_read_and_bounded(here):
         assert "not valid gzip" in (await here.post("/v1/chat/completions", cut_off, content_encoding="gzip")).text
 
 
-def test_a_body_of_many_members_stays_bounded():
+async def test_a_body_of_many_members_stays_bounded():
     headers = {"content-encoding": "gzip"}
-    assert unpacked(b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
+    assert await unpacked(b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
     incompressible = random.Random(1).randbytes(300_000)
-    assert unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, "members longer than a piece"
+    assert await unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, "members longer than a piece"
     with pytest.raises(BodyTooLarge):
-        unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
+        await unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
     with pytest.raises(BodyTooLarge):
-        unpacked(gzip.compress(b" " * 60_000) * 1000, headers, 100_000)
+        await unpacked(gzip.compress(b" " * 60_000) * 1000, headers, 100_000)
     began = time.process_time()
     with pytest.raises(BadRequest):
-        unpacked(gzip.compress(b"") * 400_000, headers, 100_000)
+        await unpacked(gzip.compress(b"") * 400_000, headers, 100_000)
     assert time.process_time() - began < 2
+
+
+async def test_a_body_is_unpacked_beside_the_event_loop(monkeypatch):
+    threads = []
+    monkeypatch.setattr("tollgate.http._decompress", lambda *args: threads.append(threading.current_thread()) or b"")
+    await unpacked(gzip.compress(random.Random(1).randbytes(2000)), {"content-encoding": "gzip"}, 10_000)
+    await unpacked(gzip.compress(b"{}"), {"content-encoding": "gzip"}, 10_000)
+    assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
 ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings",

@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from tollgate.completions.body import check_fields, read_json
+from tollgate.config.model import Server
 from tollgate.errors import BadRequest
 from tollgate.nesting import MOST_WRITTEN
 
@@ -28,13 +29,22 @@ def said_in(*parts):
 )
 def test_a_body_that_is_no_object_is_refused(raw, said):
     with pytest.raises(BadRequest) as caught:
-        read_json(raw, 200)
+        read_json(raw, Server())
     assert caught.value.message.startswith(said)
+
+
+def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
+    crowded = b'{"model":"m","input":[' + b",".join([b"[]"] * 1000) + b"]}"
+    with pytest.raises(BadRequest, match="the request body holds more than 1000 values"):
+        read_json(crowded, Server(max_values=1000))
+    read_json(crowded.replace(b"[]", b"1"), Server(max_values=1005))
+    words = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": 'a, [b] {c}, \\"d\\"' * 1000}]})
+    read_json(words, Server(max_values=1000))
 
 
 def test_a_long_conversation_is_not_deep():
     raw = b'{"messages":[' + b",".join([b'{"role":"user","content":[{"type":"text","text":"x"}]}'] * 500) + b"]}"
-    assert len(read_json(raw, 200)[0]["messages"]) == 500
+    assert len(read_json(raw, Server())[0]["messages"]) == 500
 
 
 LONG = "x" * 3000
@@ -52,7 +62,7 @@ LONG = "x" * 3000
 )
 def test_the_outline_of_a_body_is_what_is_no_text(plain):
     raw = orjson.dumps({"model": "m", **plain, "tools": [{"name": "f"}]})
-    outline = orjson.loads(read_json(raw, 200)[1])
+    outline = orjson.loads(read_json(raw, Server())[1])
     assert (outline["model"], outline["tools"]) == ("m", [{"name": "f"}])
     assert LONG not in str(outline)
 
@@ -71,25 +81,25 @@ def test_the_outline_of_a_body_is_what_is_no_text(plain):
 )
 def test_the_outline_of_a_body_keeps_every_other_turn_whole(turn):
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": LONG}, turn]})
-    assert orjson.loads(read_json(raw, 200)[1]) == {"model": "m", "messages": [turn]}
+    assert orjson.loads(read_json(raw, Server())[1]) == {"model": "m", "messages": [turn]}
 
 
 def test_a_short_body_is_its_own_outline():
     raw = b'{"model":"m", "messages":[{"role":"user","content":"hi"}]}'
-    assert read_json(raw, 200)[1] is raw
+    assert read_json(raw, Server())[1] is raw
 
 
 def test_a_long_body_is_refused_for_depth_all_the_same():
     raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 250, b"}" * 250)
     with pytest.raises(BadRequest, match="nested more than 200 levels"):
-        read_json(raw, 200)
+        read_json(raw, Server())
 
 
 @pytest.mark.parametrize("most", [200, MOST_WRITTEN])
 def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit_too(most):
     raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 300, b"}" * 300)
     with pytest.raises(BadRequest, match=f"nested more than {most} levels"):
-        read_json(raw, most)
+        read_json(raw, Server(max_nesting=most))
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         ({"model": "sandbox/paint", "input": {"prompt": "a", "more": deep(300)}}, "input validation failed: input is nested more than 199 levels deep"),
         ({"model": "sandbox/paint", "input": {"prompt": "a", "more": [1] * 2001}}, "input validation failed: input holds more than 2000 values"),
         ({"model": "sandbox/paint", "input": {"prompt": "a", "more": [[{"b": 1}]] * 700}}, "input validation failed: input holds more than 2000 values"),
+        ({**JOB, "more": [[]] * 20_000}, "input validation failed: the request body holds more than 20000 values"),
         ({**JOB, "model": "sandbox/none"}, "input validation failed: model not found: sandbox/none"),
         ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
     ],

@@ -75,3 +75,23 @@ async def test_deep_nesting_is_refused():
     raw = b'{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":[{"type":"odd","x":' + b"[" * 400 + b"]" * 400 + b"}]}]}"
     status, _, _ = await Sandbox()("POST", "/messages", {}, raw)
     assert status == 400
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/chat/completions", {"messages": [{"role": "user", "content": "a," * 70_000}]}),
+    ("/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "word" * 200_000}] * 2}]}),
+    ("/responses", {"input": "word" * 400_000}),
+    ("/embeddings", {"input": ["hi", "a" * 80_000]}),
+], ids=["tokens", "characters of several parts", "characters", "an embedding"])
+async def test_what_is_longer_than_the_context_is_refused(path, body):
+    """Inside a gateway, counting it would hold up everybody."""
+    heard = await hear(Sandbox(), path, {"model": "echo", **body})
+    assert heard.status == 400 and "maximum context length" in heard.raw.decode()
+
+
+async def test_stored_conversations_are_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr("tollgate.sandbox.stored._MOST_BYTES", 5000)
+    sandbox = Sandbox()
+    ids = [(await hear(sandbox, "/responses", {"model": "echo", "input": "x" * 1000})).json["id"] for _ in range(5)]
+    again = [(await hear(sandbox, "/responses", {"model": "echo", "input": "and", "previous_response_id": each})).status for each in ids]
+    assert again[0] == 400 and again[-1] == 200

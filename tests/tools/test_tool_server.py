@@ -277,6 +277,13 @@ async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):
         assert (result["isError"], result["content"][0]["text"]) == (True, "input validation failed: input is nested more than 199 levels deep")
 
 
+async def test_a_message_of_too_many_values_is_refused_before_it_is_read(tmp_path):
+    async with server(tmp_path) as here, httpx.AsyncClient() as http:
+        body = json.dumps({**REQUEST, "params": {"x": [[]] * 20_000}})
+        reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=body)
+        assert (reply.status_code, reply.json()["message"]) == (400, "input validation failed: the message holds more than 20000 values")
+
+
 async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
     async with server(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.995"))

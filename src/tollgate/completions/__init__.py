@@ -23,6 +23,7 @@ from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.stateful import ThreadUnsupported, provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
+from tollgate.config.model import Server
 from tollgate.errors import BadRequest, ModelNotFound
 from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
@@ -38,9 +39,9 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     runtime = services.runtime.current
     gateway = runtime.gateway
     if is_large(inbound.body):
-        body, outline, needs = await aside(_read, inbound, gateway.server.max_nesting)
+        body, outline, needs = await aside(_read, inbound, gateway.server)
     else:
-        body, outline, needs = _read(inbound, gateway.server.max_nesting)
+        body, outline, needs = _read(inbound, gateway.server)
     model = chat_model(services, inbound, body["model"])
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
@@ -75,9 +76,9 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     return reply
 
 
-def _read(inbound: Inbound, max_nesting: int) -> tuple[dict[str, Any], bytes, Needs]:
+def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], bytes, Needs]:
     """The body, checked, its outline, and what it asks of a route."""
-    body, outline = read_json(inbound.body, max_nesting)
+    body, outline = read_json(inbound.body, server)
     check_fields(inbound.dialect, body)
     return body, outline, needs_of(inbound.dialect, body, outline, len(inbound.body))
 

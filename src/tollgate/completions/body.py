@@ -7,12 +7,15 @@ upstream could make sense of is refused; every other field passes, known or not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import too_deep
+from tollgate.nesting import too_deep, too_many
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Server
 
 Check = Callable[[Any], bool]
 
@@ -21,8 +24,11 @@ _SHORT = 2048
 """A body below this is its own outline: searching it costs less than making one."""
 
 
-def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
-    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or nesting beyond the limit."""
+def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], bytes]:
+    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or what is beyond the limits of
+    nesting and of values."""
+    if len(raw) > server.max_values and too_many(raw, server.max_values):
+        raise BadRequest(f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -33,11 +39,11 @@ def read_json(raw: bytes, max_nesting: int) -> tuple[dict[str, Any], bytes]:
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
     try:
         outline = _outline_of(raw, body)
-        deep = outline.count(b"{") + outline.count(b"[") > max_nesting and too_deep(body, max_nesting)
+        deep = outline.count(b"{") + outline.count(b"[") > server.max_nesting and too_deep(body, server.max_nesting)
     except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
         deep = True
     if deep:
-        raise BadRequest(f"the request body is nested more than {max_nesting} levels deep")
+        raise BadRequest(f"the request body is nested more than {server.max_nesting} levels deep")
     return body, outline
 
 

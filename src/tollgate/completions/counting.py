@@ -11,6 +11,7 @@ from tollgate.completions.aside import aside, is_large
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
+from tollgate.config.model import Server
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
 from tollgate.mapping import Context
@@ -28,8 +29,8 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     `x-tollgate-estimated`.
     """
     large = is_large(inbound.body)
-    nesting = services.runtime.current.gateway.server.max_nesting
-    body = await aside(_read, inbound, nesting) if large else _read(inbound, nesting)
+    server = services.runtime.current.gateway.server
+    body = await aside(_read, inbound, server) if large else _read(inbound, server)
     model = chat_model(services, inbound, body["model"])
     row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
                    asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
@@ -49,8 +50,8 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
 
 
-def _read(inbound: Inbound, max_nesting: int) -> dict[str, Any]:
-    body, _ = read_json(inbound.body, max_nesting)
+def _read(inbound: Inbound, server: Server) -> dict[str, Any]:
+    body, _ = read_json(inbound.body, server)
     check_fields("count_tokens", body)
     return body
 

@@ -59,6 +59,9 @@ class Server:
     """Image and tool routes; the MCP SDK's own default."""
     max_nesting: int = 200
     """Deepest JSON nesting taken from a client."""
+    max_values: int = 1_000_000
+    """Most values in one JSON body. Providers of embeddings take some 300,000 tokens at once, the most values that real requests hold;
+    reading a million holds everybody else up for some tenths of a second."""
     drain_seconds: float = 30.0
     """How long SIGTERM waits for running requests."""
     keepalive_comment_seconds: float = 15.0

@@ -127,6 +127,8 @@ def gateway_schema() -> Schema:
                 "max_small_body_bytes": integer("Largest request body of image and tool calls.", **bytes_),
                 "max_nesting": integer("Deepest JSON nesting taken from a client; deeper than the most, what was read could not be written again.",
                                        minimum=5, maximum=MOST_WRITTEN),
+                "max_values": integer("Most values (numbers, texts, lists, objects) in a JSON body taken from a client; others wait while they are read.",
+                                      minimum=1000, maximum=100_000_000),
                 "drain_seconds": seconds("How long a stop waits for running requests."),
                 "keepalive_comment_seconds": seconds("A stream silent for this long gets a comment line, so that proxies keep it open."),
                 "trusted_proxies": texts("The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted: addresses, networks "

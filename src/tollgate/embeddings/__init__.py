@@ -62,7 +62,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
 def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
     """The request, checked."""
     runtime = services.runtime.current
-    body, _ = read_json(inbound.body, runtime.gateway.server.max_nesting)
+    body, _ = read_json(inbound.body, runtime.gateway.server)
     return read_request(body, packed=_wants_base64(runtime.mappings["embeddings"], body, inbound.headers))
 
 

@@ -16,6 +16,7 @@ from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.catalog import catalog_bytes
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs, Order
+from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
 
 
 def _read(raw: bytes) -> dict[str, Any]:
+    if too_many(raw, MOST_SMALL):
+        raise BadRequest(f"the request body holds more than {MOST_SMALL} values")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -17,6 +17,11 @@ from tollgate.sandbox.caching import Segment
 from tollgate.sandbox.controls import Controls, read_controls
 from tollgate.sandbox.faults import Fault, missing, wrong
 
+MOST_TOKENS = 131_072
+"""Of a prompt, as the catalog says. Without an end to it, one request could hold up a whole gateway for seconds: the sandbox runs inside."""
+_MOST_CHARACTERS = 9 * MOST_TOKENS
+"""No prompt of as many tokens is longer, so that a longer one need not be counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -69,6 +74,7 @@ class Gather:
         self.results: list[str] = []
         self.settled = False
         self.open_calls: list[str] = []
+        self._characters = self._tokens = 0
 
     def add(self, role: str, block: Mapping[str, object], text: str, *, extra: int = 0) -> None:
         """One block; its `cache_control` marks a boundary and is no part of what is remembered."""
@@ -78,7 +84,14 @@ class Gather:
             mark = "1h" if control.get("ttl") == "1h" else "5m"
         bare = {k: v for k, v in block.items() if k != "cache_control"}
         data = orjson.dumps([role, bare], option=orjson.OPT_SORT_KEYS)
-        self.segments.append(Segment(data, counting.count(text) + extra, mark))  # type: ignore[arg-type]
+        self._characters += len(text)
+        if self._characters <= _MOST_CHARACTERS:
+            tokens = counting.count(text) + extra
+            self._tokens += tokens
+        if self._characters > _MOST_CHARACTERS or self._tokens > MOST_TOKENS:
+            raise Fault(400, f"This model's maximum context length is {MOST_TOKENS} tokens. Your messages are longer.",
+                        param="messages", code="context_length_exceeded")
+        self.segments.append(Segment(data, tokens, mark))  # type: ignore[arg-type]
 
     def picture(self, role: str, block: Mapping[str, object]) -> None:
         """An image, a file or a sound: counted as one picture."""

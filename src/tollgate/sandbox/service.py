@@ -22,6 +22,7 @@ from tollgate.sandbox.messages_answer import MessagesWriter
 from tollgate.sandbox.playing import Body, Stats, play_stream, play_whole
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.responses_answer import ResponsesWriter
+from tollgate.sandbox.stored import Stored
 from tollgate.sandbox.writing import Writer, to_json
 
 Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
@@ -46,8 +47,8 @@ class Sandbox:
         self._key = key
         self._cache = PromptCache()
         self._jobs = images.Jobs(clock)
-        self._stored: OrderedDict[str, list[Mapping[str, object]]] = OrderedDict()
-        self._failed: OrderedDict[str, int] = OrderedDict()
+        self._stored = Stored()
+        self._failed: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._texts: dict[str, Callable[[dict[str, object], Mapping[str, str]], tuple[Prompt, Writer]]] = {
             "/chat/completions": self._chat, "/responses": self._responses, "/messages": self._messages}
 
@@ -138,13 +139,11 @@ class Sandbox:
             if not isinstance(previous, str) or previous not in self._stored:
                 raise Fault(400, f"Previous response with id '{previous}' not found.", param="previous_response_id",
                             code="previous_response_not_found")
-            earlier = self._stored[previous]
+            earlier = self._stored.items(previous)
         prompt = responses_request.read(body, headers, earlier)
         writer = ResponsesWriter(prompt, answer(prompt, self._cache.meet(prompt.model, prompt.segments)), body)
         if body.get("store") is not False:
-            self._stored[writer.id] = [*earlier, *responses_request.items_of(body), *writer.items]
-            while len(self._stored) > _REMEMBERED:
-                self._stored.popitem(last=False)
+            self._stored.keep(writer.id, [*earlier, *responses_request.items_of(body), *writer.items])
         return prompt, writer
 
     def _get(self, route: str, headers: Mapping[str, str]) -> Played:
@@ -181,7 +180,7 @@ class Sandbox:
         """Whether an error with `times=N` is still due for this text."""
         if failure.times is None:
             return True
-        key = f"{failure.status} {text}"
+        key = failure.status, hash(text)
         seen = self._failed.get(key, 0)
         if seen >= failure.times:
             return False

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.auth import authenticate
-from tollgate.errors import InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
+from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, take_rest, unpacked
+from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Reply, Services, new_request_id
 from tollgate.tools.calls import Caller
@@ -88,7 +89,7 @@ class ToolsApp:
                 limit = self._server.max_small_body_bytes
                 body = await read_body(receive, headers, limit)
                 unread = False
-                await self._post(scope, headers, Caller(key, request_id), unpacked(body, headers, limit), receive, tagged)
+                await self._post(scope, headers, Caller(key, request_id), await unpacked(body, headers, limit), receive, tagged)
             else:
                 raise MethodNotAllowed("GET, POST")
         except TollgateError as error:
@@ -178,7 +179,10 @@ class ToolsApp:
 
 
 def _message(body: bytes) -> dict[str, Any]:
-    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches too)."""
+    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches too).
+    Raises `BadRequest` for one that could not be read in a moment."""
+    if too_many(body, MOST_SMALL):
+        raise BadRequest(f"the message holds more than {MOST_SMALL} values")
     try:
         message = orjson.loads(body)
     except orjson.JSONDecodeError:
