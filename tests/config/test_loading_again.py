@@ -69,6 +69,13 @@ def _facts(loaded):
             for provider in loaded.gateway.providers.values()}
 
 
+def test_a_load_reads_no_file_twice(files, parsed):
+    files.environ.pop("TWO_KEY")
+    files.load()
+    assert parsed.count("one.yaml") == 2  # and one for its models
+    assert parsed.count("two.yaml") == parsed.count("chat.yaml") == 1
+
+
 def test_nothing_changed_reads_the_gateway_file_alone(files, parsed):
     first = files.load()
     parsed.clear()
@@ -148,7 +155,10 @@ def test_a_tree_let_go_is_read_again_when_asked_for(files):
 def test_a_last_key_is_left_unread(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_bytes(text.encode())
-    assert list(load.read_file(path, without="examples").root.entries) == ["a"]
+    document = load.read_file(path, without="examples")
+    assert list(document.root.entries) == ["a"]
+    document.let_go()
+    assert list(document.root.entries) == ["a"]  # nor when its tree is read again
 
 
 @pytest.mark.parametrize("text", [

@@ -138,7 +138,7 @@ class _Loading:
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
         errors = [problem for problem in self.problems if problem.level == "error"]
-        self.problems += [*check_prices(gateway, self.fresh, errors), *check_slips(gateway, self.fresh)]
+        self.problems += check_prices(gateway, self.fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
 
@@ -240,6 +240,10 @@ class _Loading:
             provider = self._provider(document, found, referred[document.file], wanted=self.everything or not unset)
             if unset:
                 provider = replace(provider, off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
+            if provider.name in self.fresh:
+                self.problems += check_slips(provider)
+                if not self.everything and not self.wrong:
+                    provider.document.let_go()  # at once: the trees of all files together are most of what a start takes
             providers.append(provider)
         return providers
 
@@ -267,8 +271,6 @@ class _Loading:
             whole = wanted if names_others(tree) else None
             self.sources[document.file] = Source(provider, referred, whole, tuple(self.files[files_before:]))
         self.fresh.add(provider.name)
-        if not self.everything and len(self.problems) == before:
-            document.let_go()  # at once: the trees of all files together are most of what a start takes
         return provider
 
     def _with_others(self, document: Document, tree: Map, *, wanted: bool) -> Map:

@@ -73,15 +73,15 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
         return problems
     fitting = any(serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
                   for name in (model.protocols or provider.endpoints))
+    if fitting or problems:
+        return problems
     speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
     if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
-        return problems  # an endpoint that has a mistake of its own is missing here: it may be the one
-    if not fitting and not problems:
-        spoken = ", ".join(provider.endpoints) or "nothing"
-        problems.append(document.problem(
-            model.mark, f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})", path=f"models.{model.id}",
-            hint="add one to `speaks`, or set `type`"))
-    return problems
+        return []  # an endpoint that has a mistake of its own is missing here: it may be the one
+    spoken = ", ".join(provider.endpoints) or "nothing"
+    return [document.problem(
+        model.mark, f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})", path=f"models.{model.id}",
+        hint="add one to `speaks`, or set `type`")]
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:

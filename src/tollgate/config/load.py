@@ -169,6 +169,8 @@ class Document:
     """Nodes of the tree, aliases written out."""
     included: tuple[Document, ...] = ()
     """Files whose nodes were put into this tree; a problem there shows their line."""
+    without: str = ""
+    """A last key that is left unread, as `read_file` was told."""
     _lines: list[str] | None = field(default=None, repr=False)
 
     @property
@@ -176,7 +178,7 @@ class Document:
         """Its tree; read again from the text when it was let go."""
         tree = self._root
         if tree is None:
-            tree = read_text(self.text, self.file).root
+            tree = read_text(_before(self.text, self.without), self.file).root
             if self.included and isinstance(tree, Map):
                 from tollgate.config.included import with_others  # built on this module
 
@@ -227,23 +229,22 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "", kno
         return Document(name, "", root, [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")])
     if known is not None and known.text == text and not known.problems:
         return known
-    if without:
-        head = _before(text, without)
-        if head:
-            document = read_text(head, name)
-            if not document.problems:
-                document.text = text
-                return document
+    head = _before(text, without)
+    if len(head) < len(text):
+        document = read_text(head, name)
+        if not document.problems:
+            document.text, document.without = text, without
+            return document
     return read_text(text, name)
 
 
 def _before(text: str, key: str) -> str:
-    """The text before a top-level `key:` when no other key follows it; empty when there is no such end to leave out.
+    """The text before a top-level `key:` when no other key follows it; the whole text when there is no such end to leave out.
 
     Should the line stand inside quotes or braces, what is before it is not whole, and does not parse.
     """
-    at = text.find(f"\n{key}:")
-    return text[:at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else ""
+    at = text.find(f"\n{key}:") if key else -1
+    return text[:at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else text
 
 
 def read_text(text: str, name: str) -> Document:

@@ -7,10 +7,10 @@ status named twice and a glob no model has are never reached.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, find, walk
-from tollgate.config.model import Gateway, Provider, names_match
+from tollgate.config.model import Provider, names_match
 from tollgate.wording import nearest
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
@@ -24,9 +24,9 @@ _LISTS = ("retry", "next", "stop", "credit", "key")
 """The status lists of `errors:` in the order in which they are asked."""
 
 
-def check_slips(gateway: Gateway, only: Container[str]) -> list[Problem]:
-    """All warnings about the provider files named by `only`."""
-    return [problem for provider in gateway.providers.values() if provider.name in only for problem in _of(provider)]
+def check_slips(provider: Provider) -> list[Problem]:
+    """All warnings about a provider's file. Asked for before the file's tree is let go of."""
+    return list(_of(provider))
 
 
 def loose_name(text: str) -> str:
