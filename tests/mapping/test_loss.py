@@ -53,6 +53,7 @@ def compiled(text: str) -> Mapping:
 
 
 ONE, TWO = compiled(SOURCE), compiled(TARGET)
+FREE = compiled("mapping: free\nrequest:\n  from_hub: {tools: $.tools}\n")
 
 
 def lost(body: dict, **given: object) -> list[str]:
@@ -100,6 +101,17 @@ def test_strict_mode_refuses_a_loss_and_names_it() -> None:
         lost({"logit_bias": {"1": 2}}, strict=True)
     assert refused.value.param == "logit_bias" and "logit_bias" in refused.value.message and refused.value.status == 400
     assert lost({}, strict=True) == []
+
+
+def test_what_is_walked_over_once_each_is_read_as_far_as_it_is_used() -> None:
+    source = compiled("""
+mapping: source
+request:
+  to_hub: {tools: [{$each: "$t in $.tools | distinct('name')", schema: $t.schema}]}
+""")
+    made = convert_request(source, FREE, {"tools": [{"name": "f", "schema": {"a": 1}}, {"name": "f"}, {"odd": 1}]}, Context({}))
+    assert made.hub["tools"] == [{"schema": {"a": 1}}]
+    assert made.lost == ["tools[].odd"]
 
 
 def test_an_answer_loses_too() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from mappings.support import context, converted, mapping
-from tollgate.mapping import convert_request, convert_response
+from tollgate.mapping import convert_request, convert_response, request_to_hub
 
 
 def namespace(name: str, *tools: str) -> dict[str, Any]:
@@ -81,3 +82,13 @@ def test_a_tool_that_is_told_of_twice_is_declared_once(case: str) -> None:
     more, items, names = TWICE[case]
     made = convert_request(mapping("responses"), mapping("messages"), {"model": "m", **more, "input": [{"role": "user", "content": "Hi"}, *items]}, context())
     assert [tool["name"] for tool in made.body["tools"]] == names
+
+
+def test_thousands_of_tools_take_no_longer_each_than_a_few() -> None:
+    """Looking through all names before it for each tool took 16 seconds for this request of 280 KB."""
+    tools = [{"type": "function", "name": f"t{number}"} for number in range(8000)]
+    body = {"model": "m", "tools": [*tools[:4000], {"type": "namespace", "name": "space", "tools": tools[:4000]}], "input": [{"role": "user", "content": "Hi"}, found(*tools)]}
+    began = time.process_time()
+    hub = request_to_hub(mapping("responses"), body, context())
+    assert time.process_time() - began < 2
+    assert len(hub["tools"]) == 8000 + 4000

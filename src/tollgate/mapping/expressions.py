@@ -220,13 +220,15 @@ class _Lowering:
             return NOTHING
         value = self.value(node.node)
         places: Places = ()
-        if node.name == "lookup" and all(isinstance(argument, nodes.Const) for argument in node.args):
+        if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in node.args):
             for argument in node.args:
                 items = tuple(place.each() for place in value.places)
                 take(reads_of(items, (str(argument.as_const()),)))
+            if entry.uses == "items":
+                places = value.places
         elif entry.uses == "item":
             places = tuple(place.each(one=True) for place in value.places)
-        elif entry.uses == "value":
+        elif entry.uses != "outline":
             value.take()
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:

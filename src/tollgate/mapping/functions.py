@@ -47,7 +47,8 @@ class Filter:
     takes_absent: bool = False
     takes_context: bool = False
     uses: str = "value"
-    """What counts as read: the `value` with everything in it; only its `outline` (how many, which names); or one `item`, handed on unread."""
+    """What counts as read: the `value` with everything in it; only its `outline` (how many, which names); only those `fields` of its items that
+    the arguments name; these, and the `items` are handed on unread; or one `item` is."""
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -178,6 +179,21 @@ def _lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
     return table or None
 
 
+def _distinct(value: Any, key: Any) -> list[Any] | None:
+    if type(value) is not list:
+        return None
+    seen: set[str] = set()
+    kept = []
+    for item in value:
+        name = item.get(key) if type(item) is dict else None
+        if type(name) is str:
+            if name in seen:
+                continue
+            seen.add(name)
+        kept.append(item)
+    return kept
+
+
 def _data_url(value: Any) -> dict[str, str] | None:
     if type(value) is not str or not value.startswith("data:"):
         return None
@@ -237,7 +253,10 @@ FILTERS: dict[str, Filter] = {
         Filter("last", lambda value: value[-1] if type(value) is list and value else None, about="the last item of a list", example="[1, 2] | last → 2", uses="item"),
         Filter("total", _total, about="the sum of the numbers in a list; absent ones are skipped, no number at all is absent", example="[1, 2] | total → 3", kind="number"),
         Filter("clip", _clip, "lowest, highest", 2, 2, "a number moved into the range", "3 | clip(0, 2) → 2", "number"),
-        Filter("lookup", _lookup, "key, value", 2, 2, "a list of objects as a table from one field to another", "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", "object"),
+        Filter("lookup", _lookup, "key, value", 2, 2, "a list of objects as a table from one field to another", "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", "object",
+               uses="fields"),
+        Filter("distinct", _distinct, "key", 1, 1, "a list of objects, of those with the same text in that field only the first",
+               "[{'id': 'a', 'n': 1}, {'id': 'a', 'n': 2}] | distinct('id') → [{\"id\":\"a\",\"n\":1}]", "list", uses="items"),
         Filter("data_url", _data_url, about="`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text",
                example="'data:image/png;base64,AA' | data_url → {\"mime\":\"image/png\",\"data\":\"AA\"}", kind="object"),
         Filter("inline", _inline, takes_context=True, kind="object",

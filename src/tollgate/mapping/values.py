@@ -80,6 +80,8 @@ def less_or_same(left: Any, right: Any) -> bool:
 def within(needle: object, hay: Any) -> bool:
     """`in`: an item of a list, a key of an object, a piece of a text; false for anything else."""
     if type(hay) is list:
+        if type(needle) is str:  # equal to texts only: the list's own look is many times as fast
+            return needle in hay
         return any(same(needle, item) for item in hay)
     if type(needle) is str and type(hay) in (str, dict):
         return needle in hay
