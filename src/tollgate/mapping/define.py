@@ -11,7 +11,7 @@ import re
 from tollgate.config.load import Map, Node
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToReturn
-from tollgate.mapping.directives.each import RESERVED
+from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
@@ -38,9 +38,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
         if len(set(parameters)) != len(parameters):
             unit.mistake(mark, f"`{name}` has two parameters of one name")
             continue
-        taken = next((parameter for parameter in parameters if parameter in RESERVED), None)
-        if taken:
-            unit.mistake(mark, f"`${taken}` is a name of the engine", "choose another name")
+        if not all(may_take(unit, parameter, ENGINE, mark) for parameter in parameters):
             unit.functions.setdefault(name, Function(name, name, parameters, tuple(Reads() for _ in parameters), mark))
             continue
         if name in unit.functions:
@@ -65,7 +63,7 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
         line = function.mark.line  # type: ignore[union-attr]
         names = [f"a_{parameter}" for parameter in function.parameters]
         code = unit.module.function(f"{function.py}({''.join(name + ', ' for name in names)}C)", line)
-        variables = {parameter: Var(parameter, name, (reads,)) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
+        variables = {parameter: Var(parameter, name, (reads,), own=True) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
         site = Site(unit, code, Scope({**ENGINE, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code

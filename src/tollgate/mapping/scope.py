@@ -66,6 +66,8 @@ class Var:
     """What it is when present, as in `Ex`."""
     whole: str | None = ""
     """How the record reads when it is used whole; empty = as `py`; None = it cannot be."""
+    own: bool = False
+    """The file's author named it, by `$each`, `$let` or a function."""
 
 
 @dataclass(slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tollgate.config.load import Map, Scalar
+from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination
 from tollgate.mapping.expressions import lower
-from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, Var
+from tollgate.mapping.names import ABOUT
+from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, Unit, Var
 
 _NO_BODY = frozenset({"$each", "$let", "$when", "$refuse"})
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
@@ -50,22 +52,20 @@ def enter(site: Site, node: Map) -> Loop | None:
         site.unit.mistake(entry, "`$each` reads `$item in expression` or `$item, $i in expression`", hint)
         return None
     item, count = found[1], found[2]
-    for name in (item, count):
-        if name is not None and name in RESERVED:
-            Spot(site.unit, entry).mistake(f"`${name}` is a name of the engine", 0, "choose another name")
-            return None
+    if any(not may_take(site.unit, name, site.scope.names, entry) for name in (item, count) if name):
+        return None
     source = lower(site, text[found.end():], Spot(site.unit, entry, found.end()))
     if source is NOTHING:
         return None
     local = site.temp(f"e_{item}_")
     places = tuple(place.each() for place in source.places)
-    added = [Var(item, local, places, present=True)]
+    added = [Var(item, local, places, present=True, own=True)]
     over = _items(site, source, line)
     inside = site.scope.speaking_of(places)
     if not count:
         return Loop(f"for {local} in {over}", inside.with_names(*added), line, local, item)
     counter = site.temp(f"n_{count}_")
-    added.append(Var(count, counter, present=True, kind="number"))
+    added.append(Var(count, counter, present=True, kind="number", own=True))
     return Loop(f"for {counter}, {local} in enumerate({over})", inside.with_names(*added), line, local, item)
 
 
@@ -81,6 +81,19 @@ def _items(site: Site, source: Ex, line: int) -> str:
     if source.kind == "list":
         return f"{held} or ()"
     return f"() if {held} is None else {held} if type({held}) is list else ({held},)"
+
+
+def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:
+    """Whether a mapping may call something of its own `$name`; what is wrong with that name is noted.
+
+    `visible` are the names that can be read there. One of the engine's that few places have is no mistake, but hidden from there on.
+    """
+    if name in RESERVED:
+        unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
+        return False
+    if name in ABOUT and name in visible and not visible[name].own:
+        unit.mistake(at, f"`${name}` hides the engine's own ({ABOUT[name]})", "choose another name", level="warning")
+    return True
 
 
 RESERVED = frozenset({"model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job", "vars", "old", "parent"})

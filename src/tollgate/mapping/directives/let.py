@@ -9,7 +9,7 @@ from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToLocal, ToNamedList, store_built
 from tollgate.mapping.directives import first
-from tollgate.mapping.directives.each import RESERVED
+from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.reads import gathered
 from tollgate.mapping.scope import Ex, Site, Var
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar
@@ -32,10 +32,8 @@ def enter(site: Site, node: Map) -> Site:
             if _NAME.match(name[1:]):
                 inner = inner.inside(inner.scope.with_names(_named(inner, name[1:], value)))
             continue
-        if name in RESERVED:
-            site.unit.mistake(names.keys[name], f"`${name}` is a name of the engine", "choose another name")
-            continue
-        inner = inner.inside(inner.scope.with_names(_named(inner, name, value)))
+        if may_take(site.unit, name, inner.scope.names, names.keys[name]):
+            inner = inner.inside(inner.scope.with_names(_named(inner, name, value)))
     return inner
 
 
@@ -46,15 +44,15 @@ def _named(site: Site, name: str, value: Node) -> Var:
     lowered = _lowered(site, value)
     if lowered is not None:
         site.code.add(f"{local} = {lowered.py}", line)
-        return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind)
+        return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind, own=True)
     site.code.add(f"{local} = None", line)
     if isinstance(value, List) and not templates.sure(site, value):
         named = ToNamedList(site.temp("list"))
         templates.fill_list(site, value, named)
         store_built(site, named.target, ToLocal(local), line, sure=False)
-        return Var(name, local, gathered(tuple(named.places)))
+        return Var(name, local, gathered(tuple(named.places)), own=True)
     templates.emit(site, value, ToLocal(local))
-    return Var(name, local)
+    return Var(name, local, own=True)
 
 
 def _lowered(site: Site, value: Node) -> Ex | None:
