@@ -184,6 +184,22 @@ async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):
     assert [sent[2].get("x-sse") for sent in seen] == [None, "enable"]
 
 
+async def test_an_edit_may_read_what_the_client_says_in_headers_but_not_its_secrets(tmp_path):
+    write_mapping(tmp_path, "bits", OWN)
+    seen = []
+    more = """request:
+  - set: {words: "{{ $headers['acme-beta'] | split(',') }}", all: $headers}
+headers: {x-key: "{{ $headers[$vars.which] }}", x-beta: "$headers['acme-beta']"}
+vars: {which: authorization}"""
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
+                         apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}) as here:
+        assert (await here.post("/v1/chat/completions", ASK, acme_beta="a,b")).status_code == 200
+        assert here.key not in str(seen)
+    sent, headers = json.loads(seen[0][3]), seen[0][2]
+    assert sent["words"] == ["a", "b"] and sent["all"]["acme-beta"] == "a,b" and not {"authorization", "x-api-key"} & sent["all"].keys()
+    assert headers["x-beta"] == "a,b" and "x-key" not in headers
+
+
 LISTED = """
 mapping: NAME
 request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}

@@ -186,6 +186,10 @@ MISTAKES = {
     "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
     "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
     "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),
+    "a caller's secret in a template": ("auth: {kind: none}\nrequest: [{default: {key: \"{{ 'x' ~ $headers.authorization }}\"}}]", "`authorization` of a caller is for nobody else to see"),
+    "a caller's secret in an edit": ("request: [{set: {key: \"$headers['X-Api-Key']\"}}]", "`X-Api-Key` of a caller is for nobody else to see"),
+    "a header by a name it never has": ("request: [{set: {words: \"$headers['Acme-Beta']\"}}]", "by their lower-case names ($headers['acme-beta'])"),
+    "a header, where an answer is edited": ("response: [{set: {words: $headers.beta}}]", "`$headers` cannot be read here"),
     "an unwrap expression": ("", None),
 }
 

@@ -112,7 +112,10 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
 def context_of(exchange: Exchange, offer: Offer) -> Context:
     """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
     inbound = exchange.inbound
-    return Context(model=offer.model_facts, can=offer.can, strict=inbound.strict)
+    context = Context(model=offer.model_facts, can=offer.can, strict=inbound.strict)
+    if offer.request_edits is not None and offer.request_edits.reads_headers:
+        context.hear(inbound.headers)
+    return context
 
 
 async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[bytes, Any]:

@@ -68,7 +68,9 @@ async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], off
         raw = native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
     else:
         document = native_document(body, offer.model.upstream, ask_usage=False)
-        raw = orjson.dumps(offer.request_edits(document, Context(model=offer.model_facts, can=offer.can)))
+        context = Context(model=offer.model_facts, can=offer.can)
+        context.hear(inbound.headers)
+        raw = orjson.dumps(offer.request_edits(document, context))
     call = Call("POST", url, offer.headers(inbound.headers), raw, offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
     try:
         async with await services.client.open(call) as answer:

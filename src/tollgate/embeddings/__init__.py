@@ -72,7 +72,7 @@ def _wants_base64(client_format: ProtocolMapping, body: dict[str, Any], headers:
     if condition is None:
         return False
     context = Context()
-    context.headers = headers if type(headers) is dict else dict(headers)
+    context.hear(headers)
     with clean((client_format.file,), request=True):
         return bool(condition(body, context))
 

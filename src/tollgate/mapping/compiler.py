@@ -20,7 +20,7 @@ from tollgate.mapping.directives import when
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
-from tollgate.mapping.names import ENGINE
+from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
@@ -246,7 +246,7 @@ def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:
     name = f"request.{BASE64_VECTORS}"
     built.sections[name], built.reads[name] = f"request_{BASE64_VECTORS}", Reads()
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
-    names = {"": Var("", "D", (built.reads[name],)), "headers": Var("headers", "C.headers", present=True, is_dict=True)}
+    names = {"": Var("", "D", (built.reads[name],)), "headers": HEADERS}
     condition = when.test(Site(unit, code, Scope(names)), node)
     code.add(f"return bool({condition.py})", node.mark.line)
 

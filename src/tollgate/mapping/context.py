@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from tollgate.mapping.failures import Fault, Refused
+from tollgate.mapping.names import told
 
 _MAX_CALLS = 1_000_000
 """Calls of recursive functions in one conversion: far above any real body (32 MiB), far below a stalled process."""
@@ -39,7 +40,7 @@ class Context:
         self.estimate: dict[str, object] | None = None
         """Token counts for the start of a stream, while the upstream has told none."""
         self.headers: Mapping[str, str] = _NO_HEADERS
-        """The client's headers by lower-case name, for the one place that reads them (`request.base64_vectors`)."""
+        """The client's headers by lower-case name, for the two places that read them (`request.base64_vectors`, request edits)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""
         self.wanted: list[str] = []
@@ -55,6 +56,10 @@ class Context:
         if not self.run_id:
             self.run_id = f"gen_{random.getrandbits(96):024x}"  # unique, not secret: the system's randomness costs 50 µs a draw
         return self.run_id
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        """Set what `$headers` reads of a client's headers (lower-case names)."""
+        self.headers = told(headers)
 
     def lose(self, words: str) -> None:
         """Note that something is not carried over; each thing once."""

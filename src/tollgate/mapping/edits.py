@@ -16,8 +16,8 @@ from tollgate.mapping.edit_code import EditWriter
 from tollgate.mapping.edit_place import RUNTIME
 from tollgate.mapping.edit_reading import read_edits
 from tollgate.mapping.failures import Fault, failure
-from tollgate.mapping.names import ENGINE
-from tollgate.mapping.pieces import Functions, unit_with
+from tollgate.mapping.names import ENGINE, HEADERS
+from tollgate.mapping.pieces import Functions, mentions, unit_with
 from tollgate.mapping.scope import Scope, Var
 from tollgate.mapping.values import RUNTIME as VALUES
 
@@ -29,12 +29,14 @@ class EditList:
     take out of a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
     """
 
-    __slots__ = ("_files", "_request", "_steps")
+    __slots__ = ("_files", "_request", "_steps", "reads_headers")
 
-    def __init__(self, steps: Sequence[Any], files: Sequence[str], *, request: bool) -> None:
+    def __init__(self, steps: Sequence[Any], files: Sequence[str], *, request: bool, reads_headers: bool = False) -> None:
         self._steps = tuple(steps)
         self._files = tuple(files)
         self._request = request
+        self.reads_headers = reads_headers
+        """Whether `context.headers` is asked for what the client's say."""
 
     def __call__(self, document: Any, context: Context) -> Any:
         if type(document) is not dict:
@@ -57,7 +59,8 @@ class EditList:
 
     def then(self, other: EditList) -> EditList:
         """These edits, then the other ones."""
-        return EditList(self._steps + other._steps, tuple(dict.fromkeys(self._files + other._files)), request=self._request)
+        return EditList(self._steps + other._steps, tuple(dict.fromkeys(self._files + other._files)), request=self._request,
+                        reads_headers=self.reads_headers or other.reads_headers)
 
 
 def compile_edits(document: Document, nodes: Node, *, defines: Functions | None = None, of: str = "request",
@@ -71,9 +74,11 @@ def compile_edits(document: Document, nodes: Node, *, defines: Functions | None 
     known = dict(variables or {})
     vars_name = unit.module.constant(known, "vars_")
     names = {**ENGINE, "vars": Var("vars", vars_name, present=True, is_dict=True, known=frozenset(known))}
+    if of == "request":
+        names["headers"] = HEADERS
     EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
     namespace = unit.build({**VALUES, **RUNTIME, **(defines.callables if defines else {})})
-    return EditList((namespace["edit"],), (document.file,), request=of == "request")
+    return EditList((namespace["edit"],), (document.file,), request=of == "request", reads_headers=of == "request" and mentions(nodes, "headers"))
 
 
 def chain(lists: Sequence[EditList | None]) -> EditList | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tollgate.mapping import hub
 from tollgate.mapping.scope import Field, Var
 
@@ -45,11 +47,21 @@ PART = Var("part", "P", present=True, whole="P.whole()", fields={
 })
 EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
+HEADERS = Var("headers", "C.headers", present=True, is_dict=True)
 FIELDS = Var("fields", "P.fresh", present=True, is_dict=True, known=frozenset(hub.PART_FIELDS) - OWN_PART)
 SEQ = Var("seq", "R.seq", present=True)
 WHOLE = Var("whole", "R.whole()", present=True, is_dict=True, known=hub.RESPONSE_FIELDS)
 SEEN = Var("seen", "R.seen", present=True, is_dict=True)
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
+
+CALLERS_SECRETS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+"""Headers no file may read: what a caller shows us is not for others to see."""
+
+
+def told(headers: Mapping[str, str]) -> dict[str, str]:
+    """What `$headers` reads of a request's headers."""
+    return {name: value for name, value in headers.items() if name not in CALLERS_SECRETS}
+
 
 ABOUT: dict[str, str] = {
     "model": "the model asked for: upstream, id, max_output, context, ...",
@@ -57,7 +69,7 @@ ABOUT: dict[str, str] = {
     "request": "the hub request, while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
     "now": "the current time in Unix seconds",
-    "headers": "the client's headers by lower-case name (`request.base64_vectors`, and the headers of a provider file)",
+    "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`; headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, told, token, origin",
     "event": "the SSE event name, for formats that say it only there (stream.to_hub)",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Node, Scalar
+from tollgate.config.load import Document, Node, Scalar, walk
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -138,6 +138,11 @@ def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
     if document:
         variables[""] = Var("", "D")
     return variables, order
+
+
+def mentions(node: Node, name: str) -> bool:
+    """Whether a template reads `$name`."""
+    return any(isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node))
 
 
 def _escaped(value: object) -> str:

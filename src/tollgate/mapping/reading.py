@@ -7,7 +7,7 @@ plain `.get`; the local is shared by all reads in the same block.
 from __future__ import annotations
 
 from tollgate.mapping.emit import Code
-from tollgate.mapping.names import ABOUT
+from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item
 from tollgate.mapping.reads import Places, gathered, take
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, suggest
@@ -38,7 +38,18 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
     if not steps:
         return Ex(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
+    if path.base == "headers" and not var.own:
+        _check_header(steps[0], spot, offset)
     return walk(site, Ex(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
+
+
+def _check_header(name: Step, spot: Spot, offset: int) -> None:
+    if not isinstance(name, str):
+        return
+    if name.lower() in CALLERS_SECRETS:
+        spot.mistake(f"`{name}` of a caller is for nobody else to see", offset, "the provider's own key is $secret.NAME")
+    elif name != name.lower():
+        spot.mistake(f"`$headers` has no `{name}`: headers are read by their lower-case names", offset, f"$headers['{name.lower()}']")
 
 
 def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Ex:

@@ -23,12 +23,12 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.edits import EditList, chain, compile_scope
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
-from tollgate.mapping.pieces import Template
+from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.offer import Address, Offer
-from tollgate.mapping.provider.pieces import Pieces, mentions
+from tollgate.mapping.provider.pieces import Pieces
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 from tollgate.wording import nearest
@@ -315,7 +315,7 @@ class _Bound:
         self._values = values
 
     def __call__(self, *, headers: Mapping[str, str], stream: bool) -> Any:
-        return self._template(headers=headers if type(headers) is dict else dict(headers), stream=stream, **self._values)
+        return self._template(headers=headers, stream=stream, **self._values)
 
 
 def _texts(values: object) -> dict[str, str]:

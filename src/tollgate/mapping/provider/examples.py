@@ -1,7 +1,7 @@
 """The examples inside a provider file, run: they are the tests of the file, and documentation that cannot be out of date.
 
 `of:` is request, response or stream (edits over `given`), errors (`given: {status, headers, body}`), usage, discover or
-images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can` and `request`.
+images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`, `request` and `headers`.
 A request example whose `given.model` is an upstream name is run as that model.
 """
 
@@ -99,6 +99,7 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     model = _model(compiled, more.get("model", example.get("model")), given, of)
     facts = facts_of(model, compiled.name, spoken.endpoint.mapping if spoken else "") if model is not None else more.get("model") or {}
     context.model, context.can, context.request = facts, {**compiled.config.can, **(more.get("can") or {})}, more.get("request")
+    context.hear({str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()})
     edits = compiled.edits(of, endpoint, model)
     return given if edits is None else edits(given, context)
 

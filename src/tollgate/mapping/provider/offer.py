@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Framing, Model, Timeouts
+from tollgate.mapping.names import told
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -95,9 +96,9 @@ class Offer:
         (lower-case names) or from whether a stream is asked for."""
         if not self.made_headers:
             return self.fixed_headers
-        made = dict(self.fixed_headers)
+        made, said = dict(self.fixed_headers), told(inbound)
         for name, template in self.made_headers:
-            value = template(headers=inbound, stream=stream)
+            value = template(headers=said, stream=stream)
             if value is not None:
                 made[name] = str(value)
         return made

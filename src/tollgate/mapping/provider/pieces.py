@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollgate.config.load import Mark, Node, Problem, Scalar, walk
+from tollgate.config.load import Mark, Node, Problem, Scalar
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -99,8 +99,3 @@ def total(call: Callable[..., Any]) -> Read:
             return None
 
     return read
-
-
-def mentions(node: Node, name: str) -> bool:
-    """Whether a template reads `$name`."""
-    return any(isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node))
