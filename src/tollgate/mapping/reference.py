@@ -10,6 +10,7 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.directives import DIRECTIVES
+from tollgate.mapping.edit_reading import BESIDE, VERBS
 from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
@@ -91,6 +92,19 @@ are whole JSON); otherwise the other part is held back. Tool calls are told apar
 neither continues the last one.
 """
 
+_EDITS = """\
+What a provider file says under `request:`, `response:` and `stream:`: how a complete document of a format is changed, a request after it was
+made, an answer or a stream event before it is read. They run top to bottom, those of the provider before those of the endpoint, of policies
+and of the model; what none of them mentions stays. A path is a bare key of the top level, or begins with `$.`.
+"""
+
+_EDIT_NOTES = """\
+Values are templates over the document as it is at that moment (`$`), `$old` (what stands in the place), `$parent` (the object it stands in),
+`$model`, `$can`, `$vars`, and in a request `$headers`. `set` and `default` make the objects on the way to a field, not the items of a list.
+What a `drop`, a `keep` or `values: $nothing` takes out of a request is in the loss list, unless an edit before has put what it read there
+elsewhere.
+"""
+
 _LOSS = """\
 What a request holds and no line reads is named to the caller, at every depth.
 `request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
@@ -134,6 +148,7 @@ def page() -> str:
         "## The hub", _HUB_INTRO, _hub(), _HUB_NOTES,
         "## Streams in: `stream.to_hub`", _STREAMS_IN, _table(("Operation", "Fields", "Means"), operations), _PARTS_IN,
         "## Streams out: `stream.from_hub`", _streams_out(),
+        "## Edits", _EDITS, _edits(), _EDIT_NOTES,
         "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
         "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
@@ -154,6 +169,11 @@ def _streams_out() -> str:
 `event:` names the field that is also the SSE event name; `stamp:` goes onto every event;
 {", ".join(f"`{moment}:`" for moment in MOMENTS)} are lists of events for those moments; `end:` is the literal last event. Every kind of part
 ({", ".join(_code(hub.KINDS))}, or one of your own) may say {", ".join(_code(STEPS))}. A kind that is not named is lost, and the loss is said."""
+
+
+def _edits() -> str:
+    verbs = _table(("Edit", "Takes", "Does", "Example"), [(f"`{verb.name}`", verb.takes, _cell(verb.about), f"`{_cell(verb.example)}`") for verb in VERBS.values()])
+    return f"{verbs}\n\nBeside any of them: {'; '.join(f'`{name}`, {about}' for name, about in BESIDE.items())}."
 
 
 def _reply_headers() -> str:
