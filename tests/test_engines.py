@@ -30,12 +30,10 @@ class Served:
     """The application behind an engine, and what is asked of it over one connection."""
 
     def __init__(self, name: str, drain_seconds: float = 1) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
         self.stop = asyncio.Event()
-        self.engine = engine_of(Server(engine=name, bind=(f"127.0.0.1:{self.port}",), drain_seconds=drain_seconds))
-        self.engine.bind()
+        self.engine = engine_of(Server(engine=name, bind=("127.0.0.1:0",), drain_seconds=drain_seconds))
+        [address] = self.engine.bind()
+        self.port = int(address.removeprefix("127.0.0.1:"))  # the one that was had
         self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))  # type: ignore[arg-type]
 
     async def connect(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import logging
+import re
 import signal
 import socket
 import stat
@@ -124,6 +125,30 @@ def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
             reply = client.getresponse()
             said = reply.read()
             assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", said
+
+
+def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
+    write_config(tmp_path)
+    port = free_port()
+    with served(tmp_path, port=port, extra=("--bind", "127.0.0.2:0")) as running:
+        def told():
+            return re.search(rf"listening on 127\.0\.0\.1:{port}, 127\.0\.0\.2:([1-9]\d*)\n", running.log.read_text())
+
+        until(told)
+        about = http.client.HTTPConnection("127.0.0.2", int(told()[1]), timeout=10)
+        about.request("GET", "/healthz")
+        assert about.getresponse().status == 200
+        about.close()
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: "configuration reloaded" in running.log.read_text())
+    assert "taken at the next start only" not in running.log.read_text(), "nothing was changed"
+
+
+def until(true):
+    deadline = time.monotonic() + 10
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert true()
 
 
 def test_a_reload_keeps_what_the_command_line_says(tmp_path):

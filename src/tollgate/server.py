@@ -21,6 +21,7 @@ from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway
 from tollgate.config.sanity import check_unpriced
+from tollgate.config.server import served_at
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import engine_of
@@ -99,21 +100,31 @@ def cache_of(path: Path | None) -> StartCache | None:
         return None  # `load` says what is wrong, with the mistakes of all other files
 
 
-async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Callable[[], None] = lambda: None,
+async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Callable[[], tuple[str, ...]] | None = None,
                        adjust: Adjust = as_read) -> Opened:
     """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
 
     `bind` takes the addresses, once the store is this process's: where that fails, no first key has been made
-    that nobody saw. `adjust` is applied to what reloads read.
+    that nobody saw. It gives them with their ports. `adjust` is applied to what reloads read.
     """
     gateway = runtime.gateway
+    asked = taken = gateway.server.bind
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()
     try:
-        bind()
+        if bind is not None:
+            taken = bind()
     except TollgateError:
         await ledger.close()
         raise
+
+    def at_ports(read: Gateway) -> Gateway:
+        """With the ports that were had where the settings ask for any."""
+        return read if read.server.bind != asked else replace(read, server=served_at(read.server, taken))
+
+    if taken != asked:
+        gateway = at_ports(gateway)
+        runtime = replace(runtime, gateway=gateway)
     first_key = await ledger.ensure_default_account()
     account = await starter(ledger)
     await ledger.serve_admin()
@@ -129,7 +140,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
         ledger.use(new.gateway.credits)
 
     discoverer = Discoverer(holder, client, on_swap=swapped)
-    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=adjust)
+    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=lambda read: at_ports(adjust(read)))
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services), below=False)
     sign_in = None

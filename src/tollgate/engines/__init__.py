@@ -27,8 +27,9 @@ MAX_HEAD_BYTES = 64 * 1024
 class Engine(Protocol):
     """What serves the application."""
 
-    def bind(self) -> None:
-        """Take the addresses of the settings. Raises `AddressTaken` when one cannot be had."""
+    def bind(self) -> tuple[str, ...]:
+        """Take the addresses of the settings; gives them with the port that was had where one asks for any (0). Raises `AddressTaken`
+        when one cannot be had."""
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """Serve until `stopped` returns; `announce` is called once connections are taken."""

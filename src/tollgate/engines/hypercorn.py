@@ -15,7 +15,7 @@ from hypercorn.events import Closed, Event, Updated
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.sockets import AddressTaken, check_unanswered
+from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Hypercorn:
         self._server = server
         self._config = Config()
 
-    def bind(self) -> None:
+    def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         config = self._config
         config.bind = list(self._server.bind)
@@ -59,6 +59,7 @@ class Hypercorn:
         except OSError as error:
             raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]
+        return taken_addresses(config.bind, sockets.insecure_sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""

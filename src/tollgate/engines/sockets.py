@@ -54,3 +54,16 @@ def bound_socket(address: str) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host.strip("[]"), int(port)))
     return sock
+
+
+def taken_addresses(asked: Sequence[str], sockets: Sequence[socket.socket]) -> tuple[str, ...]:
+    """The addresses these sockets were bound to, as they were asked for, but for the port where any would do.
+
+    ["127.0.0.1:0"] -> ("127.0.0.1:43121",)
+    """
+    return tuple(_taken(address, sock) for address, sock in zip(asked, sockets, strict=True))
+
+
+def _taken(address: str, sock: socket.socket) -> str:
+    host, _, port = address.rpartition(":")
+    return address if address.startswith("unix:") or int(port) else f"{host}:{sock.getsockname()[1]}"

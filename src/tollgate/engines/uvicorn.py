@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
-from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered
+from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Uvicorn:
         self._server = server
         self._sockets: list[socket.socket] = []
 
-    def bind(self) -> None:
+    def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         for address in self._server.bind:
             try:
@@ -39,6 +39,7 @@ class Uvicorn:
                 self._sockets.append(bound_socket(address))
             except OSError as error:
                 raise AddressTaken([address], error) from None
+        return taken_addresses(self._server.bind, self._sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
