@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, settled
+from tollgate.config.authorisation import Authorisation
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
@@ -267,6 +268,8 @@ async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
         ({"model": "acme/draw", "input": {}}, "input.prompt: is required"),
         ({"model": "acme/draw", "input": {"prompt": "a", "n": 9}}, "input.n: 9 is greater than the maximum of 4"),
         ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": 5}, "webhook is not text"),
+        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "call me"}, 'webhook is "call me", wanted an address such as https://'),
+        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "https:///hook"}, 'webhook is "https:///hook", wanted an address'),
     ],
 )
 async def test_a_wrong_request_reaches_no_provider(gateway, body, message):
@@ -275,6 +278,22 @@ async def test_a_wrong_request_reaches_no_provider(gateway, body, message):
         await create_generation(services, inbound(key, body))
     assert raised.value.message.startswith(message)
     assert provider.calls == []
+
+
+async def test_a_bought_token_that_is_refused_is_not_kept(gateway):
+    tokens = []
+
+    def issuer(method, path, body):
+        if path.endswith("/token"):
+            tokens.append(path)
+            return 200, {"access_token": f"token-{len(tokens)}"}
+        return (403, {"error": {"message": "token expired"}}) if len(tokens) == 1 else (200, {"id": "p1", "status": "starting"})
+
+    auth = Authorisation("oauth_client", {"token_url": "app://acme/token", "client_id": "us", "client_secret": "x"})
+    services, key, _ = await gateway(issuer, make_offer(auth=auth))
+    with pytest.raises(UpstreamFailed):
+        await create(services, key)
+    assert (await create(services, key))["status"] == "starting"
 
 
 async def test_unknown_and_forbidden_models_look_alike(gateway):

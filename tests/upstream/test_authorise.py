@@ -228,6 +228,29 @@ async def test_a_refused_token_is_not_used_again(client: Client) -> None:
         assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
 
 
+async def test_a_token_taken_back_before_its_time_costs_no_request(client: Client) -> None:
+    """Ten requests meet the refusal of a kept token at once: one mint serves their second try, and none fails."""
+    issuer, good = Issuer(), ["Bearer token-1"]
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        status = 200 if seen.headers["authorization"] in good and seen.body == b"asked" else 401
+        await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\n{}" % status)
+
+    async with upstream(issuer) as tokens, upstream(script) as server:
+        async def ask() -> int:
+            async with await client.open(Call("POST", server.url(), body=b"asked", auth=client_auth(tokens.url()))) as answer:
+                return answer.status
+
+        assert await ask() == 200
+        good[:] = ["Bearer token-2"]
+        assert await asyncio.gather(*(ask() for _ in range(10))) == [200] * 10
+        assert len(issuer.forms) == 2
+        good.clear()
+        assert await ask() == 401
+        assert [seen.headers["authorization"] for seen in server.seen[-2:]] == ["Bearer token-2", "Bearer token-3"], "tried again once"
+        assert await ask() == 401 and server.seen[-2].headers["authorization"] == "Bearer token-3", "a new one is not tried twice"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "wanted", "alarm"),
     [

@@ -11,6 +11,7 @@ from tollgate.images.state import route_of
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.services import Services
 
 log = logging.getLogger("tollgate.images")
 
@@ -21,9 +22,11 @@ def in_order(health: Health, offers: list[tuple[ImageOffer, dict[str, Any]]]) ->
     return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)
 
 
-def note_failure(health: Health, offer: ImageOffer, error: UpstreamError, job_id: str) -> None:
+def note_failure(services: Services, offer: ImageOffer, error: UpstreamError, job_id: str) -> None:
     """Tell the health of a route, and the log, that it failed."""
     if isinstance(error, UpstreamRejected):
-        health.rejected(route_of(offer), offer.provider)
-    else:
-        tell_failure(health, log, route_of(offer), offer.provider, error, f"job {job_id}")
+        services.health.rejected(route_of(offer), offer.provider)
+        return
+    if error.alarm == "key" and offer.auth is not None:  # some say in a 200, or by a 403, that a token is no good
+        services.client.refused(offer.auth)
+    tell_failure(services.health, log, route_of(offer), offer.provider, error, f"job {job_id}")

@@ -160,7 +160,7 @@ class Jobs:
                     said = await self._submit(generation, offer, given)
                     break
                 except UpstreamError as error:
-                    note_failure(self.services.health, offer, error, generation.id)
+                    note_failure(self.services, offer, error, generation.id)
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
                         row = refused_row(generation, offer, error)
@@ -220,7 +220,7 @@ class Jobs:
             except UpstreamError as error:
                 if self.services.draining:
                     return generation  # the next start makes the call again
-                note_failure(self.services.health, offer, error, generation.id)
+                note_failure(self.services, offer, error, generation.id)
                 last = error
                 if isinstance(error, UpstreamRejected):
                     break
@@ -265,7 +265,7 @@ class Jobs:
             return await self._end(generation, Outcome("failed", error=told(error)))
         except UpstreamError as error:
             if error.alarm is not None and offer is not None:  # our key or balance there: new jobs would fail as well
-                note_failure(self.services.health, offer, error, generation.id)
+                note_failure(self.services, offer, error, generation.id)
             if late:
                 return await self._expire(generation)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,6 +30,8 @@ RECENT = 100
 """Generations listed (SPEC, limits)."""
 _FIELDS = frozenset({"model", "input", "webhook"})
 """Of a request for a job (SPEC); any other is dropped and named."""
+_ADDRESS = re.compile(r"https?://[^\s/?#]+([/?#]\S*)?\Z", re.IGNORECASE)
+"""Of a webhook, which is stored and never called (SPEC): that it could be one."""
 _TICK_SECONDS = 1.0
 _AT_ONCE = 16
 """Jobs the refresher asks about in one tick: with the pace of the files, hundreds of pending jobs cost a handful of calls a second."""
@@ -115,6 +118,8 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
         raise BadRequest("input is required", "input")
     if webhook is not None and not isinstance(webhook, str):
         raise BadRequest("webhook is not text", "webhook")
+    if webhook and not _ADDRESS.match(webhook):
+        raise BadRequest(f"webhook is \"{webhook[:100]}\", wanted an address such as https://example.com/hook", "webhook")
     lost = tuple(name for name in body if name not in _FIELDS)
     if lost and inbound.strict:
         raise BadRequest(f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0])

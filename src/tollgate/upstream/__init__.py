@@ -44,17 +44,25 @@ class Client:
         return self._send(call) if auth is None or auth.kind == "none" else self._authorised(call, auth)
 
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
-        signed = await self._authoriser.authorised(auth, call)
-        try:
-            answer = await self._send(signed)
-        finally:
-            call.sent = signed.sent
+        kept = self._authoriser.kept(auth)
+        answer = await self._signed(call, auth)
+        if answer.status == 401 and kept is not None:  # taken back before its time? One bought for this very call would fare no better
+            self._authoriser.refused(auth, kept)
+            await answer.close()
+            answer = await self._signed(call, auth)
         if answer.status == 401:
             self.refused(auth)
         return answer
 
+    async def _signed(self, call: Call, auth: Authorisation) -> Answer:
+        signed = await self._authoriser.authorised(auth, call)
+        try:
+            return await self._send(signed)
+        finally:
+            call.sent = signed.sent
+
     def refused(self, auth: Authorisation) -> None:
-        """The upstream refused what `auth` gave it, by a 401 or in its own words: a token is minted anew for the next call."""
+        """The upstream refused in its own words what `auth` gave it: a token is minted anew for the next call. After a 401 that is done here."""
         self._authoriser.refused(auth)
 
     def _send(self, call: Call) -> Awaitable[Answer]:

@@ -47,10 +47,14 @@ class Authoriser:
             return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
         return _headed(call, {(auth.options.get("header") or "authorization").lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"})
 
-    def refused(self, auth: Authorisation) -> None:
-        """A cached token that was refused is worth no second try."""
+    def kept(self, auth: Authorisation) -> str | None:
+        """The token a call would get that was bought for an earlier one."""
+        return self.tokens.kept(auth.key) if auth.kind in _GRANTS else None
+
+    def refused(self, auth: Authorisation, token: str | None = None) -> None:
+        """A token that was refused is used no more: this one, where another may be there by now."""
         if auth.kind in _GRANTS:
-            self.tokens.forget(auth.key)
+            self.tokens.forget(auth.key, token)
 
 
 def _headed(call: Call, added: Mapping[str, str]) -> Call:

@@ -78,9 +78,16 @@ class Tokens:
         # Shielded: a waiter that leaves must not take the token from the others.
         return (await asyncio.shield(mint)).value
 
-    def forget(self, key: object) -> None:
-        """The upstream refused this token: the next call mints another."""
-        self._tokens.pop(key, None)
+    def kept(self, key: object) -> str | None:
+        """The token that `get` would give without minting one."""
+        token = self._tokens.get(key)
+        return token.value if token is not None and self._clock() < token.ends_at else None
+
+    def forget(self, key: object, value: str | None = None) -> None:
+        """The upstream refused this token (of this value, if one is named): the next call mints another."""
+        token = self._tokens.get(key)
+        if token is not None and value in (None, token.value):
+            del self._tokens[key]
 
     async def close(self) -> None:
         """Stop running mints."""
