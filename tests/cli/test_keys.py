@@ -11,6 +11,14 @@ from tollgate.ledger import keys
 
 from .tollgate import Tollgate
 
+PROVIDER = """
+provider: {name}
+url: https://later.example/v1/chat/completions
+speaks: chat
+headers: {{x-key: {header}}}
+models: {{{name}/one: {{}}, {name}/two: {{}}}}
+"""
+
 
 @pytest.fixture
 def alice(tollgate: Tollgate) -> Tollgate:
@@ -51,6 +59,28 @@ def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
     assert "all" in alice("keys", "change", "y", "--window", "day").out
     alice("keys", "revoke", "y", "--yes")
     assert "is revoked" in alice("keys", "change", "y", "--rpm", "1").err
+
+
+@pytest.mark.parametrize(("models", "warned"), [
+    ("acme/*,!acme/two", []), ("none", []), ("all", []),
+    ("acme/on", ["warning: acme/on fits no model; wanted are whole ids"]),
+    ("acme/one,one,!acme/old*", ["warning: one fits no model;", "warning: !acme/old* fits no model;"]),
+    ("later/*", ["warning: later/* fits only models of providers that are off;"]),
+])
+def test_globs_that_fit_no_model_are_warned_of(alice: Tollgate, models: str, warned: list[str]) -> None:
+    alice.write("providers/acme.yaml", PROVIDER.format(name="acme", header="x"))
+    alice.write("providers/later.yaml", PROVIDER.format(name="later", header="$secret.LATER_KEY_OF_NOBODY"))
+    made = alice("keys", "create", "--account", "alice", "--name", "x", "--models", models)
+    changed = alice("keys", "change", "x", "--models", models)
+    for done in (made, changed):
+        lines = [line for line in done.err.splitlines() if line.startswith("warning")]
+        assert done.code == 0 and len(lines) == len(warned) and all(line.startswith(start) for line, start in zip(lines, warned, strict=True))
+    assert "warning" not in alice("keys", "change", "x", "--rpm", "5").err
+
+
+def test_a_key_is_made_beside_a_broken_provider_file(alice: Tollgate) -> None:
+    alice.write("providers/later.yaml", "no: provider\n")
+    assert alice("keys", "create", "--account", "alice", "--models", "x/*").code == 0
 
 
 def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +70,7 @@ def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
     from tollgate import accounts
 
     key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyWish(**wish)))
+    _warn_of_no_models(path, key.allowed_models)
     if as_json:
         print_json({"id": key.id, "account_id": key.account_id, "name": key.name, "key": secret, "expires_at": key.expires_at})
         return
@@ -106,6 +110,8 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **wi
         return next(view for view in await accounts.key_views(books, found.account_id) if view.key.id == found.id)
 
     view = with_books(path, work)
+    if "models" in typed:
+        _warn_of_no_models(path, view.key.allowed_models)
     if as_json:
         print_json(plain_key(view))
     else:
@@ -128,6 +134,29 @@ def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json:
         print_json({"id": revoked.id, "account_id": revoked.account_id, "name": revoked.name, "revoked": revoked.revoked})
     else:
         click.echo(f"key {revoked.id} is revoked")
+
+
+def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
+    """Say on stderr which of a key's globs fit nothing that the configuration offers: an alias, a slip, or a provider that is off."""
+    if not globs:
+        return
+    from tollgate.config.build import load_gateway
+    from tollgate.errors import ConfigErrors
+
+    try:
+        providers = load_gateway(path, environ=os.environ).gateway.providers.values()
+    except ConfigErrors:
+        return  # `tollgate check` says what is wrong; the key is made all the same
+    on = [model.id for provider in providers if not provider.off for model in provider.models]
+    off = [model.id for provider in providers if provider.off for model in provider.models]
+    listing = any(provider.discover is not None and not provider.off for provider in providers)
+    for glob in globs:
+        wanted = glob.removeprefix("!")
+        if fnmatch.filter(on, wanted):
+            continue
+        found = "only models of providers that are off" if fnmatch.filter(off, wanted) else "no model"
+        later = ", unless a provider's own list has one" if listing else ""
+        click.echo(f"warning: {glob} fits {found}{later}; wanted are whole ids such as sandbox/echo, or a * in them (aliases do not count)", err=True)
 
 
 def print_keys(views: list[KeyView]) -> None:
