@@ -32,7 +32,9 @@ _KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a 
 _SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema, "policies": policies_schema}
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
-"""More known keys than this are not listed: the editor's completion is the place for them."""
+"""More known keys than this are not listed beside the one that was meant."""
+_ELSEWHERE = {"input": "prompt", "output": "completion", "cached_input": "input_cache_read", "max_tokens": "max_output", "base_url": "url", "api_key": "headers"}
+"""What price lists and other gateways call things, where no letters lead to our word, or to a wrong one."""
 
 
 def export() -> dict[str, Schema]:
@@ -117,7 +119,9 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
             known = list(schema.get("properties", {}))
             for key, mark in node.keys.items() if isinstance(node, Map) else ():
                 if key not in known:
-                    yield problem(mark, f"found unknown key `{key}`, wanted {_choice(known)}", nearest(key, known)), (*path, key)
+                    hint = _meant(key, known)
+                    wanted = _choice(known, _MAX_LISTED if hint else len(known))
+                    yield problem(mark, f"found unknown key `{key}`, wanted {wanted}", hint), (*path, key)
         case "required":
             for key in schema["required"]:
                 if key not in error.instance:
@@ -201,10 +205,15 @@ def _written_out(text: str) -> str:
     return str(int(figures) * factor) if figures.isascii() and figures.isdigit() else ""
 
 
-def _choice(words: list[str]) -> str:
+def _meant(key: str, known: list[str]) -> str:
+    word = _ELSEWHERE.get(key)
+    return f"did you mean `{word}`?" if word in known else nearest(key, known)
+
+
+def _choice(words: list[str], most: int = _MAX_LISTED) -> str:
     if not words:
         return "none"
-    if len(words) > _MAX_LISTED:
+    if len(words) > most:
         return "a known one"
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
 
