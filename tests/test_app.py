@@ -17,8 +17,10 @@ import pytest
 from support.inprocess import inprocess, runtime_of, write_config
 from support.running import gateway
 from support.usage_files import usage_rows
+from tollgate import accounts
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.http import unpacked
+from tollgate.ledger import Ledger
 from tollgate.server import close_gateway, open_gateway
 
 ASK = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hello"}]}
@@ -207,6 +209,20 @@ def refused_then_asked_again(port, head, size, pause):
             except OSError:
                 after = b""
         return int(line.split()[1]), first.get("connection") == "close", int(after.split()[1]) if after else None
+
+
+async def test_a_start_without_an_operator_says_how_to_make_one(tmp_path, caplog):
+    """Accounts that were made by commands before the first start leave no `default`, which would be one."""
+    path = write_config(tmp_path)
+    runtime = runtime_of(path, {})
+    wanted = "to make one: tollgate accounts change alice --role operator"
+    for told, role in ((True, "user"), (False, "operator")):
+        async with Ledger(runtime.gateway.store, runtime.gateway.credits) as ledger:
+            await (accounts.create_account if told else accounts.change_account)(ledger, "alice", role=role)
+        caplog.clear()
+        opened = await open_gateway(runtime, path)
+        await close_gateway(opened)
+        assert (wanted in caplog.text, opened.starter, opened.first_key) == (told, "alice", None)
 
 
 async def test_what_a_server_cancels_as_it_ends_has_its_row(tmp_path):

@@ -147,6 +147,8 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     if gateway.dashboard.enabled:
         app.mount("/dashboard", dashboard_app(services, reloader))
         sign_in = await ledger.create_link(account)
+        if (await ledger.get_account(account)).role != "operator":  # all were made by commands before the first start, or none was left one
+            log.warning("no account is an operator, so nobody sees the operator's pages; to make one: tollgate accounts change %s --role operator", account)
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
