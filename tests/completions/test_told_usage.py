@@ -154,3 +154,12 @@ async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(t
         await here.post(PATHS[client], {**ASKS[client], "stream": True})
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_zeros_after_counts_tell_nothing(tmp_path, client):
+    events = chunks({**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}, {"choices": [], "usage": ZERO})
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(blocks=events, headers=SSE)}) as here:
+        await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)

@@ -328,9 +328,11 @@ def _style(block: bytes) -> bytes | None:
 
 
 def _later(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
-    """Usage after a further report: what that one leaves out or says null of stays as it was told."""
+    """Usage after a further report: what that one leaves out or says null of stays as it was told. Zeros after counts tell nothing."""
     if not isinstance(before, dict) or not isinstance(usage, dict):
         return usage
+    if usage.get("prompt_tokens") == usage.get("completion_tokens") == 0 and before.get("prompt_tokens"):
+        return before
     return {**before, **{name: told for name, told in usage.items() if told is not None}}
 
 
