@@ -8,8 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, settled
+from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, runtime_of, settled
 from tollgate.config.authorisation import Authorisation
+from tollgate.config.model import Credits
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
@@ -87,6 +88,32 @@ async def create(services, key, given=None, request_id="req_1", **more):
 
 async def look(services, key, job_id):
     return json.loads((await get_generation(services, key, job_id)).body)["data"]
+
+
+@pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
+async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
+    """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on the old one)."""
+
+    def offer(price):
+        return make_offer(poll=not synchronous, price=ImagePrice(Decimal(price), currency="CNY", asked=at("$input", "n")))
+
+    async def answer(method, path, body):
+        await reloaded.wait()
+        return 200, {"id": "p1", "status": "succeeded" if synchronous or method == "GET" else "starting", "images": URL}
+
+    reloaded = asyncio.Event()
+    services, key, _ = await gateway(answer, offer("0.04"))
+    making = asyncio.ensure_future(create(services, key))
+    await asyncio.sleep(0)
+    services.runtime.current = runtime_of(offer("4"), credits=Credits(rates={"USD": Decimal(1), "CNY": Decimal("0.5")}))
+    reloaded.set()
+    made = await making
+    await settled(services)
+    assert (await look(services, key, made["id"]))["cost"] == 0.0056
+    made = await create(services, key, request_id="req_2")
+    await settled(services)
+    assert (await look(services, key, made["id"]))["cost"] == 2
+    assert services.ledger.balance(key.account_id) == Decimal("7.9944")
 
 
 async def test_a_job_is_submitted_polled_and_charged_once(gateway):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,14 @@ log = logging.getLogger("tollgate.images")
 
 ZERO = Decimal(0)
 Rates = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The offers, by provider, and the exchange rates under which a job was taken: it is charged by these, whatever is loaded while it runs."""
+
+    offers: Mapping[str, ImageOffer]
+    rates: Rates
 
 
 def expected_cost(offer: ImageOffer, given: dict[str, Any], rates: Rates) -> Decimal:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
-from tollgate.images.money import expected_cost, refused_row, usage_row
+from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
@@ -85,7 +85,8 @@ class Jobs:
         offers = [(routes[0], routes[0].schema.admit(order.input))]
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
         offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
-        costs = [expected_cost(offer, given, self._gateway.credits.rates) for offer, given in offers]
+        terms = Terms({offer.provider: offer for offer, _ in offers}, self._gateway.credits.rates)
+        costs = [expected_cost(offer, given, terms.rates) for offer, given in offers]
         if not order.counted:
             await self.services.ledger.admit(order.key)
         hold = await self.services.ledger.hold(order.key, max(costs))
@@ -98,7 +99,7 @@ class Jobs:
                  "instance": self._gateway.store.instance, **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {})},
         )
         # A client that leaves now must not orphan a job the provider has begun.
-        return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold)))
+        return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold, terms)))
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
         """A job of this account as the provider sees it now. Raises `NotFound`, and `UpstreamError` when it cannot be asked."""
@@ -146,13 +147,13 @@ class Jobs:
 
     # Beginning a job.
 
-    async def _begin(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold) -> Generation:
+    async def _begin(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms) -> Generation:
         try:
             while True:
                 offer, given = offers[0]
                 if offer.synchronous:
                     await self.services.ledger.create_generation(generation)
-                    self.keep(generation, hold)
+                    self.keep(generation, hold, terms)
                     self._run(generation, offers)
                     return generation
                 generation = attempted(generation, offer)
@@ -176,7 +177,7 @@ class Jobs:
         except BaseException:
             hold.release()
             raise
-        self.keep(pending, hold)
+        self.keep(pending, hold, terms)
         if said.outcome.status in PENDING:
             return pending
         try:
@@ -297,7 +298,11 @@ class Jobs:
     async def _end(self, generation: Generation, outcome: Outcome, offer: ImageOffer | None = None, given: dict[str, Any] | None = None,
                    said: Said | None = None) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes nothing."""
-        row = usage_row(generation, outcome, offer, given, said, job_facts(generation, outcome), self._gateway.credits.rates)
+        watch = self.pending.get(generation.id)
+        terms = watch.terms if watch is not None else None
+        priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
+        rates = terms.rates if terms is not None else self._gateway.credits.rates
+        row = usage_row(generation, outcome, priced, given, said, job_facts(generation, outcome), rates)
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)
@@ -321,11 +326,11 @@ class Jobs:
         """Whether somebody asks about this job already, or its call is held."""
         return job_id in self._running or job_id in self._flights
 
-    def keep(self, generation: Generation, hold: Hold | None) -> None:
-        """Look after a running job from now on."""
+    def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
+        """Look after a running job from now on; without `terms` it is charged by the prices of the day on which it ends."""
         if hold is not None:
             self._holds[generation.id] = hold
-        self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock())
+        self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock(), terms)
 
     def forget(self, job_id: str) -> None:
         """Look after a job no longer; what it may cost is free again."""

@@ -14,6 +14,7 @@ from tollgate.nesting import holds_more, too_deep
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Said
+    from tollgate.images.money import Terms
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.mapping.images.outcome import Outcome
@@ -26,13 +27,14 @@ UNKNOWN_WORD = "unknown status"
 
 
 class Watch:
-    """When a pending job is looked at next on our own account."""
+    """When a pending job is looked at next on our own account, and on what terms this process took it; None: a former one did."""
 
-    __slots__ = ("account_id", "due", "every", "looks")
+    __slots__ = ("account_id", "due", "every", "looks", "terms")
 
-    def __init__(self, account_id: str, every: tuple[float, ...], now: float) -> None:
+    def __init__(self, account_id: str, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
         self.account_id = account_id
         self.every = every
+        self.terms = terms
         self.looks = 0
         self.due = now
         self.next(now)
