@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
+from tollgate.engines.heads import Answer
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
@@ -84,7 +85,7 @@ class _Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._bare += len(data)
-        super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if b"h2c" in data else data)
+        super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if data.find(b"h2c", 0, data.rfind(b"\r") + 1) >= 0 else data)
         if self._bare:
             self._unfinished()
 
@@ -106,7 +107,7 @@ class _Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, lambda scope, receive, send: app(scope, receive, Answer(cycle).send))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
