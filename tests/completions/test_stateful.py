@@ -50,12 +50,12 @@ from tollgate.sandbox import app as sandbox
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_ids_of_a_providers_state_are_found_where_a_request_names_them(dialect, body, found):
-    assert referenced_ids(dialect, body, json.dumps(body).encode()) == found
+    assert referenced_ids(dialect, body, json.dumps(body)) == found
 
 
 def test_a_field_spelled_with_escapes_is_found_as_well():
     raw = rb'{"previous\u005fresponse_id": "resp_1"}'
-    assert referenced_ids("responses", json.loads(raw), raw) == [("previous_response_id", "resp_1")]
+    assert referenced_ids("responses", json.loads(raw), raw.decode()) == [("previous_response_id", "resp_1")]
 
 
 @pytest.mark.parametrize("output", [5, "x", None, {"id": "a"}, [5, None]])

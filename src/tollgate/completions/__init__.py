@@ -76,7 +76,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     return reply
 
 
-def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], bytes, Needs]:
+def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, Needs]:
     """The body, checked, its outline, and what it asks of a route."""
     body, outline = read_json(inbound.body, server)
     check_fields(inbound.dialect, body)

@@ -31,16 +31,16 @@ _SEARCHES = 10
 _READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser")
 """Hosted tools that bring text into the prompt, by their type. Those that find further tools bring none that is not declared."""
 _ADDRESSES = {
-    "chat": (b'"url":"http', b'"url": "http'),
-    "responses": (b'"image_url":"http', b'"image_url": "http'),
-    "messages": (b'"type":"url"', b'"type": "url"'),
+    "chat": ('"url":"http', '"url": "http'),
+    "responses": ('"image_url":"http', '"image_url": "http'),
+    "messages": ('"type":"url"', '"type": "url"'),
 }
 """How a picture by its address stands in a body of the format."""
 _KEPT = ("previous_response_id", "conversation", "thread", "prompt")
 """Members that name what the provider has of the conversation."""
 
 
-def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: bytes) -> Decimal:
+def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) -> Decimal:
     """USD to hold for a request with these needs and this outline (`body.py`), as `offer` is priced."""
     dialect, body, tariff = exchange.inbound.dialect, exchange.body, offer.tariff
     asked = [limit for name in CLIENT_FORMATS[dialect].limit_fields if isinstance(limit := body.get(name), int)]
@@ -53,16 +53,16 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: bytes
     if unseen:
         tokens += min(unseen, max(0, offer.model.context - tokens)) if offer.model.context else unseen
     words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
-    return upper_bound(tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache=b'"1h"' in outline, multipliers=words, searches=searches)
+    return upper_bound(tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache='"1h"' in outline, multipliers=words, searches=searches)
 
 
-def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: bytes, *, tools: bool) -> int:
+def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
     """Tokens the prompt may have beside those of the body."""
     elsewhere = tools or any(body.get(name) is not None for name in _KEPT)
     pictures = 0
     if needs.images:
         pictures = sum(outline.count(mark) for mark in _ADDRESSES[dialect])
-    if not elsewhere and (needs.files and b'"http' in outline or not needs.images and b'"file_id"' in outline):
+    if not elsewhere and (needs.files and '"http' in outline or not needs.images and '"file_id"' in outline):
         elsewhere = True
     return pictures * _PICTURE + (_ELSEWHERE if elsewhere else 0)
 

@@ -93,7 +93,7 @@ def valid_utf8(raw: bytes) -> bytes:
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
     at = raw.find(_MODEL_KEY)
-    if at < 0 or raw.find(_MODEL_KEY, at + 1) >= 0 or (b"\\u00" in raw and _SPELLED.search(raw)):
+    if at < 0 or raw.rfind(_MODEL_KEY) != at or (raw.rfind(b"\\u00") >= 0 and _SPELLED.search(raw)):
         return None
     found = _MODEL.match(raw, at)
     if found is None or found.group(1) != body["model"].encode():

@@ -9,20 +9,20 @@ from tollgate.completions.stateful import keeps_thread
 from tollgate.routing import Needs
 from tollgate.tokenizer.texts import request_texts
 
-_MEDIA: dict[str, tuple[bytes, bytes, bytes | None]] = {
-    "chat": (b'"image_url"', b'"file"', b'"input_audio"'),
-    "responses": (b'"input_image"', b'"input_file"', b'"input_audio"'),
-    "messages": (b'"image"', b'"document"', None),
+_MEDIA: dict[str, tuple[str, str, str | None]] = {
+    "chat": ('"image_url"', '"file"', '"input_audio"'),
+    "responses": ('"input_image"', '"input_file"', '"input_audio"'),
+    "messages": ('"image"', '"document"', None),
 }
 """What a body holds that sends pictures, files and sound."""
 MEDIA_BYTES = 400_000
 """Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them counts whole."""
-_ONLY_NATIVE = {"chat": (), "messages": (b'"cache_control"', b'"signature"', b'"redacted_thinking"'), "responses": (b'"encrypted_content"',)}
+_ONLY_NATIVE = {"chat": (), "messages": ('"cache_control"', '"signature"', '"redacted_thinking"'), "responses": ('"encrypted_content"',)}
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
 """The tool types a client answers itself; any other is run by the provider."""
 
 
-def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> Needs:
+def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Needs:
     """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with this outline.
 
     `prefer_native` is set where a conversion would lose what only the client's own format can say (SPEC service 4):
@@ -32,7 +32,7 @@ def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> N
     images_word, files_word, audio_word = _MEDIA[dialect]
     images, files, audio = images_word in outline, files_word in outline, audio_word is not None and audio_word in outline
     if files and dialect == "chat":
-        files = b'"file_data"' in outline
+        files = '"file_data"' in outline
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for word in _ONLY_NATIVE[dialect]:
         prefer_native = prefer_native or word in outline
@@ -40,7 +40,7 @@ def needs_of(dialect: str, body: dict[str, Any], outline: bytes, size: int) -> N
         words = _words(dialect, body)
         size = words + min(max(0, size - words), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
-    needs = Needs(tools, images, audio, files, b'"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
+    needs = Needs(tools, images, audio, files, '"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
     if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
         needs.effort = effort
     return needs

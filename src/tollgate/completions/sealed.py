@@ -12,11 +12,11 @@ from typing import Any
 from tollgate.mapping import Context
 from tollgate.mapping.seal import PREFIX, unseal
 
-_MARK = b'"' + PREFIX.encode()
+_MARK = '"' + PREFIX
 _LOST = "reasoning of another provider"
 
 
-def holds_sealed(outline: bytes) -> bool:
+def holds_sealed(outline: str) -> bool:
     """Whether a body with this outline may hold a sealed token; one substring search."""
     return _MARK in outline
 

@@ -12,13 +12,13 @@ from typing import Any
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
-_SPELLED = b"\\u00"
+_SPELLED = "\\u00"
 """How JSON can spell the letters of the words."""
-_HINTS: dict[str, tuple[bytes, ...]] = {
-    "chat": (b'"file_id"', _SPELLED),
-    "messages": (b'"file_id"', b'"container"', b'"previous_message_id"', _SPELLED),
-    "responses": (b'"previous_response_id"', b'"conversation"', b'"item_reference"', b'"file_id"', b'"file_ids"', b'"container"', b'"container_id"',
-                  b'"vector_store_ids"', b'"prompt"', b'"approval_request_id"', b'"image_generation_call"', _SPELLED),
+_HINTS: dict[str, tuple[str, ...]] = {
+    "chat": ('"file_id"', _SPELLED),
+    "messages": ('"file_id"', '"container"', '"previous_message_id"', _SPELLED),
+    "responses": ('"previous_response_id"', '"conversation"', '"item_reference"', '"file_id"', '"file_ids"', '"container"', '"container_id"',
+                  '"vector_store_ids"', '"prompt"', '"approval_request_id"', '"image_generation_call"', _SPELLED),
 }
 """A body of the format without any of these words refers to no state; most requests stop here."""
 
@@ -28,7 +28,7 @@ _NOT_STORED = " Only a provider that speaks this format stores items: set `store
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was stored."""
 
 
-def referenced_ids(dialect: str, body: dict[str, Any], outline: bytes) -> list[tuple[str, str]]:
+def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, str]]:
     """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there."""
     for hint in _HINTS[dialect]:
         if hint in outline:
