@@ -23,6 +23,8 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.engines.reading import refusal_of, without_wish
+from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
 
 if TYPE_CHECKING:
@@ -148,10 +150,7 @@ class Http1:
             self._refuse(431)
 
     def _overlook(self, rest: bytes) -> bytes:
-        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish, and the `rest`.
-
-        A server may overlook the wish (RFC 9110, 7.8); httptools takes the body for the other protocol, and the request for empty.
-        """
+        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish, and the `rest`."""
         head = self._parsed
         if head is None or self._deaf:
             return b""
@@ -161,9 +160,7 @@ class Http1:
             return b""
         self._arrived.pop()  # its end
         self._arrived.pop()
-        lines = [b"%b %b HTTP/%b" % (head.method.encode(), head.target, head.version.encode())]
-        lines += [b"%b: %b" % header for header in head.headers if header[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", rest])
+        return without_wish(head.method.encode(), head.target, head.version, head.headers, rest)
 
     def _refuse(self, status: int) -> None:
         if not self._deaf:
@@ -185,13 +182,10 @@ class Http1:
         self._bare = 0
         version = self._parser.get_http_version()
         headers = self._headers
-        names = [name for name, _ in headers]
-        hosts = names.count(b"host")
-        if version not in {"1.0", "1.1"} or hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112, 3.2
-            self._refuse(400)
-        if b"transfer-encoding" in names and [value.lower() for name, value in headers if name == b"transfer-encoding"] != [b"chunked"]:
-            self._refuse(501)  # RFC 9112, 6.1: nobody here would undo the others
-        continues = b"expect" in names and version == "1.1" and dict(headers)[b"expect"].lower() == b"100-continue"
+        refused = refusal_of(version, headers)
+        if refused is not None:
+            self._refuse(refused)
+        continues = version == "1.1" and dict(headers).get(b"expect", b"").lower() == b"100-continue"
         head = _Head(self._parser.get_method().decode(), self._url, version, headers, keep=version == "1.1" and self._parser.should_keep_alive(), continues=continues)
         self._parsed = head
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
@@ -331,10 +325,8 @@ class Http1:
     async def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            if self._in_pieces:  # its queue may be full, and nobody reads it any more: the last word would wait for ever
-                unread = stream.app_put.__self__  # type: ignore[attr-defined]
-                while not unread.empty():
-                    unread.get_nowait()
+            if self._in_pieces:
+                forget_unread(stream)
             await stream.handle(StreamClosed(_STREAM))
 
 

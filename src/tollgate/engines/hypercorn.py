@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hypercorn import protocol
 from hypercorn.asyncio import run, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import EventWrapper
@@ -15,6 +16,7 @@ from hypercorn.events import Closed, Event, Updated
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
+from tollgate.engines.http2 import Http2
 from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
@@ -64,6 +66,7 @@ class Hypercorn:
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
         run.TCPServer = _Connection  # type: ignore[assignment,attr-defined]
+        protocol.H2Protocol = Http2  # type: ignore[attr-defined]
         for each in self._config.create_sockets().insecure_sockets:
             each.listen(_BACKLOG)
         announce()

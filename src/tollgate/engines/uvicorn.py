@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
 from tollgate.engines.heads import Answer
+from tollgate.engines.reading import Headers, refusal_of, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
     from tollgate.app import App
     from tollgate.config.model import Server
-
-_WISH_FOR_HTTP2 = re.compile(rb"\r\n[Uu]pgrade: *h2c(?=\r\n)")
-"""As a header line. It cannot stand in a body: JSON has no line breaks inside of texts."""
-
 
 class Uvicorn:
     """See `Engine`."""
@@ -44,7 +41,7 @@ class Uvicorn:
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
-        config = uvicorn.Config(app, http=_Connection, ws="none", log_level="warning", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
+        config = uvicorn.Config(app, http=_Connection, ws="none", log_level="error", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
                                 timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
         announce()
         await serve_until(stopped, config, self._sockets)
@@ -67,16 +64,14 @@ async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[so
 
 
 class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with bounds to what a client sends beside a body, as hypercorn has them.
-
-    It is also deaf to the wish for HTTP/2 that Java's client sends along with its first request: a server may ignore it
-    (RFC 9110, 7.8), but the parser would take the body for something else, and the request for empty.
-    """
+    """uvicorn's HTTP protocol, with bounds to what a client sends beside a body, as hypercorn has them, and deaf to wishes for other protocols."""
 
     _bare = 0
     """Bytes since a head was complete or a body went on."""
     _late: asyncio.TimerHandle | None = None
     _answering: Any = None
+    _wish: tuple[bytes, bytes, str, Headers] | None = None
+    """Method, target, version and headers of the request read last, if it wishes for another protocol."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -85,25 +80,41 @@ class _Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._bare += len(data)
-        super().data_received(_WISH_FOR_HTTP2.sub(b"", data, 1) if data.find(b"h2c", 0, data.rfind(b"\r") + 1) >= 0 else data)
-        if self._bare:
-            self._unfinished()
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as wish:
+                assert self._wish is not None
+                data = without_wish(*self._wish, data[wish.args[0] :])
+                self._wish = None
+            except httptools.HttpParserError:
+                self.send_400_response("What was sent cannot be read as an HTTP/1.1 request.")
+                return
+        self._bound_what_comes()
 
     def on_headers_complete(self) -> None:
         self._bare = 0
         if self._late is not None:
             self._late.cancel()
             self._late = None
+        version, method = self.parser.get_http_version(), self.parser.get_method()
+        if refusal_of(version, self.headers) is not None:
+            raise ValueError("a head that is refused")  # httptools makes an HttpParserError of it
+        if self.parser.should_upgrade() and method != b"CONNECT":
+            self._wish = method, self.url, version, self.headers
+            return
         super().on_headers_complete()
-        if not self.parser.should_upgrade():
-            self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """A wish for another protocol may be overlooked, and is nothing an operator could mend."""
+        self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
 
     def on_body(self, body: bytes) -> None:
         self._bare = 0
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._wish is None:
+            super().on_message_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answering = cycle
@@ -122,8 +133,8 @@ class _Connection(HttpToolsProtocol):
             self._answering.disconnected = True
             self._answering.message_event.set()
 
-    def _unfinished(self) -> None:
-        """A head is not complete yet, or a body's end is not here: it may not be endless, nor may a head take forever."""
+    def _bound_what_comes(self) -> None:
+        """What is not complete yet may not be endless; nor may it take forever, be it a head, or the rest of a body whose answer has left."""
         idle = self.cycle is None or self.cycle.response_complete
         if self._bare <= MAX_HEAD_BYTES:
             if idle and self._late is None:

@@ -1,0 +1,95 @@
+"""HTTP/2 as hypercorn speaks it, with an answer to what would otherwise end a connection of many clients, or occupy the gateway for nothing.
+
+Nobody but a proxy in front multiplexes: what one of its clients sends must not end the requests of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, RequestReceived, StreamReset
+from h2.exceptions import ProtocolError
+from hypercorn.events import Closed, RawData
+from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import StreamClosed
+from hypercorn.protocol.h2 import H2Protocol
+
+from tollgate.engines.streams import forget_unread
+
+_MOST_RESETS = 500
+_RESETS_A_SECOND = 50
+"""Of requests that a client takes back: all of a hundred that may run at once, and that several times. A request costs it 40 bytes and
+us a task, and those taken back do not count among the hundred (CVE-2023-44487)."""
+
+
+_PIECE = 8 * 1024
+"""What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
+
+
+class Http2(H2Protocol):
+    """Takes the place of hypercorn's `H2Protocol`."""
+
+    _resets = 0.0
+    """Taken back lately."""
+    _reset_at = 0.0
+
+    async def handle(self, event: ConnectionEvent) -> None:
+        """See hypercorn's protocols."""
+        if not isinstance(event, RawData) or len(event.data) <= _PIECE:
+            await super().handle(event)
+            return
+        for at in range(0, len(event.data), _PIECE):
+            if self.closed:
+                return
+            await super().handle(RawData(event.data[at : at + _PIECE]))
+            await asyncio.sleep(0)
+
+    async def _handle_events(self, events: list[Event]) -> None:
+        resets = sum(type(event) is StreamReset for event in events)
+        if resets and self._too_many(resets):
+            self.connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+            await self._flush()
+            await self.handle(Closed())
+            await self.send(Closed())
+            return
+        for event in events:
+            if type(event) is PingReceived:
+                continue  # h2 has the answer ready
+            if type(event) is PriorityUpdated:
+                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn keeps what it names without end
+            if type(event) is DataReceived and event.stream_id not in self.streams:
+                self._decline(event)
+            elif type(event) is RequestReceived and not _is_readable(event):
+                self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            else:
+                await super()._handle_events([event])
+        await self._flush()
+
+    def _too_many(self, resets: int) -> bool:
+        now = time.monotonic()
+        self._resets = max(0.0, self._resets - (now - self._reset_at) * _RESETS_A_SECOND) + resets
+        self._reset_at = now
+        return self._resets > _MOST_RESETS
+
+    def _decline(self, event: DataReceived) -> None:
+        """The request was answered before its body had come; hypercorn knows the stream no more, and would end the connection."""
+        assert event.stream_id is not None
+        self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        with contextlib.suppress(ProtocolError):  # it is closed by now
+            self.connection.reset_stream(event.stream_id, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1: the rest is of no use
+
+    async def _close_stream(self, stream_id: int) -> None:
+        stream = self.streams.pop(stream_id, None)
+        if stream is not None:
+            forget_unread(stream)
+            await stream.handle(StreamClosed(stream_id=stream_id))
+            await self.has_data.set()
+
+
+def _is_readable(event: RequestReceived) -> bool:
+    """Whether this is a request for something: a tunnel is none, and a path is ASCII (RFC 3986)."""
+    told = dict(event.headers or ())
+    return told.get(b":method") != b"CONNECT" and told.get(b":path", b"\xff").isascii()

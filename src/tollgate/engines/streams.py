@@ -1,0 +1,12 @@
+"""hypercorn's streams: what a request has sent and its application has not read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def forget_unread(stream: Any) -> None:
+    """Empty the queue of a stream that ends. It may be full, and nobody reads it any more: the last word, that it is over, would wait for ever."""
+    unread = stream.app_put.__self__
+    while not unread.empty():
+        unread.get_nowait()

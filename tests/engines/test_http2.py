@@ -1,0 +1,116 @@
+"""HTTP/2 on hypercorn: what one client of a proxy sends ends none of the others' requests, and nothing is occupied for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+
+from test_engines import Served
+from tollgate.engines import http2
+
+ASK = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "a")]
+
+
+class Client:
+    """One connection to the engine, and what came back on it."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.http2 = H2Connection(H2Configuration(validate_outbound_headers=False))
+        self.http2.initiate_connection()
+        self.told: list[Any] = []
+
+    def begin(self, *headers: tuple[str, str], end: bool = False) -> int:
+        number = self.http2.get_next_available_stream_id()
+        self.http2.send_headers(number, list(headers) or ASK, end_stream=end)
+        return number
+
+    def send(self, more: bytes = b"") -> None:
+        self.served.writer.write(self.http2.data_to_send() + more)
+
+    async def hear(self, kind: type, number: int | None = None) -> Any:
+        self.send()
+        async with asyncio.timeout(5):
+            while True:
+                for event in self.told:
+                    if type(event) is kind and (number is None or event.stream_id == number):
+                        return event
+                data = await self.served.reader.read(65536)
+                assert data, "the connection was closed"
+                self.told += self.http2.receive_data(data)
+                self.send()
+
+    async def answered(self) -> bool:
+        number = self.begin(end=True)
+        await self.hear(StreamEnded, number)
+        return True
+
+
+async def early(scope: Any, receive: Any, send: Any) -> None:
+    """Answers without a look at the body."""
+    await send({"type": "http.response.start", "status": 401, "headers": []})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+@pytest.fixture
+async def client(monkeypatch):
+    monkeypatch.setattr("test_engines.application", early)
+    served = Served("hypercorn")
+    await served.connect()
+    yield Client(served)
+    served.writer.close()
+    served.stop.set()
+    await asyncio.wait_for(served.task, 5)
+
+
+async def test_requests_taken_back_one_after_another_end_the_connection(client, monkeypatch):
+    monkeypatch.setattr(http2, "_MOST_RESETS", 20)
+    for _ in range(20):
+        client.http2.reset_stream(client.begin())
+    assert await client.answered()
+    for _ in range(20):
+        client.http2.reset_stream(client.begin())
+    assert (await client.hear(ConnectionTerminated)).error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+async def test_a_few_that_are_taken_back_now_and_then_do_not(client, monkeypatch):
+    monkeypatch.setattr(http2, "_MOST_RESETS", 5)
+    monkeypatch.setattr(http2, "_RESETS_A_SECOND", 10_000)
+    for _ in range(20):
+        client.http2.reset_stream(client.begin())
+        assert await client.answered()
+
+
+@pytest.mark.parametrize("pieces", [1, 40], ids=["after the answer", "more than is queued"])
+async def test_a_body_that_comes_after_its_answer_ends_no_other_request(client, pieces, caplog):
+    number = client.begin()
+    if pieces == 1:
+        await client.hear(StreamEnded, number)
+    for _ in range(pieces):
+        client.http2.send_data(number, b"x" * 100)
+    if pieces == 1:
+        assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.NO_ERROR
+    assert (await client.hear(ResponseReceived, number)) and await client.answered()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("ask", [
+    [(":method", "CONNECT"), (":authority", "a:80")],
+    [(":method", "CONNECT"), (":protocol", "websocket"), *ASK[1:]],
+    [(":method", "GET"), (":path", b"/\xff"), *ASK[2:]],
+], ids=["a tunnel", "a web socket", "a path that is none"])
+async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
+    number = client.begin(*ask)
+    assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.REFUSED_STREAM
+    assert await client.answered() and caplog.text == ""
+
+
+async def test_wishes_for_priority_are_not_kept(client, caplog):
+    client.send(b"".join(b"\0\0\5\2\0" + (2 * each + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for each in range(2000)))
+    assert await client.answered() and caplog.text == ""
