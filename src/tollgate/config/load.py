@@ -7,59 +7,20 @@ is a problem. It knows nothing of what the files mean; `schema.py` and the mappi
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
-from yaml.composer import Composer
-from yaml.constructor import BaseConstructor
-from yaml.resolver import BaseResolver
+from yaml import events
+from yaml.composer import ComposerError
 
-_TAG = "tag:yaml.org,2002:str"
+from tollgate.config.yaml_parser import Parser, hint_for
 
-
-class _Typeless(BaseResolver):
-    """Every scalar is text, told without a look at tables of types.
-
-    These are called for each node of every file, so they are functions of C that do nothing and give the same tag.
-    """
-
-    resolve = _TAG.format
-    descend_resolver = operator.is_
-    ascend_resolver = bool
-
-
-try:
-    from yaml._yaml import CParser as _Parser
-
-    class _Reader(_Parser, BaseConstructor, _Typeless):
-        """libyaml's parser without implicit types: every plain scalar arrives as text."""
-
-        def __init__(self, text: str) -> None:
-            _Parser.__init__(self, text)
-            BaseConstructor.__init__(self)
-            BaseResolver.__init__(self)
-
-except ImportError:  # PyYAML built without libyaml: same rules, slower
-    from yaml.parser import Parser as _PurePython
-    from yaml.reader import Reader as _Stream
-    from yaml.scanner import Scanner as _Scanner
-
-    class _Reader(_Stream, _Scanner, _PurePython, Composer, BaseConstructor, _Typeless):  # type: ignore[no-redef]
-        def __init__(self, text: str) -> None:
-            _Stream.__init__(self, text)
-            _Scanner.__init__(self)
-            _PurePython.__init__(self)
-            Composer.__init__(self)
-            BaseConstructor.__init__(self)
-            BaseResolver.__init__(self)
-
-
+_TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
@@ -251,26 +212,20 @@ def read_text(text: str, name: str) -> Document:
     """Read YAML text; an empty text is an empty map. All problems found are in `Document.problems`."""
     document = Document(name, text, Map({}, {}, Mark(name, 1, 1)))
     try:
-        reader = _Reader(text)
-        try:
-            root = reader.get_single_node()
-        finally:
-            reader.dispose()
+        tree = _Tree(document).read()
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
         what = (error.problem or "not YAML").strip()
-        document.problems.append(document.problem(mark, f"not readable as YAML: {what}", hint=_yaml_hint(document, mark, what)))
+        # Alone: what was noted before it is mostly the same slip, seen too early.
+        document.problems = [document.problem(mark, f"not readable as YAML: {what}", hint=hint_for(document.lines, mark.line, mark.column, what))]
         return document
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.problems.append(document.problem(Mark(name, line, 1), f"character U+{_code_point(error.character):04X} is not allowed in YAML"))
         return document
-    except RecursionError:
-        document.problems.append(document.problem(Mark(name, 1, 1), "nested too deeply"))
-        return document
-    if root is not None:
-        document.root = _convert(document, root, 0, {})
+    if tree is not None:
+        document.root = tree
     return document
 
 
@@ -315,86 +270,147 @@ def _masked(text: str) -> str:
     return _TYPED_SECRET.sub(lambda found: "*" * len(found[0]), text)
 
 
-def _convert(document: Document, node: yaml.Node, depth: int, done: dict[int, tuple[Node, int]]) -> Node:
-    """`done`: what was converted already, with its size; an alias gives its anchor's node again."""
-    known = done.get(id(node))
-    if known is not None:
-        document.size += known[1]
-        if document.size < MAX_NODES:
-            return known[0]
-    before = document.size
-    made = _converted(document, node, depth, done)
-    if type(made) is not Scalar:
-        done[id(node)] = made, document.size - before
-    return made
+class _Tree:
+    """One reading of a document's text, event by event: a graph of YAML's own nodes would take ten times the memory of the
+    tree, and leave holes all over the heap where what is kept of it had stood between."""
 
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.parser = Parser(document.text)
+        self.next: Callable[[], Any] = self.parser.get_event
+        self.anchors: dict[str, tuple[Any, Node | None, int]] = {}
+        """Where each anchor stands, its node, and how many nodes that is; no node while it is being read."""
+        self.full = False
 
-def _converted(document: Document, node: yaml.Node, depth: int, done: dict[int, tuple[Node, int]]) -> Node:
-    mark = Mark(document.file, node.start_mark.line + 1, node.start_mark.column + 1)
-    if depth > _MAX_DEPTH:
-        document.problems.append(document.problem(mark, f"nested more than {_MAX_DEPTH} levels deep"))
-        return Scalar(None, "", False, mark)
-    document.size += 1
-    if document.size >= MAX_NODES:
-        if document.size == MAX_NODES:
-            document.problems.append(document.problem(mark, f"more than {MAX_NODES} values in one file"))
-        return Scalar(None, "", False, mark)
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(document, node, mark)
-    if isinstance(node, yaml.SequenceNode):
-        return List(tuple(_convert(document, item, depth + 1, done) for item in node.value), mark, bool(node.flow_style))
-    entries: dict[str, Node] = {}
-    keys: dict[str, Mark] = {}
-    for key_node, value_node in node.value:
-        place = Mark(document.file, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
-        if not isinstance(key_node, yaml.ScalarNode):
-            hint = "braces start a YAML object here: put quotes around \"{{ ... }}\"" if isinstance(key_node, yaml.MappingNode) else ""
-            document.problems.append(document.problem(place, "a key must be a word", hint=hint))
-            continue
-        key = key_node.value
-        if key == "<<" and not key_node.style:
-            document.problems.append(document.problem(place, "merge keys (`<<`) are not read", hint="write the keys out, or use an alias for the whole value"))
-            continue
-        if key in entries:
-            document.problems.append(document.problem(place, f"key `{key}` is written twice (first at line {keys[key].line})"))
-            continue
-        keys[key] = place
-        entries[key] = _convert(document, value_node, depth + 1, done)
-    return Map(entries, keys, mark, bool(node.flow_style))
+    def read(self) -> Node | None:
+        """The tree, None of an empty text. Raises the parser's errors."""
+        try:
+            self.next()  # the stream's start
+            first = self.next()
+            if type(first) is events.StreamEndEvent:
+                return None
+            tree = self._node(self.next(), 0)
+            self.next()  # the document's end
+            other = self.next()
+            if type(other) is not events.StreamEndEvent:
+                raise ComposerError("expected a single document in the stream", first.start_mark, "but found another document", other.start_mark)
+            return tree
+        finally:
+            self.parser.dispose()
 
+    def _node(self, event: Any, depth: int) -> Node:
+        """The node that begins with `event`; what follows of it is read too."""
+        document, kind, mark = self.document, type(event), self._mark(event)
+        if depth > _MAX_DEPTH:
+            self._say(mark, f"nested more than {_MAX_DEPTH} levels deep")
+            return self._unread(event, mark)
+        if kind is events.AliasEvent:
+            return self._alias(event, mark)
+        before = document.size
+        document.size += 1
+        if document.size >= MAX_NODES:
+            return self._too_many(event, mark)
+        if event.anchor:
+            self._anchor(event, None, 0)
+        node: Node
+        if kind is events.ScalarEvent:
+            node = self._scalar(event, mark)
+        elif kind is events.SequenceStartEvent:
+            items = []
+            while type(inner := self.next()) is not events.SequenceEndEvent:
+                items.append(self._node(inner, depth + 1))
+            node = List(tuple(items), mark, bool(event.flow_style))
+        else:
+            node = self._map(event, mark, depth)
+        if event.anchor:
+            self.anchors[event.anchor] = event, node, document.size - before
+        return node
 
-def _scalar(document: Document, node: yaml.ScalarNode, mark: Mark) -> Scalar:
-    text: str = node.value
-    quoted = bool(node.style)
-    tag = node.tag or ""
-    if tag not in ("tag:yaml.org,2002:str", "", "!"):
-        document.problems.append(document.problem(mark, f"tag `{tag.replace('tag:yaml.org,2002:', '!!')}` is not read", hint="write the value without a tag"))
-    if quoted:
-        return Scalar(text, text, True, mark)
-    if text in _WORDS:
-        return Scalar(_WORDS[text], text, False, mark)  # type: ignore[arg-type]
-    if _INTEGER.match(text) and len(text) < 400:
-        return Scalar(int(text), text, False, mark)
-    if _NUMBER.match(text) and len(text) < 400:
-        return Scalar(Decimal(text), text, False, mark)
-    return Scalar(text, text, False, mark)
+    def _map(self, event: Any, mark: Mark, depth: int) -> Map:
+        entries: dict[str, Node] = {}
+        keys: dict[str, Mark] = {}
+        while type(inner := self.next()) is not events.MappingEndEvent:
+            place = self._mark(inner)
+            key = self._key(inner, place)
+            if key is None:
+                pass
+            elif key in entries:
+                self._say(place, f"key `{key}` is written twice (first at line {keys[key].line})")
+            else:
+                keys[key] = place
+                entries[key] = self._node(self.next(), depth + 1)
+                continue
+            self._unread(self.next(), place)
+        return Map(entries, keys, mark, bool(event.flow_style))
 
+    def _key(self, event: Any, place: Mark) -> str | None:
+        """A key, which is text; None where its value is not read."""
+        if type(event) is events.AliasEvent:
+            meant = self._alias(event, place)
+            text = meant.text if isinstance(meant, Scalar) else None
+        elif type(event) is events.ScalarEvent:
+            text = event.value
+            if event.anchor:
+                self._anchor(event, self._scalar(event, place), 1)
+            if text == "<<" and not event.style:
+                self._say(place, "merge keys (`<<`) are not read", "write the keys out, or use an alias for the whole value")
+                return None
+        else:
+            self._unread(event, place)
+            text = None
+        if text is None:
+            braces = type(event) is events.MappingStartEvent
+            self._say(place, "a key must be a word", "braces start a YAML object here: put quotes around \"{{ ... }}\"" if braces else "")
+        return text
 
-def _yaml_hint(document: Document, mark: Mark, what: str) -> str:
-    line = document.lines[mark.line - 1] if 0 < mark.line <= len(document.lines) else ""
-    if "\t" in line[: max(mark.column, 1)]:
-        return "indent with spaces, not tabs"
-    before = document.lines[mark.line - 2] if 1 < mark.line <= len(document.lines) else ""
-    if "{{" in line or re.search(r"[:-]\s+\{\{", before):
-        return "put quotes around a value with {{ }}"
-    if "mapping values are not allowed" in what:
-        if re.match(r"\s*(- +)?[\w./$\"'-]+:", line) and re.match(r"[^:]*:", line)[0] == line[: mark.column]:  # type: ignore[index]
-            return "the line before has no `:`, or the two are indented differently"
-        return "put quotes around a value that holds `: `"
-    if "another document" in what:
-        return "a file is one document: take the line --- out"
-    if "did not find expected ',' or" in what and line.count('"') % 2:
-        return "a quotation mark is not closed"
-    if "did not find expected ',' or" in what and "[" in line:
-        return "put quotes around a path with brackets inside { } or [ ]"
-    return ""
+    def _scalar(self, event: Any, mark: Mark) -> Scalar:
+        text: str = event.value
+        if event.tag not in _TEXT_TAGS:
+            self._say(mark, f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read", "write the value without a tag")
+        if event.style:
+            return Scalar(text, text, True, mark)
+        if text in _WORDS:
+            return Scalar(_WORDS[text], text, False, mark)  # type: ignore[arg-type]
+        if _INTEGER.match(text) and len(text) < 400:
+            return Scalar(int(text), text, False, mark)
+        if _NUMBER.match(text) and len(text) < 400:
+            return Scalar(Decimal(text), text, False, mark)
+        return Scalar(text, text, False, mark)
+
+    def _anchor(self, event: Any, node: Node | None, size: int) -> None:
+        if event.anchor in self.anchors:
+            raise ComposerError("found duplicate anchor; first occurrence", self.anchors[event.anchor][0].start_mark, "second occurrence", event.start_mark)
+        self.anchors[event.anchor] = event, node, size
+
+    def _alias(self, event: Any, mark: Mark) -> Node:
+        """Its anchor's node again."""
+        if event.anchor not in self.anchors:
+            raise ComposerError(None, None, "found undefined alias", event.start_mark)
+        _, node, size = self.anchors[event.anchor]
+        if node is None:
+            self._say(mark, f"`*{event.anchor}` stands inside of what it stands for")
+            return self._unread(event, mark)
+        self.document.size += size
+        return node if self.document.size < MAX_NODES else self._too_many(event, mark)
+
+    def _unread(self, event: Any, mark: Mark) -> Scalar:
+        """Pass over all that belongs to the node which begins with `event`."""
+        inside = 0
+        while True:
+            inside += isinstance(event, events.CollectionStartEvent) - isinstance(event, events.CollectionEndEvent)
+            if not inside:
+                return Scalar(None, "", False, mark)
+            event = self.next()
+
+    def _too_many(self, event: Any, mark: Mark) -> Scalar:
+        if not self.full:
+            self.full = True
+            self._say(mark, f"more than {MAX_NODES} values in one file")
+        return self._unread(event, mark)
+
+    def _mark(self, event: Any) -> Mark:
+        at = event.start_mark
+        return Mark(self.document.file, at.line + 1, at.column + 1)
+
+    def _say(self, mark: Mark, message: str, hint: str = "") -> None:
+        self.document.problems.append(self.document.problem(mark, message, hint=hint))

@@ -1,0 +1,46 @@
+"""The YAML parser, and what its complaints mostly mean to a person who wrote a file by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+try:
+    from yaml._yaml import CParser
+
+    class Parser(CParser):
+        """libyaml's."""
+
+except ImportError:  # PyYAML built without libyaml: the same events, slower
+    from yaml.parser import Parser as _PurePython
+    from yaml.reader import Reader as _Stream
+    from yaml.scanner import Scanner as _Scanner
+
+    class Parser(_Stream, _Scanner, _PurePython):  # type: ignore[no-redef]
+        """PyYAML's own."""
+
+        def __init__(self, text: str) -> None:
+            _Stream.__init__(self, text)
+            _Scanner.__init__(self)
+            _PurePython.__init__(self)
+
+
+def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
+    """The cure for what the parser found at `line` and `column` (from 1), or nothing."""
+    here = lines[line - 1] if 0 < line <= len(lines) else ""
+    if "\t" in here[: max(column, 1)]:
+        return "indent with spaces, not tabs"
+    before = lines[line - 2] if 1 < line <= len(lines) else ""
+    if "{{" in here or re.search(r"[:-]\s+\{\{", before):
+        return "put quotes around a value with {{ }}"
+    if "mapping values are not allowed" in what:
+        if re.match(r"\s*(- +)?[\w./$\"'-]+:", here) and re.match(r"[^:]*:", here)[0] == here[:column]:  # type: ignore[index]
+            return "the line before has no `:`, or the two are indented differently"
+        return "put quotes around a value that holds `: `"
+    if "another document" in what:
+        return "a file is one document: take the line --- out"
+    if "did not find expected ',' or" in what and here.count('"') % 2:
+        return "a quotation mark is not closed"
+    if "did not find expected ',' or" in what and "[" in here:
+        return "put quotes around a path with brackets inside { } or [ ]"
+    return ""
