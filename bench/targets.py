@@ -6,6 +6,7 @@ temporary folder.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
@@ -15,11 +16,13 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from process import Started, port_of, start, wait_for
@@ -72,11 +75,29 @@ def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, 
 
 def serve(folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None) -> tuple[Started, int, str, float]:
     """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that took."""
+    return _serve(folder, options, model, bytecode() | (secrets or {}))
+
+
+@cache
+def bytecode() -> dict[str, str]:
+    """The environment in which a gateway finds its sources compiled, as pip leaves what it installs: a checkout has none, and where
+    PYTHONDONTWRITEBYTECODE is set (in many containers) each of its starts would compile them anew. Made by starts that are not measured."""
+    place = Path(tempfile.mkdtemp(prefix="tollgate-bytecode-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place)}
+    for engine in ("hypercorn", "uvicorn"):
+        folder = place / engine
+        folder.mkdir()
+        _serve(folder, ["--engine", engine], "sandbox/echo", environment)[0].stop()
+    return environment
+
+
+def _serve(folder: Path, options: list[str], model: str, environment: dict[str, str]) -> tuple[Started, int, str, float]:
     port, log = free_port(), folder / "gateway.log"
     log.unlink(missing_ok=True)
     began = time.perf_counter()
     started = start([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options], cwd=folder, log=log,
-                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **(secrets or {})})
+                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **environment})
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
     failure = ""
     while time.perf_counter() - began < 60 and started.popen.poll() is None:
