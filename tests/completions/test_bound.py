@@ -42,6 +42,7 @@ async def held(tmp_path, *asked: tuple[str, dict[str, Any]]) -> list[Decimal]:
     """What is held for each request, beyond what a plain one of its client is held for."""
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(500)}, settings=WIDE) as here:
         amounts: list[Decimal] = []
+        await here.services.minted.remember("default", "acme", ["resp_1"])
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
         for client, more in asked:
@@ -68,6 +69,13 @@ async def test_pictures_and_files_by_their_address_are_held_for(tmp_path, client
     assert 5_000 * TOKEN < one < 5_100 * TOKEN
     assert 15_000 * TOKEN < three < 15_200 * TOKEN
     assert 100_000 * TOKEN < file < 100_100 * TOKEN
+
+
+async def test_films_and_kept_conversations_are_held_for(tmp_path):
+    film, conversation = await held(tmp_path, ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
+                                    ("responses", {"previous_response_id": "resp_1"}))
+    assert 100_000 * TOKEN < film < 100_100 * TOKEN
+    assert 100_000 * TOKEN < conversation < 100_100 * TOKEN
 
 
 async def test_no_more_is_held_for_than_the_model_can_read(tmp_path):

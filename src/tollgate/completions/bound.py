@@ -25,7 +25,7 @@ _DEFAULT_OUTPUT = 4096
 _PICTURE = 5_000
 """Tokens of a picture by its address: some more than the largest in full detail at most providers."""
 _ELSEWHERE = estimate(MEDIA_BYTES)
-"""Tokens of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that are sent along."""
+"""Tokens of films, of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that are sent along."""
 _SEARCHES = 10
 """Searches of a request that names no limit of them."""
 _READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser")
@@ -58,7 +58,7 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
 
 def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
     """Tokens the prompt may have beside those of the body."""
-    elsewhere = tools or any(body.get(name) is not None for name in _KEPT)
+    elsewhere = tools or b'"video_url"' in outline or any(body.get(name) is not None for name in _KEPT)
     pictures = 0
     if needs.images:
         pictures = sum(outline.count(mark) for mark in _ADDRESSES[dialect])
