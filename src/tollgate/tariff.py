@@ -117,7 +117,7 @@ class _Prices:
 class Tariff:
     """A price block, compiled; immutable but for its memo of price combinations. ValueError for a unit, window or currency that cannot be meant."""
 
-    __slots__ = ("_memo", "_windows", "base", "currency", "pricing", "simple", "unit")
+    __slots__ = ("_memo", "_windows", "base", "currency", "of_pictures", "pricing", "simple", "unit")
 
     def __init__(self, pricing: Pricing) -> None:
         if pricing.unit < 1:
@@ -128,6 +128,9 @@ class Tariff:
         self.base = _Prices(pricing.prices, pricing.unit, "base")
         self._windows = tuple(_minutes(window) for window in pricing.windows)
         self.simple = not pricing.volumes and not pricing.windows
+        rows = (pricing.prices, *(row.prices for row in pricing.volumes), *(window.prices for window in pricing.windows), *pricing.service_tiers.values())
+        self.of_pictures = any(prices.get("image") for prices in rows)
+        """Whether each picture of a prompt has a price."""
         self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
 
     def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None, told: Collection[str] = ()) -> _Prices:
@@ -218,8 +221,8 @@ def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal
 
 
 def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rates: Mapping[str, Decimal], *, at: datetime | None = None,
-                service_tier: str | None = None, hour_cache: bool = False, multipliers: Collection[str] = (), searches: int = 0) -> Decimal:
-    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price, and so many searches.
+                service_tier: str | None = None, hour_cache: bool = False, multipliers: Collection[str] = (), searches: int = 0, images: int = 0) -> Decimal:
+    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price, and so many searches and pictures.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
     `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request that
@@ -229,7 +232,7 @@ def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rate
         return NO_CHARGE.cost
     rate = _rate(tariff.currency, rates)
     if tariff.simple and service_tier is None and not hour_cache and not multipliers:
-        return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, searches, rate)
+        return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, searches, images, rate)
     at = at or datetime.now(UTC)
     dearer = [name for name in multipliers if tariff.pricing.multipliers.get(name, 0) > 1]
     dearest = Decimal(0)
@@ -237,7 +240,7 @@ def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rate
         for tier in dict.fromkeys((None, service_tier)):
             prices = tariff.prices(prompt, output, thinking, at, tier, dearer)
             a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
-            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, searches, rate))
+            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, searches, images, rate))
     return dearest
 
 
@@ -249,8 +252,8 @@ def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> 
     return list(product(prompts, outputs, thoughts))
 
 
-def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, searches: int, rate: Decimal) -> Decimal:
-    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request + searches * prices.web_search
+def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, searches: int, images: int, rate: Decimal) -> Decimal:
+    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request + searches * prices.web_search + images * prices.image
     return round_cost(CONTEXT.multiply(CONTEXT.divide(Decimal(due), prices.divisor), rate))
 
 

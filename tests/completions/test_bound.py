@@ -119,3 +119,23 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
     assert (row["searches"], row["estimated"]) == (1, not told)
     assert SEARCH < row["cost"] < SEARCH + 100 * TOKEN
     assert not told or row["cost"] == SEARCH + 20 * TOKEN
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_pictures_with_a_price_of_their_own_are_billed_and_held_for(tmp_path, client):
+    """`image` of a price list is the price of each picture sent (SPEC model pricing, DESIGN section 5), whoever told the tokens."""
+    priced = PROVIDER.replace('web_search: "0.01"', 'image: "0.01"')
+    answer = {"chat": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+                       "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
+              "responses": {"id": "r", "object": "response", "status": "completed", "output": [], "usage": {"input_tokens": 10, "output_tokens": 5}},
+              "messages": {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}}}
+    async with inprocess(tmp_path, providers={"acme": priced}, apps={"acme": replying(body=json.dumps(answer[client]).encode())}, settings=WIDE) as here:
+        amounts: list[Decimal] = []
+        hold = here.services.ledger.hold
+        here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
+        for body in (ASK[client], {**ASK[client], **saying(client, PICTURE[client], PICTURE[client])}):
+            assert (await here.post(PATHS[client], {"model": "acme/one", **body})).status_code == 200
+        plain, pictured = await rows(here, tmp_path)
+    assert (plain["cost"], plain["images"]) == (20 * TOKEN, 0)
+    assert (pictured["cost"], pictured["images"]) == (20 * TOKEN + 2 * SEARCH, 2)
+    assert amounts[1] - amounts[0] > 2 * SEARCH

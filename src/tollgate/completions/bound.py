@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.needs import MEDIA_BYTES
 from tollgate.tariff import upper_bound
+from tollgate.tokenizer.texts import count_pictures
 from tollgate.tokens import estimate
 from tollgate.wire import CLIENT_FORMATS
 
@@ -52,13 +53,15 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
     tokens, unseen = needs.prompt_tokens, _unseen(dialect, body, needs, outline, tools=searches > 0)
     if unseen:
         tokens += min(unseen, max(0, offer.model.context - tokens)) if offer.model.context else unseen
+    images = count_pictures(dialect, body) if needs.images and tariff is not None and tariff.of_pictures else 0
     words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
-    return upper_bound(tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache='"1h"' in outline, multipliers=words, searches=searches)
+    return upper_bound(tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache='"1h"' in outline, multipliers=words,
+                       searches=searches, images=images)
 
 
 def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
     """Tokens the prompt may have beside those of the body."""
-    elsewhere = tools or b'"video_url"' in outline or any(body.get(name) is not None for name in _KEPT)
+    elsewhere = tools or '"video_url"' in outline or any(body.get(name) is not None for name in _KEPT)
     pictures = 0
     if needs.images:
         pictures = sum(outline.count(mark) for mark in _ADDRESSES[dialect])

@@ -17,6 +17,7 @@ from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
+from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
 from tollgate.wire import CLIENT_FORMATS
 
@@ -110,9 +111,13 @@ class Exchange:
 
     def _used(self) -> Usage:
         if self.usage is None:
-            self.usage = from_hub(self.hub_usage, excludes=self.offer.usage_excludes if self.offer else ())
-            if self.hub_usage is not None and self.offer is not None and not self.usage.searches and self.offer.can.get("always_searches"):
-                self.usage.searches = 1
+            offer = self.offer
+            usage = self.usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
+            if offer is not None and self.hub_usage is not None:
+                if not usage.searches and offer.can.get("always_searches"):
+                    usage.searches = 1
+                if not usage.images and offer.tariff is not None and offer.tariff.of_pictures and self.inbound.dialect != "embeddings":
+                    usage.images = count_pictures(self.inbound.dialect, self.body)
         return self.usage
 
     def reply_headers(self) -> Headers:

@@ -91,7 +91,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("output_tokens", "BIGINT", "generated tokens, reasoning not counted"),
     Column("reasoning_tokens", "BIGINT", "generated reasoning tokens"),
     Column("searches", "INTEGER", "hosted web searches"),
-    Column("images", "INTEGER", "images produced"),
+    Column("images", "INTEGER", "images produced, or sent where the price list has a price for each"),
     Column("cost", _MONEY + " NOT NULL", "what the account paid, USD (credits), rounded once, half-even, to 12 places"),
     Column("native_cost", _MONEY, "the same cost in the currency of the price list"),
     Column("currency", "VARCHAR", "currency of native_cost"),

@@ -37,6 +37,8 @@ _QUIET = frozenset({
     "data", "media_type", "format", "filename", "file_id", "file_url", "url", "detail", "phase", "annotations", "logprobs",
 })
 """Members that no tokenizer sees, or that are not text."""
+_ARGUMENTS = ("input", "arguments", "args")
+"""Members that hold a call's arguments, where these are an object."""
 
 
 def request_texts(dialect: str, body: Mapping[str, Any]) -> tuple[list[str], int]:
@@ -68,6 +70,23 @@ def request_texts(dialect: str, body: Mapping[str, Any]) -> tuple[list[str], int
     return texts, extra
 
 
+def count_pictures(dialect: str, body: Mapping[str, Any]) -> int:
+    """How many pictures a completions request sends, those in results of tools too: {"messages": [{"role": "user", "content": [{"type": "image_url", ...}]}]} -> 1"""
+    found = 0
+    waiting: list[Any] = [body.get(root) for root in _ROOTS[dialect] if root not in _WHOLE]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, Mapping):
+            kind = value.get("type")
+            if isinstance(kind, str) and _MEDIA.get(kind) == IMAGE:
+                found += 1
+            else:
+                waiting.extend(inner for name, inner in value.items() if name not in _ARGUMENTS and isinstance(inner, list | Mapping))
+    return found
+
+
 def _take(part: Mapping[str, Any], waiting: list[Any], texts: list[str]) -> int:
     """One object: its texts go on the pile, its media are counted here."""
     kind = part.get("type")
@@ -83,7 +102,7 @@ def _take(part: Mapping[str, Any], waiting: list[Any], texts: list[str]) -> int:
     for name, value in part.items():
         if name in _QUIET:
             continue
-        if name in ("input", "arguments", "args") and isinstance(value, Mapping):
+        if name in _ARGUMENTS and isinstance(value, Mapping):
             texts.append(_written(value))  # a call's arguments, given as an object
         elif isinstance(value, (str, list, Mapping)):
             waiting.append(value)
