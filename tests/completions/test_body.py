@@ -42,6 +42,14 @@ def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
     read_json(words, Server(max_values=1000))
 
 
+@pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "\u017ftream"], ids=["a capital", "capitals", "a letter that folds"])
+def test_a_field_in_other_letters_is_refused(name):
+    """Some readers do not tell them apart: they would run another model than the one that is billed."""
+    with pytest.raises(BadRequest, match=f"{name} is no field; {name.casefold()} is one"):
+        check_fields("chat", {**CHAT, name: "x"})
+    check_fields("chat", {**CHAT, "Acme_Option": 1})
+
+
 def test_a_long_conversation_is_not_deep():
     raw = b'{"messages":[' + b",".join([b'{"role":"user","content":[{"type":"text","text":"x"}]}'] * 500) + b"]}"
     assert len(read_json(raw, Server())[0]["messages"]) == 500

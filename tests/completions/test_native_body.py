@@ -37,6 +37,28 @@ def test_an_unsure_splice_is_encoded_instead(raw):
     assert after == {**before, "model": "up/model-1"}
 
 
+@pytest.mark.parametrize("raw", [
+    b'{"model":"m","previous_response_id":"resp_foreign","previous_response_id":null}',
+    b'{"model":"m","input":[{"content":[{"file_id":"file_foreign", "file_id":null}]}]}',
+    b'{"model":"m","input":[{"file_id":"file_foreign"}],"input":"hi"}',
+    b'{"model":"m","previous_response_\\u0069d":"resp_foreign","previous_response_id":null}',
+    b'{"model":"m","metadata":{"a\\u003a":"b\\u003A"},"previous_response_id":"resp_foreign","previous_response_id":null}',
+], ids=["at the top", "inside", "around another", "once escaped", "beside escaped colons"])
+def test_of_a_name_that_stands_twice_only_what_was_checked_is_sent(raw):
+    """Some readers take the first of two, where the checks read the last."""
+    assert b"foreign" not in sent(raw)
+    assert orjson.loads(sent(raw)) == {**orjson.loads(raw), "model": "up/model-1"}
+
+
+@pytest.mark.parametrize("raw", [
+    orjson.dumps({"messages": [{"content": 'say "a": 1'}], "model": "m", "temperature": 1.0, "tools": [{"model": "x"}]}),
+    b'{"messages": [{"content": "\\u003cb\\u003e: \\u0022a\\u0022:"}], "model": "m", "temperature": 1.00}',
+    b'{"messages" : [{"content" : "a : b"}],\n "model" : "m", "big": 123456789012345678901}',
+], ids=["compact", "spaced and escaped", "wide"])
+def test_a_body_without_such_names_stays_as_it_came(raw):
+    assert sent(raw) == raw.replace(b'"m"', b'"up/model-1"')
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [

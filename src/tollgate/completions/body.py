@@ -92,7 +92,11 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             raise BadRequest(f"missing required field: {name}", param=name)
     for name, value in body.items():
         rule = known.get(name)
-        if rule is not None and value is not None and not rule[0](value):
+        if rule is None:
+            plain = name.casefold()
+            if plain in known:  # some readers tell no capitals from others, and would take this one
+                raise BadRequest(f"{name[:100]} is no field; {plain} is one", param=name[:100])
+        elif value is not None and not rule[0](value):
             raise BadRequest(f"{name} is {_kind(value)}; {rule[1]} is wanted", param=name)
     for name in required:
         if body[name] is None:

@@ -1,7 +1,8 @@
 """The request bytes of the native path: what the client sent, with the model name replaced and usage asked for.
 
 The body is not re-encoded when it can be spliced: numbers, key order, escapes and unknown fields stay as they came
-(DESIGN invariant 4). Where a splice is not certain to be right, the parsed body is encoded instead.
+(DESIGN invariant 4). Where a splice is not certain to be right, or a name stands twice in an object, the parsed body is encoded
+instead: what was checked and priced is what the provider reads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     `body` is `raw` parsed. A body in which `"model"` stands once as a token has it at the top level (the caller has
     checked that it is there), so that token's value can be replaced in place.
     """
-    spliced = _splice_model(raw, body, upstream_model)
+    anew = orjson.dumps(body)
+    if anew == raw:  # as most clients write: written again, all but what is changed stays as it came
+        return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
+    spliced = None if _names_twice(raw, anew) else _splice_model(raw, body, upstream_model)
     if spliced is not None:
         if not ask_usage:
             return spliced
@@ -89,6 +93,14 @@ def valid_utf8(raw: bytes) -> bytes:
     except UnicodeDecodeError:
         return raw.decode("utf-8", "replace").encode()
     return raw
+
+
+def _names_twice(raw: bytes, anew: bytes) -> bool:
+    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. Every member has its colon, and texts have the same ones.
+
+    We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was checked.
+    """
+    return raw.count(b":") != anew.count(b":") or b"\\u003a" in raw or b"\\u003A" in raw
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
