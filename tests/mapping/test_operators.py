@@ -233,6 +233,16 @@ EXPRESSIONS = {
     "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1}, "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
     "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {},
     "($.o | json | json) | parse_json": {"k": "v"}, "'\"{hi\"' | parse_json": "{hi", "'\"[1]\"' | parse_json": "[1]", "{'a': 1} | json": '{"a":1}',
+    "{'type': 'object', 'properties': {'type': {'type': 'string'}}} | closed_schema":
+        {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": False},
+    "{'additionalProperties': {'properties': {}}, 'anyOf': [{'type': ['object', 'null'], 'additionalProperties': true}, false]} | closed_schema":
+        {"additionalProperties": {"properties": {}, "additionalProperties": False},
+         "anyOf": [{"type": ["object", "null"], "additionalProperties": False}, False]},
+    "'s' | closed_schema": None, "$.o | spoken_schema('k')": None,
+    "{'description': 'd', 'minItems': 2, 'maxItems': 9, 'items': {'minItems': 1}} | spoken_schema({'minItems': [0, 1], 'maxItems': []})":
+        {"description": "d\n\nminItems: 2, maxItems: 9", "items": {"minItems": 1}},
+    "{'properties': {'minimum': {'default': {'minimum': 1}}}, 'enum': [{'minimum': 1}]} | spoken_schema({'minimum': []})":
+        {"properties": {"minimum": {"default": {"minimum": 1}}}, "enum": [{"minimum": 1}]},
     "1 if $.no": None, "$.t and $.s": "a", "$.no or $.s": "a", "not $.no": True, "$.l | join(', ')": "1, 2",
 }
 

@@ -164,10 +164,10 @@ def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> lis
         misses.append(compare.Miss("error flag", wanted.failed, got.failed))
     if (wanted.hosted or wanted.opaque) and not lost:
         misses.append(compare.Miss("hosted", wanted.hosted + wanted.opaque, "not named"))
-    return misses + tool_differences(wanted, got, named) + setting_differences(dialect, wanted, got, named)
+    return misses + tool_differences(dialect, wanted, got, named) + setting_differences(dialect, wanted, got, named)
 
 
-def tool_differences(wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
+def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
     choice = wanted.choice
     kind = choice[0] if isinstance(choice, tuple) else choice
     allowed = [choice[1]] if kind == "one" else choice[2] if kind == "names" else list(wanted.tools)
@@ -178,7 +178,8 @@ def tool_differences(wanted: Asked, got: Asked, named: str) -> list[compare.Miss
         misses.append(compare.Miss("tools", sorted(needed), sorted(got.tools)))
     for name in set(got.tools) & set(wanted.tools):
         (w, schema), (g, other) = wanted.tools[name], got.tools[name]
-        if w != g or schema != "custom" and compare.schema_differs(schema, other):
+        if w != g or schema != "custom" and compare.schema_differs(schema, other) and not (
+                dialect == "bedrock" and compare.narrowed(json.loads(schema or "{}"), json.loads(other or "{}"))):
             misses.append(compare.Miss(f"tool {name}", (w, schema), (g, other)))
     forced = kind in ("any", "one") or kind == "names" and choice[1] == "required"
     held = got.choice == "any" or isinstance(got.choice, tuple)
@@ -192,7 +193,8 @@ def tool_differences(wanted: Asked, got: Asked, named: str) -> list[compare.Miss
 def setting_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
     misses = []
     if wanted.format not in (None, got.format) and not ("format" in named or wanted.format != "json" and got.format not in (None, "json")
-                                                        and json.loads(wanted.format) == json.loads(got.format)):
+                                                        and (json.loads(wanted.format) == json.loads(got.format)
+                                                             or dialect == "bedrock" and compare.narrowed(json.loads(wanted.format), json.loads(got.format)))):
         misses.append(compare.Miss("format", wanted.format, got.format))
     if wanted.effort not in (None, "none") and not got.effort and "thinking" not in named and "reasoning" not in named:
         misses.append(compare.Miss("effort", wanted.effort, got.effort))

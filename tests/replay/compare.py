@@ -182,6 +182,24 @@ def schema_differs(w: str, g: str) -> bool:
     return {"type": "object", "properties": {}, **a} != {"type": "object", "properties": {}, **b}
 
 
+LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "format")
+"""What constrains an answer of Claude's has no place for (its page on structured outputs: anything else is a 400)."""
+
+
+def narrowed(w: Any, g: Any) -> bool:
+    """Whether `g` is the schema `w` with its objects closed, and with limits said in descriptions."""
+    if not isinstance(w, dict) or not isinstance(g, dict):
+        return w == g or isinstance(w, list) and isinstance(g, list) and len(w) == len(g) and all(map(narrowed, w, g))
+    if isinstance(w.get("description"), dict):          # fields by name, one of them called so
+        return set(w) == set(g) and all(narrowed(w[key], g[key]) for key in w)
+    words = g.get("description", "")
+    said = {key for key in set(w) - set(g) if key in LIMITS and f"{key}: {json.dumps(w[key], separators=(',', ':'))}" in words}
+    told = words.startswith(w.get("description", "")) if said else words == w.get("description", "")
+    closed = w.get("additionalProperties", True) is True and g.get("additionalProperties") is False
+    beside = {"description", *said, *(["additionalProperties"] if closed else [])}
+    return told and set(w) - beside == set(g) - beside and all(narrowed(w[key], g[key]) for key in set(w) - beside)
+
+
 def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> list[Miss]:
     w, g = getattr(wanted, member), getattr(got, member)
     if w is None or w == g:
@@ -191,7 +209,7 @@ def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> l
             return []
     elif member == "format":
         if w == "json" and "json_object" in named or (w != "json" and g not in (None, "json")
-                                                      and json.loads(w) == json.loads(g)):
+                                                      and (json.loads(w) == json.loads(g) or target == "messages" and narrowed(json.loads(w), json.loads(g)))):
             return []
     else:
         classes = {"minimal": "low", "xhigh": "high", "max": "high"}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.mapping.failures import Fault
+from tollgate.mapping.json_schemas import closed, spoken
 from tollgate.mapping.seal import seal, unseal
 from tollgate.mapping.values import NUMBERS, joined, json_text, text_of
 from tollgate.nesting import MOST_WRITTEN, too_deep
@@ -268,6 +269,11 @@ FILTERS: dict[str, Filter] = {
                example="'tg1.WyJvIiwidCIsbnVsbF0' | unseal → {\"token\":\"t\",\"origin\":\"o\"}", kind="object"),
         Filter("beyond", _beyond, "name, ...", 1, 9, "whether an object has anything but these fields; one look that spares many, where the rest is rare",
                "{'role': 'user', 'name': 'Ann'} | beyond('role', 'content') → true", "bool", uses="outline"),
+        Filter("closed_schema", closed, about="a JSON schema in which every object that leaves other properties open says `additionalProperties: false`",
+               example="{'type': 'object'} | closed_schema → {\"type\":\"object\",\"additionalProperties\":false}", kind="object"),
+        Filter("spoken_schema", spoken, "table", 1, 1,
+               "a JSON schema in which a keyword of the table stands only with a value listed for it; with another one it is said in the description",
+               "{'type': 'array', 'minItems': 2} | spoken_schema({'minItems': [0, 1]}) → {\"type\":\"array\",\"description\":\"minItems: 2\"}", "object"),
         Filter("default", _default, "value", 1, 1, "the value, or the given one when it is absent", "none | default(5) → 5", takes_absent=True),
     )
 }
