@@ -25,7 +25,9 @@ log = logging.getLogger("tollgate.minted")
 
 KEEP_SECONDS = 60 * 24 * 3600
 """Providers keep stored answers for 30 days; twice that is never too short."""
-_RECENT = 10_000
+_RECENT = 20_000
+_SOMEBODY = ""
+"""Stands for whichever account got an id; no account is called so."""
 
 
 class Minted:
@@ -41,7 +43,8 @@ class Minted:
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         """These ids were handed to this account by this provider; found again from the moment this returns."""
-        rows = [(_digest(account_id, each), provider, int(time.time())) for each in ids]
+        now = int(time.time())
+        rows = [(_digest(account, each), provider, now) for each in ids for account in (account_id, _SOMEBODY)]
         if not rows:
             return
         for digest, _, _ in rows:
@@ -55,6 +58,10 @@ class Minted:
         digest = _digest(account_id, minted_id)
         known = self._recent.get(digest)
         return known if known is not None else await asyncio.to_thread(self._read, digest)
+
+    async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
+        """The first of these ids that was handed to other accounts and not to this one; an id nobody was handed is not foreign."""
+        return await asyncio.to_thread(self._first_foreign, account_id, list(ids))
 
     def close(self) -> None:
         """Close the file."""
@@ -102,6 +109,14 @@ class Minted:
         with self._lock:
             row = self._file().execute("SELECT provider FROM minted WHERE digest = ?", (digest,)).fetchone()
         return row[0] if row else None
+
+
+    def _first_foreign(self, account_id: str, ids: list[str]) -> str | None:
+        def known(account: str, each: str) -> bool:
+            digest = _digest(account, each)
+            return digest in self._recent or self._read(digest) is not None
+
+        return next((each for each in ids if known(_SOMEBODY, each) and not known(account_id, each)), None)
 
 
 def _digest(account_id: str, minted_id: str) -> bytes:

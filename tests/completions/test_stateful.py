@@ -17,6 +17,9 @@ from tollgate.sandbox import app as sandbox
         ("responses", {"conversation": {"id": "conv_1"}}, [("conversation", "conv_1")]),
         ("responses", {"prompt": {"id": "pmpt_1"}}, [("prompt.id", "pmpt_1")]),
         ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
+        ("responses", {"input": [{"id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
+        ("responses", {"input": [{"type": None, "id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
+        ("responses", {"input": [{"id": "msg_1", "role": "assistant", "content": "hi"}]}, []),
         ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]}, [("input.file_id", "file_1")]),
         ("responses", {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
          [("tools.vector_store_id", "vs_1"), ("tools.vector_store_id", "vs_2")]),
@@ -152,3 +155,55 @@ async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
         refused = await here.post("/v1/messages", {**ASKED, "model": "keeps/echo"})
         assert (refused.status_code, refused.json()["error"]) == (404, {
             "type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}})
+
+
+SPEAKER = """
+provider: speaker
+speaks: {chat: /chat/completions, responses: /responses}
+url: app://speaker/v1
+models:
+  speaker/one: {upstream: one, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
+"""
+SOUND = {"id": "audio_1", "data": "aGk=", "transcript": "hi", "expires_at": 1}
+
+
+async def speaker(method, path, headers, body):
+    """Answers with sound where it is asked for, and tells its reasoning once."""
+    asked = json.loads(body)
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    about = {"id": "c", "created": 1, "model": "one"}
+
+    async def said():
+        if path.endswith("/responses"):
+            yield json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": [{"type": "reasoning", "id": "rs_1", "summary": []}] if asked["input"] == "hi" else [],
+                              "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}).encode()
+        elif asked.get("stream"):
+            for delta, finish in (({"role": "assistant", "audio": SOUND}, None), ({}, "stop")):
+                chunk = {**about, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": usage if finish else None}
+                yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+            yield b"data: [DONE]\n\n"
+        else:
+            message = {"role": "assistant", "content": "hi", **({"audio": SOUND} if "audio" in asked else {})}
+            yield json.dumps({**about, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}).encode()
+
+    return 200, {"content-type": "text/event-stream" if asked.get("stream") else "application/json"}, said()
+
+
+@pytest.mark.parametrize(("path", "first", "goes_on", "said"), [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}, "stream": stream},
+     {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}, {"role": "user", "content": "again"}]}, "Audio with id 'audio_1' not found")
+    for stream in (False, True)
+] + [
+    ("/v1/responses", {"input": "hi"}, {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "again"}]}, "Reasoning with id 'rs_1' not found"),
+], ids=["sound", "streamed sound", "reasoning"])
+async def test_what_a_provider_looks_up_by_its_id_is_for_the_account_that_got_it(tmp_path, path, first, goes_on, said):
+    async with inprocess(tmp_path, providers={"speaker": SPEAKER}, apps={"speaker": speaker}) as here:
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        goes_on = {**goes_on, "model": "speaker/one"}
+        assert (await here.post(path, goes_on, key=key)).status_code == 200, "nobody got it here: a conversation from elsewhere"
+        assert (await here.post(path, {**first, "model": "speaker/one"})).status_code == 200
+        assert (await here.post(path, goes_on)).status_code == 200
+        refused = await here.post(path, goes_on, key=key)
+        assert refused.status_code == 404 and said in refused.text

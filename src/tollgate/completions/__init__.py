@@ -20,7 +20,7 @@ from tollgate.completions.models import chat_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.stateful import ThreadUnsupported, provider_for, referenced_ids
+from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for, referenced_ids
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.config.model import Server
@@ -49,6 +49,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     references = referenced_ids(inbound.dialect, body, outline)
     if references:
         needs = replace(needs, native=True)
+    await check_looked_up(services, inbound, body, outline)
     keeper = await provider_for(services, inbound, references) if references else None
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     last = services.sticky.get(conversation) if conversation else None

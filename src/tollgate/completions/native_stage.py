@@ -112,7 +112,9 @@ class NativeChat(_Native):
         return self._inner.tier
 
     def minted(self) -> list[str]:
-        return []
+        if not isinstance(self._exchange.body.get("audio"), dict):
+            return []
+        return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
     def told_error(self) -> UpstreamError | None:
         return None

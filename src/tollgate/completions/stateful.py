@@ -22,6 +22,10 @@ _HINTS: dict[str, tuple[str, ...]] = {
 }
 """A body of the format without any of these words refers to no state; most requests stop here."""
 
+_ID = '"id"'
+_LOOKED_UP = {"chat": '"audio"', "responses": '"reasoning"'}
+"""What a body holds that names such things, by format."""
+
 _THREAD = "thread.previous_message_id"
 _ITEM = "input.item_reference"
 _NOT_STORED = " Only a provider that speaks this format stores items: set `store` to false and send the item itself."
@@ -34,8 +38,25 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
         if hint in outline:
             break
     else:
-        return []
+        if dialect != "responses" or _ID not in outline or not any(_is_reference(item) for item in _objects(body.get("input"))):
+            return []
     return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
+
+
+async def check_looked_up(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> None:
+    """Refuse what was handed to another account and is looked up by its id where it is not sent along: reasoning, and the sound of an answer.
+    Raises `StateNotFound`. Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
+    mark = _LOOKED_UP.get(inbound.dialect)
+    if mark is None or mark not in outline or _ID not in outline:
+        return
+    if inbound.dialect == "chat":
+        field, found = "messages.audio", [_id_of(message.get("audio")) for message in _objects(body.get("messages"))]
+    else:
+        items = _objects(body.get("input"))
+        field, found = "input.reasoning", [item.get("id") for item in items if item.get("type") == "reasoning" and not item.get("encrypted_content")]
+    ids = [each for each in found if isinstance(each, str) and each]
+    if ids and (foreign := await services.minted.foreign(inbound.key.account_id, ids)) is not None:
+        raise StateNotFound(field, foreign)
 
 
 async def provider_for(services: Services, inbound: Inbound, references: list[tuple[str, str]]) -> str | None:
@@ -79,8 +100,11 @@ class StateNotFound(NotFound):
 
 
 def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
-    """The ids of provider-side state in a native answer: the response, its items, its container; with `thread`, the message itself."""
+    """The ids of provider-side state in a native answer: the response, its items, its container, its sound; with `thread`, the message itself."""
     found: list[Any] = [body.get("id")] if thread else []
+    for choice in _objects(body.get("choices")):
+        message = choice.get("message") or choice.get("delta")
+        found.append(_id_of(message.get("audio")) if isinstance(message, dict) else None)
     if body.get("object") == "response" and body.get("store") is not False:
         found.append(body.get("id"))
         found.extend(item.get("id") for item in _objects(body.get("output")))
@@ -118,7 +142,7 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
             if isinstance(tool.get("input_image_mask"), dict):
                 yield "tools.input_image_mask.file_id", tool["input_image_mask"].get("file_id")
         for item in _objects(body.get("input")):
-            if item.get("type") == "item_reference":
+            if _is_reference(item):
                 yield _ITEM, item.get("id")
             elif item.get("type") == "image_generation_call" and not item.get("result"):
                 yield "input.image_generation_call", item.get("id")
@@ -141,6 +165,12 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
                 yield "messages.file_id", source.get("file_id")
             if part.get("type") == "container_upload":
                 yield "messages.file_id", part.get("file_id")
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of a message may be."""
+    kind = item.get("type")
+    return kind == "item_reference" or (not kind and "content" not in item and "id" in item)
 
 
 def _parts(content: Any) -> Iterator[dict[str, Any]]:
