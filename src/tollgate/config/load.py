@@ -8,6 +8,7 @@ is a problem. It knows nothing of what the files mean; `schema.py` and the mappi
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -337,6 +338,7 @@ class _Tree:
             elif key in entries:
                 self._say(place, f"key `{key}` is written twice (first at line {keys[key].line})")
             else:
+                key = sys.intern(key)  # a catalog has the same ones a thousand times
                 keys[key] = place
                 entries[key] = self._node(self.next(), depth + 1)
                 continue
