@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from support.eventstream import message
 from support.inprocess import inprocess, replying
 from support.usage_files import rows
 from tollgate.errors import ConfigErrors
@@ -171,6 +172,16 @@ async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
                          apps={"acme": replying(blocks=[b"data: hi\n\ndata:\n\n", b"data: [DONE]\n\n"], headers=SSE)}) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert text_of(reply) == "hi" and reply.text.endswith("data: [DONE]\n\n")
+
+
+async def test_lines_inside_the_frames_of_an_event_stream(tmp_path):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    lines = b"".join(json.dumps(bit).encode() + b"\n" for bit in BITS)
+    frames = [message(lines[at : at + 9], message_type="event", event_type="PayloadPart") for at in range(0, len(lines), 9)]
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", framing="aws-eventstream, inner: ndjson")},
+                         apps={"acme": replying(blocks=frames, headers={"content-type": "application/vnd.amazon.eventstream"})}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
 
 async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):

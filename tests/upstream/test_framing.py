@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.eventstream import message
 from tollgate.errors import UpstreamFailed, UpstreamUnreachable
 from tollgate.upstream.framing import decoder
 
@@ -22,17 +23,6 @@ def decode(framing: str, *chunks: bytes, limit: int = 1_000_000) -> list[tuple]:
     reader = decoder(framing, limit)  # type: ignore[arg-type]
     frames = [frame for chunk in chunks for frame in reader.feed(chunk)] + list(reader.finish())
     return [(frame.name, frame.data, frame.raw, frame.error) for frame in frames]
-
-
-def message(payload: bytes, **headers: str) -> bytes:
-    """A binary message; `event_type='x'` becomes `:event-type`."""
-    heading = b""
-    for name, value in headers.items():
-        name = ":" + name.replace("_", "-")
-        heading += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
-    prelude = struct.pack(">II", len(heading) + len(payload) + 16, len(heading))
-    body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading + payload
-    return body + struct.pack(">I", zlib.crc32(body))
 
 
 START = message(b'{"role":"assistant"}', message_type="event", event_type="messageStart", content_type="application/json")
@@ -47,6 +37,24 @@ STREAMS = {
                    [b'{"a":"]},\\"{"}', b"[1,[2]]", b"7", b'"x,y"', b"null", b"{}", b""]),
     "aws-eventstream": (START + DELTA, [b'{"role":"assistant"}', b'{"delta":{"text":"hi"}}']),
 }
+
+
+@pytest.mark.parametrize("inner", ["sse", "ndjson", "json-array"])
+def test_a_stream_inside_the_frames_of_another_gives_its_events_however_both_are_cut(inner: str) -> None:
+    stream, wanted = STREAMS[inner]
+    for size in (1, 2, 3, 7, len(stream)):
+        outer = b"".join(message(stream[at : at + size], message_type="event", event_type="PayloadPart") for at in range(0, len(stream), size))
+        for cut in (1, 50, len(outer)):
+            reader = decoder("aws-eventstream", inner=inner)  # type: ignore[arg-type]
+            frames = [frame for at in range(0, len(outer), cut) for frame in reader.feed(outer[at : at + cut])] + list(reader.finish())
+            assert [frame.data for frame in frames] == wanted
+
+
+def test_a_failure_between_the_frames_of_a_stream_inside_is_told() -> None:
+    reader = decoder("aws-eventstream", inner="ndjson")
+    failed = message(b'{"message":"the model broke","errorCode":"StreamBroken"}', message_type="exception", exception_type="ModelStreamError")
+    frames = reader.feed(message(b'{"a":1}\n{"b"', message_type="event", event_type="PayloadPart") + failed)
+    assert [(frame.name, frame.data, frame.error) for frame in frames] == [(None, b'{"a":1}', False), ("ModelStreamError", b'{"message":"the model broke","errorCode":"StreamBroken"}', True)]
 
 
 @pytest.mark.parametrize("framing", STREAMS)

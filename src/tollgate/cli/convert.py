@@ -72,7 +72,7 @@ def command(
     if provider is not None and model is None:
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    given = _read(raw, file, job.what, texts=job.offer is not None and job.offer.framing == "sse-text")
+    given = _read(raw, file, job.what, texts=job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text")
     if explain:
         explained = _explained(job, given)
         if as_json:

@@ -30,10 +30,10 @@ class RouteEvents:
     """Takes a route's bytes apart; one per stream."""
 
     def __init__(self, offer: Offer) -> None:
-        self._decoder = decoder(offer.framing)
+        self._decoder = decoder(offer.framing, inner=offer.inner)
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
-        self._text = offer.framing == "sse-text"
+        self._text = (offer.inner or offer.framing) == "sse-text"
         self._as_sent = offer.unwrap is None and offer.stream_edits is None
         self.plain = self._as_sent and offer.framing == "sse"
         """Every event is read as it was written."""

@@ -35,6 +35,7 @@ def names_match(globs: tuple[str, ...], *names: str) -> bool:
 EngineName = Literal["hypercorn", "uvicorn"]
 Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
 """`sse-text` is cut as `sse`; its events are plain text instead of JSON."""
+InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
 ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -243,6 +244,8 @@ class Endpoint:
     """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
     stream_url: Node | None = None
     framing: Framing = "sse"
+    inner: InnerFraming | None = None
+    """How events are cut out of what the frames of `framing` carry, where that is a stream of its own."""
     unwrap: Node | None = None
     """An expression giving the event inside a frame (base64 payloads of an event stream)."""
     headers: Mapping[str, Node] = field(default_factory=_empty)

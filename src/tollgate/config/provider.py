@@ -16,7 +16,7 @@ from tollgate.config.authorisation import Auth
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
-from tollgate.config.model import Endpoint, Policy, Provider
+from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
@@ -119,6 +119,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         url=url,
         stream_url=_place(reading, base, at, "stream_url", path),
         framing=at.word("framing", default_of(Endpoint, "framing")),
+        inner=_inner(reading, at, path),
         unwrap=at.get("unwrap"),
         headers=_clean(at, "headers"),
         query=_clean(at, "query"),
@@ -130,6 +131,13 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
         models=at.texts("models"),
     )
+
+
+def _inner(reading: Reading, at: Fields, path: str) -> InnerFraming | None:
+    node = at.get("inner")
+    if node is not None and at.text("framing", "") != "aws-eventstream":
+        reading.say(node, "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it", f"{path}.inner")
+    return at.word("inner", default_of(Endpoint, "inner"))
 
 
 def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str) -> Node | None:

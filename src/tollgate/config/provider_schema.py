@@ -7,7 +7,7 @@ from typing import get_args
 
 from tollgate.config import image_schema
 from tollgate.config.authorisation import AUTH_OPTIONS
-from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, ModelType
+from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, InnerFraming, ModelType
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
@@ -178,6 +178,7 @@ def _endpoint() -> Schema:
         "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
         "mapping": text("The mapping file when it is not the protocol's own.", pattern=PROTOCOL_NAME, wanted="the name of a mapping"),
         "framing": text("How events are cut out of a stream. The events of `sse-text` are plain text.", enum=list(get_args(Framing)), default="sse"),
+        "inner": text("Of `aws-eventstream`: how events are cut out of what its frames carry, where that is a stream cut anywhere.", enum=list(get_args(InnerFraming))),
         "unwrap": text("An expression: the event inside a frame."),
         "headers": _headers("Headers of this endpoint."),
         "query": _headers("Query parameters of this endpoint."),

@@ -1,4 +1,4 @@
-"""Streams come in five framings; here they become frames. What an event means is left to the mappings.
+"""Streams come in five framings, and some in one inside another; here they become frames. What an event means is left to the mappings.
 
 Whatever the framing: any cut gives the same frames, the `raw` bytes of all frames are the input, and what is held
 for an unfinished frame is bounded. A broken framing is an upstream's failure and raised as one.
@@ -38,8 +38,13 @@ class FrameDecoder(Protocol):
     def finish(self) -> Sequence[Frame | sse.Event]: ...
 
 
-def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES) -> FrameDecoder:
-    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}', b'{}\\n')]`."""
+def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES, *, inner: Framing | None = None) -> FrameDecoder:
+    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}', b'{}\\n')]`.
+
+    `inner`: what the frames carry, put together, is a stream of its own in that framing.
+    """
+    if inner is not None:
+        return NestedFrames(decoder(framing, max_frame_bytes), decoder(inner, max_frame_bytes))
     if framing in ("sse", "sse-text"):
         return sse.Decoder(max_frame_bytes)
     if framing == "ndjson":
@@ -49,6 +54,24 @@ def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES) -> FrameDe
     if framing == "aws-eventstream":
         return EventStreamFrames(max_frame_bytes)
     raise ValueError(f"no such framing: {framing!r}")
+
+
+class NestedFrames:
+    """A stream inside the frames of another, cut there without regard to its own events. `raw` is of the inner one."""
+
+    def __init__(self, outer: FrameDecoder, inner: FrameDecoder) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def feed(self, data: bytes) -> list[Frame | sse.Event]:
+        frames: list[Frame | sse.Event] = []
+        for frame in self._outer.feed(data):
+            frames += [frame] if frame.error else self._inner.feed(frame.data)
+        return frames
+
+    def finish(self) -> list[Frame | sse.Event]:
+        self._outer.finish()
+        return list(self._inner.finish())
 
 
 class LineDecoder:

@@ -266,7 +266,7 @@ class _Compiling:
             fixed_headers=self._shared(fixed), made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
             can=can, model_facts=facts, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
-            framing=endpoint.framing, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
+            framing=endpoint.framing, inner=endpoint.inner, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
             prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
         )
 

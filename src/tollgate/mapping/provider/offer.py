@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Framing, Model, Timeouts
+from tollgate.config.model import Framing, InnerFraming, Model, Timeouts
 from tollgate.mapping.names import told
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Offer:
     usage_read: Template | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
     framing: Framing = "sse"
+    inner: InnerFraming | None = None
     unwrap: Template | None = None
     batch: int | None = None
     tariff: Tariff | None = None
