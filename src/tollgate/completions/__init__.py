@@ -16,6 +16,7 @@ from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.gathered import gathered_reply
 from tollgate.completions.models import chat_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
@@ -90,7 +91,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     try:
         if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
-        reply = await whole_reply(exchange, offer, answer)
+        reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
     except BaseException:
         answer.abort()
         raise

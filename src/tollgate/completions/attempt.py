@@ -46,7 +46,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     `BadRequest` when the request cannot be carried to this protocol."""
     exchange.attempt(offer)
     inbound = exchange.inbound
-    stream = exchange.stream and offer.streams
+    stream = _asks_stream(exchange, offer)
     headers = offer.headers(inbound.headers, stream=stream)
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
@@ -73,15 +73,21 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
 def passed_body(exchange: Exchange, offer: Offer) -> bytes:
     """The bytes to send where the protocols match: the client's own when no edit applies."""
     body, upstream = exchange.body, offer.model.upstream
-    ask_usage = exchange.stream and offer.protocol == "chat"
-    if exchange.sealed or offer.request_edits is not None:
+    stream = _asks_stream(exchange, offer)
+    ask_usage = stream and offer.protocol == "chat"
+    gathered = stream and not exchange.stream
+    if gathered:
+        if type(several := body.get("n")) is int and several > 1:
+            raise BadRequest("n greater than 1 cannot be had of this model, which answers as a stream only", param="n")
+        body = {**body, "stream": True}
+    if exchange.sealed or offer.request_edits is not None or gathered:
         context = exchange.context = context_of(exchange, offer)
         if exchange.sealed:
             body = without_sealed(offer.protocol, body, context)
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
         exchange.tier_sent = edited.get("service_tier") is not None
-        if exchange.sealed or edited is not document:
+        if exchange.sealed or edited is not document or gathered:
             return orjson.dumps(edited)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
 
@@ -97,6 +103,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     hub = await aside(request_to_hub, source, exchange.body, context) if long else request_to_hub(source, exchange.body, context)
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
+    elif not offer.whole and not exchange.stream:
+        hub = {**hub, "stream": True}
     context.request = hub
     document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
     if offer.request_edits is not None:
@@ -107,6 +115,11 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         return orjson.dumps(document)
     except TypeError as error:  # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
         raise BadRequest(f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert") from None
+
+
+def _asks_stream(exchange: Exchange, offer: Offer) -> bool:
+    """Whether a route is asked for a stream: where its client wants one and it streams, or it does nothing else."""
+    return exchange.stream and offer.streams or not offer.whole
 
 
 def context_of(exchange: Exchange, offer: Offer) -> Context:

@@ -107,6 +107,11 @@ class ConvertedStream:
         self._converter.usage = self._exchange.told_usage()
         return encode_events(self._converter.finish())
 
+    def whole(self) -> dict[str, Any]:
+        """All of the answer as a hub response, once it has ended."""
+        self._converter.finish()
+        return self._converter.hub
+
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell an error and end the stream."""
         if self._exchange.hub_usage:

@@ -116,7 +116,7 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
                 held += rest + stage.close()
         except UpstreamError as error:
             stage.error = error
-        estimated = await _count_usage(exchange, stage)
+        estimated = await count_usage(exchange, stage)
         if stage.error is not None:
             exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
@@ -161,7 +161,7 @@ async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
 async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     """The client left: what was used until then is billed, as reported or as estimated."""
     try:
-        estimated = await _count_usage(exchange, stage, left=True)
+        estimated = await count_usage(exchange, stage, left=True)
     except Exception:
         exchange.hub_usage = stage.usage()
         await exchange.settle_slip()
@@ -169,7 +169,7 @@ async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
     await exchange.settle_cut(begun=begun, estimated=estimated)
 
 
-async def _count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
+async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
     """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the provider
     told none or half of them, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
     others at its end; of a provider that breaks off, what it told is all that is billed (DESIGN section 5)."""

@@ -13,7 +13,7 @@ from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.config.model import Gateway
 from tollgate.wording import nearest
 
-READ_BY_CODE = frozenset({"always_searches", "files", "schema", "threads", "token_ids", "tools", "tools_with_effort"})
+READ_BY_CODE = frozenset({"always_searches", "files", "schema", "threads", "token_ids", "tools", "tools_with_effort", "whole"})
 """Words that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})

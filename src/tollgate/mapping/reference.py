@@ -84,6 +84,7 @@ Rules are `always:` with a list of operations, and/or `$match:` with cases that 
 `$each`, `$let` and `$when`. An event no case is for is counted and named in the loss report; `[]` is the case that needs nothing. An answer
 is whole when a rule said `stop`, or the stream ended with [DONE]; one that just ends counts as broken off. A mapping without
 `stream.to_hub` is that of an upstream that does not stream: it is asked for whole answers, and streaming clients are told these as events.
+One without `response.to_hub` is that of an upstream that does nothing else: the others get the stream put together.
 """
 
 _PARTS_IN = """\

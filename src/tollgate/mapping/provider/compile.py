@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
 
 KINDS = ("request", "response", "stream")
-_UPSTREAM_SECTIONS = ("request.from_hub", "response.to_hub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ class _Compiling:
         own = endpoint.errors
         mapping = self.mappings.get(endpoint.mapping)
         foreign = mapping is not None and endpoint.mapping not in CLIENT_FORMATS  # a client's own format may just pass
-        missing = [name for name in _UPSTREAM_SECTIONS if foreign and name not in mapping.sections]  # type: ignore[union-attr]
+        missing = _missing(mapping) if foreign and mapping is not None else []
         if missing:
             at = find(self.provider.document.root, ["speaks", endpoint.protocol])
             pieces.say(at, f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs", f"speaks.{endpoint.protocol}")
@@ -303,6 +302,12 @@ class _Compiling:
             self.pieces.say(node, f"found \"{str(address)[:80]}\", wanted an address like https://api.example/v1", f"speaks.{endpoint.protocol}")
             return None
         return with_query(address, query)
+
+
+def _missing(mapping: ProtocolMapping) -> list[str]:
+    """The sections that a format lacks to be that of an upstream; of one that answers in streams only, `stream.to_hub` is enough."""
+    wanted = ["request.from_hub"] if mapping.stream_in is not None and not mapping.hub else ["request.from_hub", "response.to_hub"]
+    return [name for name in wanted if name not in mapping.sections]
 
 
 class _Bound:

@@ -88,6 +88,11 @@ class Offer:
         """Whether this upstream streams: its mapping says what the events mean. Of one that does not, the whole answer is asked for."""
         return self.mapping is None or self.mapping.stream_in is not None
 
+    @property
+    def whole(self) -> bool:
+        """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
+        return self.can.get("whole") is not False and (self.mapping is None or "response.to_hub" in self.mapping.sections)
+
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""
         return self.address.count_tokens

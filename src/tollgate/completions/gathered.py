@@ -1,0 +1,57 @@
+"""A whole answer put together out of a stream, for a route that gives no other (`can: {whole: false}`, or a mapping without `response.to_hub`).
+
+Until the stream has ended nothing has left for the client, so that whatever goes wrong may still move to another route.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from tollgate.completions.attempt import AttemptFailed, context_of
+from tollgate.completions.converted_stream import ConvertedStream
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.stream import count_usage
+from tollgate.errors import UpstreamError
+from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
+from tollgate.mapping import Mapping as ProtocolMapping
+from tollgate.routing import Offer
+from tollgate.services import Reply
+from tollgate.upstream import Answer
+
+
+async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
+    """Read the stream to its end, convert what it came to, settle. Raises `AttemptFailed` while another route may still be tried."""
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    context = exchange.context
+    if context is None or exchange.native:
+        context = exchange.context = _asked(exchange, offer, target, context)
+    stage = ConvertedStream(exchange, offer)
+    try:
+        async for block in answer.chunks():
+            stage.feed(block)
+            if stage.ended or stage.error is not None:
+                break
+    except UpstreamError as error:
+        raise AttemptFailed(error) from None
+    if stage.error is None:
+        stage.close()
+    if stage.error is not None:
+        raise AttemptFailed(stage.error)
+    estimated = await count_usage(exchange, stage)
+    out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.told_usage()}, context))
+    await exchange.settle_answer(estimated=estimated)
+    return Reply(200, exchange.reply_headers(), out)
+
+
+def _asked(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:
+    """What the answer's side reads of a request that was passed on as it came. What its edits lost stays lost; how the hub would have
+    taken it is of no interest."""
+    context, read = context_of(exchange, offer), context_of(exchange, offer)
+    context.lost = before.lost if before is not None else []
+    context.asked = exchange.body
+    read.strict = False
+    try:
+        context.request = request_to_hub(target, exchange.body, read)
+    except (Refused, MappingFailure):
+        context.request = {}
+    return context
