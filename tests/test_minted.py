@@ -16,6 +16,13 @@ async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_pa
     assert b"resp_1" not in path.read_bytes()
 
 
+async def test_its_files_are_its_owners_alone_whatever_folder_they_are_in(tmp_path):
+    register = Minted(tmp_path / "minted.sqlite")
+    await register.remember("alice", "acme", ["resp_1"])
+    assert {oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()} == {"0o600"}
+    register.close()
+
+
 async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     path = tmp_path / "minted.sqlite"
     register = Minted(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -77,6 +78,7 @@ class Minted:
 
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # SQLite gives its logs the mode that it finds
             opened = sqlite3.connect(str(self._path) if self._path else ":memory:", check_same_thread=False, isolation_level=None)
             opened.execute("PRAGMA journal_mode = WAL")
             opened.execute("PRAGMA synchronous = NORMAL")

@@ -111,3 +111,26 @@ async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_mad
     monkeypatch.setattr(store, "_read", crowded)
     assert [grant.amount for grant in store.grants("alice")] == [10]
     assert free == [True, False], "the second time no limit is lowered beside it"
+
+
+@pytest.mark.parametrize(("found", "left"), [(0o755, 0o750), (0o777, 0o770), (0o700, 0o700)], ids=oct)
+async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(tmp_path: Path, found: int, left: int) -> None:
+    """A service manager or a volume may have made it; DuckDB's files, with hashes of keys in them, can be read by all who reach them."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var").chmod(found)
+    async with new_ledger(tmp_path):
+        assert (tmp_path / "var").stat().st_mode & 0o777 == left
+        assert (tmp_path / "usage").stat().st_mode & 0o005 == 0o005, "analysts read the usage files"
+
+
+async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var").chmod(0o755)
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    async with new_ledger(tmp_path):
+        pass
+    assert "every user of this machine may look into it" in caplog.text

@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import stat
 import threading
 import time
 from collections import deque
@@ -95,6 +96,7 @@ class EmbeddedBackend:
         try:
             if not self._directory.exists():
                 self._directory.mkdir(parents=True, mode=0o700)  # hashes of keys and passwords are in there; `parents` would get the usual mode
+            self._close_to_others()
             self._journal_directory.mkdir(exist_ok=True, mode=0o700)
             self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
             self._lock()
@@ -107,6 +109,18 @@ class EmbeddedBackend:
         except (duckdb.Error, OSError) as error:  # a full disk, most likely
             reason = str(error).splitlines()[0]
             raise TollgateError(f"{self._directory}: the ledger cannot be brought up to date; its journal stays as it is: {reason}") from error
+
+    def _close_to_others(self) -> None:
+        """Take from a directory that somebody else made what it lets strangers do: DuckDB makes its files readable for all, a new log
+        after every time it is put in. What the directory's group may do stays."""
+        mode = stat.S_IMODE(self._directory.stat().st_mode)
+        if not mode & stat.S_IRWXO:
+            return
+        try:
+            self._directory.chmod(mode & ~stat.S_IRWXO)
+        except OSError as error:
+            log.warning("%s: every user of this machine may look into it, and hashes of keys and passwords are in there; it cannot be closed: %s",
+                        self._directory, error.strerror)
 
     def _catch_up(self) -> None:
         """Open the store and put into it what the last run left in the journal only."""
