@@ -45,6 +45,7 @@ class Server:
         self.written: list[bytes] = []
         self.told: list[Any] = []
         self.application = application or self.answer
+        self.context = WorkerContext(None)
 
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
         body = await whole(receive)
@@ -60,7 +61,7 @@ class Server:
     async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Server":
         """Read these; then the client's end, unless it has not `left`."""
         async with asyncio.timeout(5), TaskGroup(asyncio.get_running_loop()) as tasks:
-            around = SimpleNamespace(app=self._wrapped, config=Config(), context=WorkerContext(None), task_group=tasks, ssl=False, client=("1.2.3.4", 5),
+            around = SimpleNamespace(app=self._wrapped, config=Config(), context=self.context, task_group=tasks, ssl=False, client=("1.2.3.4", 5),
                                      server=("1.2.3.4", 80), state=ConnectionState({}), send=self._tell)
             self.http = Http1(around, self._write, EventWrapper())  # type: ignore[arg-type]
             for piece in pieces:
@@ -312,6 +313,16 @@ async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
     assert unread.closed and b"\r\nconnection: close\r\n" in unread.said
     whole = await Server(early).exchange([post + b"abcdef", post + b"abcdef"])
     assert whole.statuses == [401, 401] and not whole.closed
+
+
+async def test_an_answer_that_begins_while_the_server_ends_says_that_its_connection_does_too():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await server.context.terminated.set()
+        await server.answer(scope, receive, send)
+
+    server = Server(application)
+    await server.exchange([GET])
+    assert answers_of(server.said, ["GET"]) == [(200, ANSWER, False)] and b"\r\nconnection: close\r\n" in server.said and server.closed
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["an early answer", "a client that leaves"])

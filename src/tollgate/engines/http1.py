@@ -295,6 +295,8 @@ class Http1:
             head.keep = False  # the body ends with the connection
         if not head.whole:
             head.keep = False  # its rest may be long
+        if self._connection.context.terminated.is_set():
+            head.keep = False  # the server ends: who is told so sends no next request into the end of the connection
         if b"close" in told.get(b"connection", b"").lower():
             head.keep = False
         elif not head.keep:
