@@ -67,6 +67,17 @@ FAINT = """() => {
 """Elements whose text differs from what is under it by less than 4.5 : 1 (WCAG 2.2, 1.4.3)."""
 
 
+LARGE = """() => {
+    for (const each of document.querySelectorAll(".tile .money, .who .money")) each.innerHTML = '$996,527.85<span class="fine">1979445586</span>';
+    const places = [...document.querySelectorAll(".brand, .who > *")].filter(each => each.offsetParent).map(each => each.getBoundingClientRect());
+    const over = (one, other) => one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 1 && other.top < one.bottom - 1;
+    const amounts = [...document.querySelectorAll(".tile .money, .who .money")].filter(each => each.offsetParent);
+    return amounts.filter(each => each.getBoundingClientRect().right > each.closest(".tile, .who").getBoundingClientRect().right + 1).length
+        + places.filter((one, at) => places.slice(at + 1).some(other => over(one, other))).length;
+}"""
+"""How many large amounts are cut off, and how many things beside them are covered."""
+
+
 def signed_in(chromium, running, **look):
     context = chromium.new_context(**look)
     page = context.new_page()
@@ -214,6 +225,10 @@ def test_pages_look_right_at_every_width(chromium, running, look):
         page.goto(f"{running.base}/dashboard{path}")
         page.screenshot(path=ARTEFACTS / f"dashboard-{look}-{name}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+    page.goto(f"{running.base}/dashboard")
+    for width in (page.viewport_size["width"], 320):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate(LARGE) == 0, width
     wrong.unlink()
     until(page, f"{running.base}/dashboard/operator/config", page.get_by_text("in force"))
     assert said == []
