@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from pathlib import Path
+from types import SimpleNamespace
 
 from support.inprocess import inprocess, replying
 from tollgate.reload import Reloader
@@ -38,8 +40,10 @@ async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(t
         assert not state.ok and here.services.runtime.current is before
         said = "\n".join(problem.render() for problem in state.problems)
         assert "acme.yaml:4:1" in said and "did you mean `url`?" in said
+        assert "\ntollgate_config_current 0.0\n" in (await here.get("/metrics")).text
         (tmp_path / "providers" / "acme.yaml").write_text(ACME)
         assert (await here.opened.reloader.reload()).ok
+        assert "\ntollgate_config_current 1.0\n" in (await here.get("/metrics")).text
 
 
 async def test_a_changed_file_is_noticed(tmp_path):
@@ -51,6 +55,19 @@ async def test_a_changed_file_is_noticed(tmp_path):
             if here.services.runtime.current.catalog.resolve("acme/three") is not None:
                 return
         raise AssertionError("the change was not taken within six seconds")
+
+
+async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, monkeypatch):
+    """A gateway that was started in an empty folder looks for what `tollgate init`, or a person, puts there later."""
+    monkeypatch.chdir(tmp_path)
+    gateway = SimpleNamespace(root=tmp_path, files=(Path(__file__),))
+    reloader = Reloader(SimpleNamespace(current=SimpleNamespace(gateway=gateway)), None)
+    seen = reloader._stamp()
+    for name in ("gateway.yaml", "providers/acme.yaml", "mappings/own.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+        before, seen = seen, reloader._stamp()
+        assert seen > before, name
 
 
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):

@@ -161,6 +161,7 @@ async def _metrics(request: Request) -> Reply:
     services = request.services
     gauges = {
         "tollgate_ready": ("1 when /readyz says so: the journal can be written, and no stop was asked for.", float(services.ledger.ready and not services.draining)),
+        "tollgate_config_current": ("1 while the newest files are in force; 0 when they have a mistake and older ones stay.", float(not services.runtime.stale)),
         "tollgate_alarms": ("Alarms for the operator: a provider refuses our key, or our balance there is used up.", float(len(services.health.alarms()))),
         "tollgate_routes_cooling": ("Routes that rest after failures, and are asked last.", float(len(services.health.cooling()))),
     }

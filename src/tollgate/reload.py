@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tollgate.config.build import load_gateway
+from tollgate.config.files import GATEWAY_FILE
 from tollgate.config.load import Document, List, Map, Problem, read_text
 from tollgate.config.model import Gateway
 from tollgate.config.sanity import check_unpriced
@@ -63,15 +64,18 @@ class Reloader:
             try:
                 runtime = await asyncio.to_thread(self._build)
             except ConfigErrors as errors:
+                self._holder.stale = True
                 self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
                 wrong = "\n".join(problem.render() for problem in errors.problems if problem.level == "error")  # warnings were told before
                 log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
                 return self.state
             except OSError as error:
+                self._holder.stale = True
                 self.state = ReloadState(ok=False, count=self.state.count)
                 log.error("the configuration could not be read; the running one stays: %s", error)
                 return self.state
             before, self._holder.current = self._holder.current, runtime
+            self._holder.stale = False
             self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
@@ -130,11 +134,12 @@ class Reloader:
             raise ConfigErrors(problems)
 
     def _stamp(self) -> Stamp:
-        """Name, time and size of every file the configuration was read from, and of new ones beside them."""
+        """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that would
+        take the place of built-in ones."""
         found = set()
         gateway = self._holder.current.gateway
-        folders = {file.parent for file in gateway.files}
-        for file in (*gateway.files, *(new for folder in folders for new in folder.glob("*.yaml"))):
+        folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
+        for file in (*gateway.files, gateway.root / GATEWAY_FILE, *(new for folder in folders for new in folder.glob("*.yaml"))):
             try:
                 about = file.stat()
             except OSError:

@@ -64,12 +64,14 @@ class RuntimeHolder:
     """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment.
 
     Who builds another one holds `swapping` meanwhile, so that no change is lost to a build that began before it.
+    `stale` says that newer files were not taken, for what is wrong with them.
     """
 
-    __slots__ = ("current", "swapping")
+    __slots__ = ("current", "stale", "swapping")
 
     def __init__(self, runtime: Runtime) -> None:
         self.current = runtime
+        self.stale = False
         self.swapping = asyncio.Lock()
 
 

@@ -65,6 +65,10 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
     query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
     if not query:
         fail("the query is empty")
+    if not any(folder.glob("*/*.duckdb")):
+        from tollgate.config.files import shown
+
+        click.echo(f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory", err=True)
     try:
         connection = open_usage(folder, filters)
         _write(connection, query, form, output)
