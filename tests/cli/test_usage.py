@@ -50,7 +50,9 @@ def test_a_folder_that_is_not_there_is_an_error_and_no_usage_is_none(used: Tollg
     done = used("usage", "--directory", "nowhere")
     assert (done.code, done.out) == (2, "") and "'--directory'" in done.err and "'nowhere' does not exist" in done.err
     (tmp_path / "empty").mkdir()
-    assert used("usage", "--directory", "empty").code == 0
+    empty = used("usage", "--directory", "empty")
+    assert empty.code == 0 and empty.err == "there are no usage files in empty; those of a gateway elsewhere: --config, or --directory\n"
+    assert used("usage", "--since", "1m").err == "", "files without such rows"
     assert used("usage", "by-model", "--directory", "usage", "--format", "csv").out.count("\n") == 4
 
 
