@@ -239,6 +239,19 @@ async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
         assert (await spent(here, ASK, client))[1] == BASE * Decimal("2.2")
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_the_end_of_an_answer_loses_stands_in_its_row(tmp_path, stream):
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    events = [{"type": "message_start", "message": {**MESSAGE, "content": [], "usage": usage}}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+              {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}, {"type": "content_block_stop", "index": 0},
+              {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": usage}, {"type": "message_stop"}]
+    whole = json.dumps({**MESSAGE, "stop_reason": "stop_sequence", "stop_sequence": "END", "usage": usage}).encode()
+    app = replying(blocks=[b"data: " + json.dumps(event).encode() + b"\n\n" for event in events], headers=SSE) if stream else replying(body=whole)
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": app}) as here:
+        await spent(here, {**ASK, "stop": ["END"], "stream": stream})
+        assert [row["lost"] for row in (await rows_by_id(here, tmp_path)).values()] == ["stop sequence that was met"]
+
+
 async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat())}) as here:
         for name in ("ann\x00", "x" * 100_000):

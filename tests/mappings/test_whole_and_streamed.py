@@ -61,6 +61,34 @@ def test_what_is_left_of_an_answer_that_was_refused_without_words_is_incomplete(
     assert made["status"] == "incomplete" and [item["status"] for item in made["output"]] == ["completed", "incomplete"]
 
 
+NOTE = {"type": "web_search_result_location", "url": "https://a.example", "title": "A", "encrypted_index": "E", "cited_text": "hi"}
+NAMED = {"chat": ["encrypted_index of a citation"], "responses": ["cited text of a citation", "encrypted_index of a citation"]}
+
+
+@pytest.mark.parametrize("client", NAMED)
+def test_what_a_citation_loses_is_named_alike(client: str) -> None:
+    answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "content": [{"type": "text", "text": "hi", "citations": [NOTE]}]}
+    whole, streamed = context(), context()
+    convert_response(mapping("messages"), mapping(client), answer, whole)
+    converted("messages", client, [
+        {"type": "message_start", "message": {**answer, "content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": []}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": NOTE}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}, {"type": "message_stop"},
+    ], streamed)
+    assert whole.lost == streamed.lost == NAMED[client]
+
+
+def test_log_probabilities_are_named_as_lost_to_messages_clients_whole_or_streamed() -> None:
+    told = {"content": [{"token": "hi", "logprob": -0.1, "bytes": [104, 105], "top_logprobs": []}]}
+    frame, whole, streamed = {"id": "c", "created": 5, "model": "m"}, context(), context()
+    convert_response(mapping("chat"), mapping("messages"), {**frame, "choices": [{"message": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]}, whole)
+    converted("chat", "messages", [{**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]}, "[DONE]"], streamed)
+    assert whole.lost == streamed.lost == ["logprobs of the answer"]
+
+
 @pytest.mark.parametrize("upstream", ["messages", "chat", "bedrock"])
 def test_a_late_result_is_sent_directly_behind_its_call(upstream: str) -> None:
     body = {"model": "m", "input": [

@@ -120,8 +120,9 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
         if stage.error is not None:
             exchange.route_failed(stage.error)
             outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
+            last = held + stage.failure(stage.error)  # written before the row: what its making loses is named there
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
-            yield LastBlock(held + stage.failure(stage.error))
+            yield LastBlock(last)
             return
         told = stage.told_error()
         if told is None:
@@ -130,8 +131,9 @@ async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncI
             exchange.route_failed(told)
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+        last = held + stage.tail(estimated=estimated)
         await exchange.settle_answer(estimated=estimated, told=told)
-        yield LastBlock(held + stage.tail(estimated=estimated))
+        yield LastBlock(last)
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:
