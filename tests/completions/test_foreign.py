@@ -291,6 +291,25 @@ errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}""
     assert asked == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
 
 
+async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path):
+    async def app(method, path, headers, body):
+        if path == "/token":
+            status, told = 200, {"access_token": "ya29.a+b/c=="}
+        else:
+            status, told = 400, {"error": {"message": f"bad request: POST {path}, token ya29.a+b/c=="}}
+
+        async def chunks():
+            yield json.dumps(told).encode()
+
+        return status, JSON, chunks()
+
+    more = "auth: {kind: oauth_client, token_url: app://acme/token, form: {apikey: x}, query: access_token}"
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}) as here:
+        refused = await here.post("/v1/chat/completions", ASK)
+    assert refused.status_code == 400 and "POST /answer?access_token=[secret], token [secret]" in refused.text
+
+
 @pytest.mark.parametrize(("auth", "says"), [
     ("{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}", "`oauth_client` has no option `client_idd` (did you mean `client_id`?)"),
     ("{kind: oauth_client, token_url: https://t.example, client_secret: y}", "`oauth_client` needs client_id"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,19 @@ _KEY_FILE = re.compile(r"\s*(\{|-----BEGIN )")
 """What alone may have several lines: the JSON of a service account, and PEM. Anything else goes into a header, which cannot."""
 _MIN_REDACTED = 4
 """Shorter values occur in ordinary text; blanking them out would make every message unreadable."""
+
+
+_MOST_BOUGHT = 200
+_bought: OrderedDict[str, None] = OrderedDict()
+"""Tokens that providers gave for secrets, as they are and as they stand in an address. They are no configuration's: a reload leaves them good."""
+
+
+def note_bought(token: str) -> None:
+    """Hide this token from now on wherever secrets are hidden; a provider may quote the address it stood in."""
+    if len(token) >= _MIN_REDACTED:
+        _bought.update(dict.fromkeys((token, quote(token, safe=""))))
+        while len(_bought) > _MOST_BOUGHT:
+            _bought.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +73,11 @@ class Secrets:
         return frozenset(self._values.values())
 
     def redact(self, text: str) -> str:
-        """`text` with every secret value replaced by `[secret]`."""
-        return self._pattern.sub("[secret]", text) if self._pattern else text
+        """`text` with every secret value replaced by `[secret]`, and every token that was bought with one."""
+        text = self._pattern.sub("[secret]", text) if self._pattern else text
+        for form in _bought:
+            text = text.replace(form, "[secret]")
+        return text
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(sorted(self._values))})"

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Timeouts
+from tollgate.config.secrets import note_bought
 from tollgate.errors import TollgateError, UpstreamFailed
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -123,6 +124,7 @@ class Tokens:
             word = f" ({why})" if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum() else ""
             raise UpstreamFailed(f"the token address answered {answer.status}{word} and gave no token", upstream_status=answer.status,
                                  provider=provider, alarm="key" if answer.status in (400, 401, 403) else None)
+        note_bought(value)
         life = _life(body)
         now = self._clock()
         return Token(value, now + life - min(EARLY, life / 5), now + life)
