@@ -67,3 +67,32 @@ async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_count
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"]) == ("client_gone", True, 10)
     assert row["output_tokens"] >= 5
+
+
+SEARCHED = {
+    "messages": [{"type": "content_block_start", "index": 1, "content_block": {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}},
+                 {"type": "content_block_stop", "index": 1},
+                 {"type": "content_block_start", "index": 2, "content_block": {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"type": "web_search_result"}]}},
+                 {"type": "content_block_stop", "index": 2},
+                 {"type": "content_block_start", "index": 3, "content_block": {"type": "web_search_tool_result", "tool_use_id": "s2",
+                                                                                "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"}}},
+                 {"type": "content_block_stop", "index": 3}],
+    "responses": [{"type": "response.output_item.done", "output_index": 1, "item": {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action}}
+                  for action in ({"type": "search", "query": "q"}, {"type": "open_page", "url": "https://x"})],
+}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["cut", "whole"])
+@pytest.mark.parametrize("client", SEARCHED)
+async def test_searches_of_an_answer_that_was_cut_off_are_billed(tmp_path, client, whole):
+    """They were run, though the last event, which tells their number, never came or says nothing of them."""
+    good = events(client, *WORDS)
+    opening = 3 if client == "messages" else 5
+    found = [b"event: " + event["type"].encode() + b"\ndata: " + json.dumps({**event, "sequence_number": 99}).encode() + b"\n\n" for event in SEARCHED[client]]
+    blocks = [*good[:opening], *found, *(good[opening:] if whole else good[opening:opening + 2])]
+    price = '{prompt: "1", completion: "2", web_search: "0.01", unit: 1000000, currency: USD}'
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", client, price=price)}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["searches"]) == ("ok" if whole else "upstream_error", 1)
+    assert Decimal("0.01") < row["cost"] < Decimal("0.0101")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
 
 _WATCHED = {
-    "messages": (b'"message_',),
-    "responses": (b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"'),
+    "messages": (b'"message_', b'"web_search_tool_result"'),
+    "responses": (b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"', b'"web_search_call"'),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""
 
@@ -133,7 +133,7 @@ class NativePlain(_Native):
         self._tap = tap = Tap(offer.mapping)
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
-        untold = Untold(partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage))
+        untold = Untold(partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage.keys() - {"searches"}))
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
             error = judge_chunk(offer, event)
