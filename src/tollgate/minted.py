@@ -27,7 +27,7 @@ log = logging.getLogger("tollgate.minted")
 KEEP_SECONDS = 60 * 24 * 3600
 """Providers keep stored answers for 30 days; twice that is never too short."""
 _RECENT = 20_000
-_SOMEBODY = ""
+SOMEBODY = ""
 """Stands for whichever account got an id; no account is called so."""
 
 
@@ -45,20 +45,20 @@ class Minted:
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         """These ids were handed to this account by this provider; found again from the moment this returns."""
         now = int(time.time())
-        rows = [(_digest(account, each), provider, now) for each in ids for account in (account_id, _SOMEBODY)]
+        rows = [(known, provider, now) for known in remembered(account_id, ids)]
         if not rows:
             return
-        for digest, _, _ in rows:
-            self._recent[digest] = provider
+        for known, _, _ in rows:
+            self._recent[known] = provider
         while len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
         await asyncio.to_thread(self._write, rows)
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
         """The provider that minted an id for this account; None when it never did."""
-        digest = _digest(account_id, minted_id)
-        known = self._recent.get(digest)
-        return known if known is not None else await asyncio.to_thread(self._read, digest)
+        sought = digest(account_id, minted_id)
+        known = self._recent.get(sought)
+        return known if known is not None else await asyncio.to_thread(self._read, sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         """The first of these ids that was handed to other accounts and not to this one; an id nobody was handed is not foreign."""
@@ -107,19 +107,24 @@ class Minted:
                 log.warning("%s can be written again", self._path)
                 self._problem = ""
 
-    def _read(self, digest: bytes) -> str | None:
+    def _read(self, sought: bytes) -> str | None:
         with self._lock:
-            row = self._file().execute("SELECT provider FROM minted WHERE digest = ?", (digest,)).fetchone()
+            row = self._file().execute("SELECT provider FROM minted WHERE digest = ?", (sought,)).fetchone()
         return row[0] if row else None
-
 
     def _first_foreign(self, account_id: str, ids: list[str]) -> str | None:
         def known(account: str, each: str) -> bool:
-            digest = _digest(account, each)
-            return digest in self._recent or self._read(digest) is not None
+            sought = digest(account, each)
+            return sought in self._recent or self._read(sought) is not None
 
-        return next((each for each in ids if known(_SOMEBODY, each) and not known(account_id, each)), None)
+        return next((each for each in ids if known(SOMEBODY, each) and not known(account_id, each)), None)
 
 
-def _digest(account_id: str, minted_id: str) -> bytes:
+def remembered(account_id: str, ids: Iterable[str]) -> list[bytes]:
+    """What is written down of ids that this account got."""
+    return [digest(account, each) for each in ids for account in (account_id, SOMEBODY)]
+
+
+def digest(account_id: str, minted_id: str) -> bytes:
+    """By what an account's id is known."""
     return hashlib.sha256(f"{account_id}\0{minted_id}".encode()).digest()[:16]

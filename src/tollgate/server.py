@@ -27,7 +27,7 @@ from tollgate.discovery import Discoverer
 from tollgate.engines import engine_of
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.images import run_refresher
-from tollgate.ledger import Ledger
+from tollgate.ledger import ledger_of
 from tollgate.metrics import Metrics
 from tollgate.minted import Minted
 from tollgate.reload import Reloader
@@ -109,7 +109,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     """
     gateway = runtime.gateway
     asked = taken = gateway.server.bind
-    ledger = Ledger(gateway.store, gateway.credits)
+    ledger = ledger_of(gateway.store, gateway.credits)
     await ledger.open()
     try:
         if bind is not None:
@@ -132,7 +132,7 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     client.register_app("sandbox", sandbox_app)
     holder = RuntimeHolder(runtime)
     services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
-                        Minted(gateway.store.directory / "minted.sqlite"))
+                        ledger.register or Minted(gateway.store.directory / "minted.sqlite"))
 
     def swapped(new: Runtime) -> None:
         services.health.settings = new.gateway.retry

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tollgate.cli import COMMANDS, main
+from tollgate.cli import COMMANDS, check_running, main
 from tollgate.config import can_words
 from tollgate.config.files import defaults_root
 from tollgate.mapping.hub import USAGE_FIELDS
@@ -139,14 +139,16 @@ def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     ("store: postgresql://me:hunter2hunter2@db/x\n", "1:8: store", {}),
     ("store: {url: $secret.TOLLGATE_TEST_DB}\n", "1:14: store.url", {"TOLLGATE_TEST_DB": "postgresql://me:hunter2hunter2@db/x"}),
 ], ids=["url", "short", "secret"])
-def test_check_refuses_a_store_that_serve_refuses(here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_says_what_a_shared_store_needs(here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     (here / "gateway.yaml").write_text(settings)
     (here / "providers" / "acme.yaml").write_text(GOOD)
+    assert run("check").exit_code == 0
+    monkeypatch.setattr(check_running, "find_spec", lambda name: None)
     result = run("check")
     assert result.exit_code == 1
-    assert f'gateway.yaml:{place}: found "postgresql://...", wanted none: only the embedded store exists yet' in result.stderr
+    assert f"gateway.yaml:{place}: found a PostgreSQL store and no asyncpg here, wanted it installed" in result.stderr
     assert "hunter2" not in result.output
 
 

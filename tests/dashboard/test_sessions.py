@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.dashboard.sessions import Sessions
+from tollgate.dashboard.sessions import Files, Sessions
 from tollgate.ledger import Account
 
 ALICE = Account("alice", password_hash="scrypt$1")
@@ -23,7 +23,7 @@ def clock():
 
 @pytest.fixture
 def sessions(tmp_path, clock):
-    return Sessions(tmp_path, 12, clock)
+    return Sessions(Files(tmp_path, clock), 12, clock)
 
 
 def test_a_cookie_gives_its_session_back(sessions):
@@ -55,7 +55,7 @@ def test_signing_out_holds_after_a_restart(sessions, tmp_path, clock):
     made = sessions.signed_in(ALICE)
     other = sessions.signed_in(ALICE)
     sessions.end(made)
-    again = Sessions(tmp_path, 12, clock)
+    again = Sessions(Files(tmp_path, clock), 12, clock)
     assert again.read(sessions.cookie(made)) is None
     assert again.read(sessions.cookie(other)) == other
 
@@ -82,6 +82,6 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     path = tmp_path / "dashboard.secret"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
-    again = Sessions(tmp_path, 12, clock)
+    again = Sessions(Files(tmp_path, clock), 12, clock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))

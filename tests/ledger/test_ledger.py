@@ -18,7 +18,7 @@ from tollgate.ledger import keys as secrets_of_keys
 from tollgate.ledger.memory import cap_days
 from tollgate.ledger.store import BATCH
 
-from .conftest import Alice, new_ledger, row, settings
+from .conftest import Alice, new_ledger, row
 
 
 async def test_balance_is_grants_minus_costs_to_the_last_digit(alice: Alice) -> None:
@@ -290,8 +290,3 @@ async def test_mistakes_of_an_operator_are_named(alice: Alice) -> None:
         await alice.ledger.grant("alice", Decimal(0))
     with pytest.raises(BadRequest, match="last_four cannot be changed"):
         await alice.ledger.update_key(alice.key.id, last_four="0000")
-
-
-async def test_a_store_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TollgateError, match=r"store\.url"):
-        Ledger(settings(tmp_path, url="postgresql://u:secret@host/db"), Credits())

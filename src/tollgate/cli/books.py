@@ -53,7 +53,7 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
     from tollgate.ledger.admin import open_books
 
     gateway = settings(path)
-    if not gateway.store.directory.exists():
+    if not gateway.store.url and not gateway.store.directory.exists():
         click.echo(f"there was no store in {shown(gateway.store.directory)}, so this is a new one; the one of a gateway elsewhere: --config", err=True)
 
     async def run() -> T:

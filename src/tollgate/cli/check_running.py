@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def run(report: Report, options: Options) -> None:
     """Add warnings of providers without models, of models without a price, and of words of `can:` and `usage: read:` that nothing
-    reads; as errors a store there is not, and certificates that are none."""
+    reads; as errors a store that cannot be opened here, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
     report.problems += [*check_unpriced(gateway.providers.values()), *_idle(gateway), *check_can(gateway), *_usage(gateway), *_store(gateway), *_certificates(gateway)]
@@ -48,14 +49,14 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:
-    """The ledger refuses to open any other store; here it is said with its place."""
-    refusal = gateway.store.refusal()
-    if not refusal:
+    """A shared store needs a package that not everybody has; a start would say the same, without the place."""
+    if not gateway.store.url or find_spec("asyncpg") is not None:
         return
     document = read_file(gateway.files[0], shown(gateway.files[0]))
     inside = isinstance(document.root, Map) and isinstance(document.root.get("store"), Map)
     path = "store.url" if inside else "store"
-    yield document.problem(find(document.root, path.split(".")), refusal, path=path)
+    yield document.problem(find(document.root, path.split(".")), "found a PostgreSQL store and no asyncpg here, wanted it installed", path=path,
+                           hint="pip install 'tollgate[postgres]'")
 
 
 def _certificates(gateway: Gateway) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,23 @@ if TYPE_CHECKING:
     from tollgate.server import Opened
 
 
+def instance_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """The name as it is; `BadParameter` (exit code 2) for one that no file could carry."""
+    from tollgate.config.schema import INSTANCE
+
+    if value is not None and not re.match(INSTANCE, value):
+        raise click.BadParameter(f"\"{value}\" is no name of a gateway; wanted letters, digits, - and _")
+    return value
+
+
 @click.command(help="Run the gateway.")
 @config_option
 @click.option("--bind", multiple=True, callback=addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
 @click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
+@click.option("--instance", envvar="TOLLGATE_INSTANCE", callback=instance_name, show_envvar=True,
+              help="Name of this gateway instead of the configured one: where several share a store, each needs its own.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
-def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, log_level: str) -> None:
+def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str) -> None:
     set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
@@ -35,7 +47,8 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
 
     def adjusted(gateway: Gateway) -> Gateway:
         """What the command line says holds after a reload too."""
-        return replace(gateway, server=served_at(gateway.server, bind, engine))
+        store = replace(gateway.store, instance=instance) if instance else gateway.store
+        return replace(gateway, server=served_at(gateway.server, bind, engine), store=store)
 
     try:
         cache = server.cache_of(path)

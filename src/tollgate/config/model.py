@@ -109,7 +109,8 @@ class Credits:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`."""
+    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`, else a PostgreSQL database that
+    several gateways share."""
 
     url: str = ""
     directory: Path = Path("var")
@@ -118,11 +119,7 @@ class Store:
     apply_seconds: float = 5.0
     """The longest that a durable row waits to be stored; many are stored at once."""
     instance: str = "main"
-    """This process's name in published usage file names when several share a store."""
-
-    def refusal(self) -> str:
-        """Why no ledger opens this store, its address without what may be secret; empty where one does."""
-        return f'found "{self.url.partition("://")[0]}://...", wanted none: only the embedded store exists yet' if self.url else ""
+    """This gateway's name: where several share a store, each has its own, also in the names of usage files."""
 
 
 @dataclass(frozen=True, slots=True)

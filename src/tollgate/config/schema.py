@@ -29,6 +29,8 @@ ENCODINGS = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "p50k_ed
 PROVIDER_NAME = r"^[a-z0-9][a-z0-9._-]*$"
 CANONICAL_ID = r"^[a-z0-9~][a-z0-9._~-]*/[A-Za-z0-9~][A-Za-z0-9._:~@+-]*$"
 PROTOCOL_NAME = r"^[a-z][a-z0-9_-]*$"
+INSTANCE = r"^[A-Za-z0-9_-]+$"
+"""A gateway's name, which stands in names of files."""
 BIND = r"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.*_-]*):[0-9]{1,5})$"
 ORIGIN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]+/?)$"
 HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
@@ -158,7 +160,7 @@ def gateway_schema() -> Schema:
                     "usage_directory": text("Folder of the published usage files.", minLength=1),
                     "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
                     "apply_seconds": seconds("How long journalled rows wait at most to be put into the database; 2,000 are put in at once."),
-                    "instance": text("This process's name in usage file names when several share a store.", pattern=r"^[A-Za-z0-9_-]+$",
+                    "instance": text("This gateway's name; where several share a store, each needs its own. Usage files carry it too.", pattern=INSTANCE,
                                      wanted="a name of letters, digits, - and _"),
                 }), model.Store()),
             ]},
@@ -182,7 +184,7 @@ def gateway_schema() -> Schema:
 
 
 def _store_url() -> Schema:
-    return {"type": "string", "description": "Empty: the embedded database, the only store there is yet. A shared one (`postgresql://...`, may be "
-                                             "`$secret.NAME`) is refused at start.",
+    return {"type": "string", "description": "Empty: the embedded database of this one gateway. `postgresql://user:password@host/database`, or better a "
+                                             "`$secret.NAME` that holds it: a database that several gateways share.",
             "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)", "hidden": True,
             "wanted": "nothing, postgresql://... or $secret.NAME"}

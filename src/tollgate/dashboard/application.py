@@ -18,7 +18,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from tollgate.dashboard import pages, signin
-from tollgate.dashboard.sessions import Session, Sessions
+from tollgate.dashboard.sessions import Files, Session, Sessions
 from tollgate.dashboard.templating import Statics, environment
 from tollgate.dashboard.throttle import Throttle
 from tollgate.dashboard.visit import Form, State, Visit
@@ -74,7 +74,7 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
     base = gateway.server.base_url
     said = urlsplit(base)
     return Pages(State(
-        services=services, reloader=reloader, sessions=Sessions(gateway.store.directory, gateway.dashboard.session_hours), throttle=Throttle(),
+        services=services, reloader=reloader, sessions=Sessions(services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours), throttle=Throttle(),
         reports=Reports(gateway.store.usage_directory), templates=environment(), statics=Statics(), root=said.path.rstrip("/") + "/dashboard",
         address=base + "/dashboard", secure=said.scheme == "https"))
 

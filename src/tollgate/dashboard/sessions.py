@@ -2,7 +2,7 @@
 
 The cookie holds a random session id, the account, when it ends, and a mark of the account's password: a new password
 ends every session. Signing in always begins a new session id. Signing out writes the id down until the session would have ended anyway.
-The signing secret is made once and kept beside the ledger, readable by its owner only.
+The signing secret is made once and kept beside the ledger, readable by its owner only; gateways that share a ledger share it too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 
@@ -39,15 +40,38 @@ class Session:
     password_mark: str = ""
 
 
+class Keeper(Protocol):
+    """Who keeps the signing secret, and the sessions that were signed out with the times at which they would have ended."""
+
+    secret: bytes
+    ended: Mapping[str, int]
+
+    def end(self, id: str, ends: int) -> None:
+        """One more session is signed out; may take a moment."""
+
+
+class Files:
+    """The `Keeper` of one gateway: two files in its store's folder."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self._file = directory / _ENDED_NAME
+        self._clock = clock
+        self.secret = _secret(directory / _SECRET_NAME)
+        self.ended: Mapping[str, int] = _read_ended(self._file, clock())
+
+    def end(self, id: str, ends: int) -> None:
+        now = self._clock()
+        self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
+        _write_private(self._file, "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode())
+
+
 class Sessions:
     """Makes and reads session cookies."""
 
-    def __init__(self, directory: Path, hours: float, clock: Callable[[], float] = time.time) -> None:
-        self._secret = _secret(directory / _SECRET_NAME)
-        self._ended_file = directory / _ENDED_NAME
+    def __init__(self, keeper: Keeper, hours: float, clock: Callable[[], float] = time.time) -> None:
+        self._keeper = keeper
         self._hours = hours
         self._clock = clock
-        self._ended = _read_ended(self._ended_file, clock())
 
     def visitor(self) -> Session:
         """A new session of somebody who has not signed in."""
@@ -75,13 +99,11 @@ class Sessions:
             session = Session(*orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))
         except (binascii.Error, orjson.JSONDecodeError, TypeError):
             return None
-        return session if session.ends > self._clock() and session.id not in self._ended else None
+        return session if session.ends > self._clock() and session.id not in self._keeper.ended else None
 
     def end(self, session: Session) -> None:
         """Sign out: the cookie is refused from now on, after a restart too."""
-        now = self._clock()
-        self._ended = {id: ends for id, ends in self._ended.items() if ends > now} | {session.id: session.ends}
-        _write_private(self._ended_file, "".join(f"{id} {ends}\n" for id, ends in self._ended.items()).encode())
+        self._keeper.end(session.id, session.ends)
 
     def form_token(self, session: Session) -> str:
         """What every form of this session carries."""
@@ -92,7 +114,7 @@ class Sessions:
         return token.isascii() and hmac.compare_digest(self.form_token(session), token)
 
     def _sign(self, purpose: str, text: str) -> str:
-        return _encode(hmac.digest(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256))
+        return _encode(hmac.digest(self._keeper.secret, f"{purpose}:{text}".encode(), hashlib.sha256))
 
 
 def _secret(path: Path) -> bytes:

@@ -52,7 +52,7 @@ async def password_fits(visit: Visit, account: str, password: str, stored: str) 
 
 async def link(visit: Visit) -> Response:
     """Where a one-time link leads: a button, because programs that preview links must not use it up."""
-    account = visit.ledger.links.look(visit.argument("token"))
+    account = await visit.ledger.links.look(visit.argument("token"))
     if account is not None:
         _begin(visit)
     return visit.render("link.html", status=200 if account else 404, account=account, token=visit.argument("token"))
@@ -60,7 +60,7 @@ async def link(visit: Visit) -> Response:
 
 async def with_link(visit: Visit) -> Response:
     """Use the link up. Nobody guesses one, so a closed address may still come by it."""
-    account = visit.ledger.links.take(visit.argument("token"))
+    account = await visit.ledger.links.take(visit.argument("token"))
     if account is None:
         return visit.render("link.html", status=404, account=None, token="")
     visit.new_session = visit.state.sessions.signed_in(await visit.ledger.get_account(account))

@@ -19,10 +19,10 @@ import time
 from collections.abc import Collection, Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tollgate.config.model import Credits, Store
-from tollgate.errors import TollgateError, Unavailable
+from tollgate.errors import Unavailable
 from tollgate.ledger.admin import SOCKET_NAME, AdminServer
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.embedded import EmbeddedBackend
@@ -42,9 +42,13 @@ from tollgate.ledger.records import (
 from tollgate.ledger.usage_row import COLUMNS, UsageRow
 from tollgate.money import round_cost
 
+if TYPE_CHECKING:
+    from tollgate.ledger.shared.sessions import SharedSessions
+    from tollgate.minted import Minted
+
 __all__ = [
     "CAP_WINDOWS", "COLUMNS", "DEFAULT_ACCOUNT", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
-    "Limits", "RateLimits", "StoreInUse", "UsageRow",
+    "Limits", "RateLimits", "StoreInUse", "UsageRow", "ledger_of",
 ]
 
 DEFAULT_ACCOUNT = "default"
@@ -54,17 +58,28 @@ _MOST_COST = Decimal(10) ** 12
 _REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
 
 
+def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger:
+    """The ledger of a store, to be opened: that of one process, or, with an address, one that several gateways share. With
+    `serving` False it is for a command, beside the gateways that run. Raises `TollgateError` without the package it needs."""
+    if not store.url:
+        return Ledger(store, credits)
+    from tollgate.ledger.shared import SharedLedger
+
+    return SharedLedger(store, credits, serving=serving)
+
+
 class Ledger(Administration):
     """See the module; accounts, keys and grants are inherited. All methods belong to one event loop."""
 
-    def __init__(self, store: Store, credits: Credits) -> None:
-        if store.url:
-            raise TollgateError(f"store.url: {store.refusal()}")
-        backend: Backend = EmbeddedBackend(store)
-        super().__init__(Memory(credits), backend)
+    def __init__(self, store: Store, credits: Credits, *, memory: Memory | None = None, backend: Backend | None = None) -> None:
+        backend = backend or EmbeddedBackend(store)
+        super().__init__(memory or Memory(credits), backend)
         self.store = store
         self.limits = RateLimits()
         self._generations = Generations(backend, self)
+        self.register: Minted | None = None
+        """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must agree on them."""
+        self.sessions: SharedSessions | None = None
         self._state = "not open"
         self._admin: AdminServer | None = None
 
@@ -221,7 +236,7 @@ class Ledger(Administration):
 
     async def pending(self) -> list[Generation]:
         """All running jobs of all accounts, oldest first."""
-        return self._generations.pending()
+        return await self._generations.pending()
 
     async def update_generation(self, id: str, expected_status: str | Collection[str], changes: Mapping[str, Any],
                                 row: UsageRow | None = None, hold: Hold | None = None) -> bool:

@@ -159,22 +159,23 @@ class RemoteLedger:
 
 @contextlib.asynccontextmanager
 async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Administration]:
-    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here.
+    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here; one that gateways share
+    is opened beside them.
 
     A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience` seconds.
     """
-    from tollgate.ledger import Ledger
+    from tollgate.ledger import ledger_of
 
     ends = asyncio.get_running_loop().time() + patience
     while True:
-        remote = await _connect(store.directory / SOCKET_NAME)
+        remote = None if store.url else await _connect(store.directory / SOCKET_NAME)
         if remote is not None:
             try:
                 yield cast(Administration, remote)
             finally:
                 await remote.close()
             return
-        ledger = Ledger(store, credits)
+        ledger = ledger_of(store, credits, serving=False)
         try:
             await ledger.open(patience=0)
         except StoreInUse:

@@ -63,7 +63,7 @@ class Administration:
         await self.get_account(account_id)
         if not self.links.address:
             raise BadRequest("this gateway has no dashboard; wanted dashboard: {enabled: true}")
-        return self.links.address + self.links.make(account_id)
+        return self.links.address + await self.links.make(account_id)
 
     async def sums(self, account_id: str) -> AccountSums:
         """Granted, spent and held credits of an account."""

@@ -8,16 +8,13 @@ publishes usage files. Not oftener, because the disk makes a row that is being j
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 import stat
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import duckdb
 
@@ -26,6 +23,7 @@ from tollgate.errors import TollgateError
 from tollgate.ledger import segments
 from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
 from tollgate.ledger.journal import Journal, call_on
+from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.segments import Entry
@@ -62,7 +60,7 @@ class EmbeddedBackend:
         self._unpublished = False
         """Rows were stored since the last publication."""
         self._recheck = True
-        self._lock_files: list[int] = []
+        self._locks = FileLocks()
 
     @property
     def problem(self) -> str:
@@ -85,7 +83,7 @@ class EmbeddedBackend:
             snapshot, next_seq = await asyncio.to_thread(self._open)
         except BaseException:
             self.store.close()
-            self._unlock()
+            self._locks.release()
             raise
         self.journal.start(next_seq)
         self._thread = threading.Thread(target=self._run, name="tollgate-store", daemon=True)
@@ -140,32 +138,11 @@ class EmbeddedBackend:
         self.publisher.remove_leftovers()
 
     def _lock(self) -> None:
-        """Keep every other process out of the store, and out of the usage files that this one publishes: of two that number their rows
-        each for itself, one would take the other's for its own."""
-        holder = self._take(self._directory / LOCK_NAME)
+        """Keep every other process out of the store, and out of the usage files that this one publishes."""
+        holder = self._locks.take(self._directory / LOCK_NAME)
         if holder:
             raise StoreInUse(f"{self._directory} is in use by another process (pid {holder})")
-        usage = self._settings.usage_directory
-        holder = self._take(usage / f".{self._settings.instance or 'main'}.lock")
-        if holder:
-            raise StoreInUse(f"{usage} gets the usage files of another gateway (pid {holder}) under the same name; "
-                             "give one of them a `store.instance` or a `store.usage_directory` of its own")
-
-    def _take(self, path: Path) -> str:
-        """Lock a file until `_unlock`; gives the process that has it, else an empty text."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._lock_files.append(descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        return ""
-
-    def _unlock(self) -> None:
-        while self._lock_files:
-            os.close(self._lock_files.pop())
+        self._locks.take_usage(self._settings.usage_directory, self._settings.instance)
 
     # ---- events
 
@@ -210,7 +187,7 @@ class EmbeddedBackend:
             self._stopping = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
-        self._unlock()
+        self._locks.release()
 
     # ---- the writer thread
 

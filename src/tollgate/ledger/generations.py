@@ -52,7 +52,7 @@ class Generations:
         """Finished jobs up to this event can be read from the store now."""
         self._unstored = {id: each for id, each in self._unstored.items() if each.seq > seq}
 
-    def pending(self) -> list[Generation]:
+    async def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
         return sorted(self._pending.values(), key=lambda each: each.created_at)
 

@@ -24,25 +24,25 @@ class SignInLinks:
         self._clock = clock
         self._waiting: dict[bytes, tuple[str, float]] = {}
 
-    def make(self, account_id: str) -> str:
+    async def make(self, account_id: str) -> str:
         """A new token for this account."""
         self._forget()
         while len(self._waiting) >= _MOST:
             del self._waiting[next(iter(self._waiting))]
         token = secrets.token_urlsafe(32)
-        self._waiting[_digest(token)] = (account_id, self._clock() + LINK_SECONDS)
+        self._waiting[digest(token)] = (account_id, self._clock() + LINK_SECONDS)
         return token
 
-    def look(self, token: str) -> str | None:
+    async def look(self, token: str) -> str | None:
         """The account a token is for, without using it up; None when it is unknown, used or too old."""
         self._forget()
-        found = self._waiting.get(_digest(token))
+        found = self._waiting.get(digest(token))
         return found[0] if found is not None else None
 
-    def take(self, token: str) -> str | None:
+    async def take(self, token: str) -> str | None:
         """The same, and the token is used up: of any number of callers one gets the account."""
         self._forget()
-        found = self._waiting.pop(_digest(token), None)
+        found = self._waiting.pop(digest(token), None)
         return found[0] if found is not None else None
 
     def _forget(self) -> None:
@@ -50,5 +50,6 @@ class SignInLinks:
         self._waiting = {digest: entry for digest, entry in self._waiting.items() if entry[1] > now}
 
 
-def _digest(token: str) -> bytes:
+def digest(token: str) -> bytes:
+    """By what a token is known."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

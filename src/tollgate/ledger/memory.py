@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tollgate.config.model import Credits
 from tollgate.errors import QuotaExhausted, Unauthorized
@@ -25,23 +25,29 @@ _FORGOTTEN_AT_ONCE = 1024
 """Finding the oldest key of a dictionary passes over all that were deleted before it."""
 
 
+class Keeper(Protocol):
+    """Who counts what is held."""
+
+    def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
+        """So much less is held."""
+
+
 class Hold:
     """Credits reserved for a running request. Release it on every way out; a second release does nothing."""
 
-    __slots__ = ("_memory", "account_id", "amount", "key_id")
+    __slots__ = ("_keeper", "account_id", "amount", "key_id")
 
-    def __init__(self, memory: Memory, account_id: str, key_id: str, amount: Decimal) -> None:
+    def __init__(self, keeper: Keeper, account_id: str, key_id: str, amount: Decimal) -> None:
         self.account_id = account_id
         self.key_id = key_id
         self.amount = amount
-        self._memory: Memory | None = memory
+        self._keeper: Keeper | None = keeper
 
     def release(self) -> None:
         """Give the reservation back."""
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            memory.held[self.account_id] -= self.amount
-            memory.held_by_key[self.key_id] -= self.amount
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.release(self.account_id, self.key_id, self.amount)
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +140,7 @@ class Memory:
         if key.spend_cap is not None:
             left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
             if left <= 0:
-                raise QuotaExhausted(_cap_reached(key))
+                raise QuotaExhausted(cap_reached(key))
             available = min(available, left)
         return available
 
@@ -145,6 +151,11 @@ class Memory:
         self.held[account_id] = self.held.get(account_id, _ZERO) + amount
         self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
         return Hold(self, account_id, key.id, amount)
+
+    def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
+        """See `Keeper`."""
+        self.held[account_id] -= amount
+        self.held_by_key[key_id] -= amount
 
     # ---- spending
 
@@ -187,6 +198,7 @@ def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
     return first, first + timedelta(days=7 if window == "week" else 1)
 
 
-def _cap_reached(key: KeyRecord) -> str:
+def cap_reached(key: KeyRecord) -> str:
+    """What a caller is told whose key has spent what it may."""
     said = "the key's spend cap is reached"
     return said if key.cap_window == "total" else f"{said}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"

@@ -47,9 +47,11 @@ def _naive(moment: datetime) -> datetime:
 class Publisher:
     """Keeps the published files equal to the rows of a source; used by one thread only."""
 
-    def __init__(self, source: UsageSource, directory: Path, instance: str = "main") -> None:
+    def __init__(self, source: UsageSource, directory: Path, instance: str = "main", *, shared: bool = False) -> None:
+        """`shared`: other gateways may publish to the same directory, under names of their own."""
         self._source = source
         self._directory = directory
+        self._shared = shared
         self._suffix = "" if instance in ("", "main") else f"-{instance}"
         self._lacking: set[datetime] = set()
         """Hours with rows whose file is gone, still to be written; found at start."""
@@ -71,8 +73,9 @@ class Publisher:
         if recheck:
             known = source.hours()
             hours |= {hour for hour in known if hour >= known[-1] - _RECHECK}
-            # Under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
-            there = {(path.parent.name, path.name[:2]) for path in self._directory.glob("*/*.duckdb")}
+            # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
+            names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
+            there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
             self._lacking = {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
         written = 0
         ends = time.monotonic() + _TURN_SECONDS

@@ -1,0 +1,145 @@
+"""The ledger of several gateways: accounts, keys, money, limits, jobs and usage in one PostgreSQL database (DESIGN section 6).
+
+The same methods as `Ledger`, which this one is. What must be decided once for all gateways is decided in the database:
+holds, limits, charges and the ends of jobs in `rounds`, changes of records in `records`. Memory keeps what every request
+looks up (keys, accounts), kept up to date by `news`, and balances as they were last heard, which are never too low for
+long: they refuse the hopeless early, and the hold decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, QuotaExhausted, RateLimited
+from tollgate.ledger import DEFAULT_CREDITS, Ledger
+from tollgate.ledger.limits import UNLIMITED, Limits, Window
+from tollgate.ledger.memory import Hold, Memory, cap_days, cap_reached
+from tollgate.ledger.records import Account, AccountSums, CapWindow, Grant, KeyRecord
+from tollgate.ledger.shared.backend import SharedBackend
+from tollgate.ledger.shared.jobs import SharedGenerations
+from tollgate.ledger.shared.links import SharedLinks
+from tollgate.ledger.shared.register import SharedRegister
+
+__all__ = ["SharedLedger"]
+
+_DASHBOARD = ("SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' ORDER BY NOT EXISTS "
+              "(SELECT 1 FROM pg_stat_activity WHERE application_name = 'tollgate ' || i.name), name LIMIT 1")
+"""The pages of a gateway, one that is connected first."""
+
+
+class SharedLedger(Ledger):
+    """See the module, and `Ledger` for what each method does. `serving` False is a command's: it changes records and reads."""
+
+    def __init__(self, store: Store, credits: Credits, *, serving: bool = True) -> None:
+        memory = Memory(credits)
+        backend = SharedBackend(store, memory, serving=serving)
+        super().__init__(store, credits, memory=memory, backend=backend)
+        self._generations = SharedGenerations(backend, self)
+        self._shared = backend
+        self._serving = serving
+        self._records = backend.records
+        self.links = SharedLinks(backend.desk)
+        self.register = SharedRegister(backend.desk)
+        self.sessions = backend.sessions
+
+    @property
+    def closing(self) -> bool:
+        """The ledger takes no new work."""
+        return bool(self._state)
+
+    async def serve_admin(self) -> None:
+        """Commands go to the database themselves; what they change is heard."""
+
+    async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:
+        try:
+            return await super().ensure_default_account(credits)
+        except BadRequest:  # another gateway has its first start at the same time
+            return None
+
+    # ---- the hot path
+
+    def available(self, account_id: str) -> Decimal:
+        """The balance as it was last heard; what is held is known to the database."""
+        return self._memory.balance(account_id)
+
+    def require_credits(self, key: KeyRecord) -> None:
+        self._memory.require_balance(key.account_id)
+
+    async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
+        credits = self._memory.credits
+        rounds = self._shared.rounds
+        said = await rounds.hold(key.account_id, key.id, {
+            "account": key.account_id, "key": key.id, "amount": str(min(amount, credits.hold_cap)), "minimum": str(credits.minimum),
+            "cap": None if key.spend_cap is None else str(key.spend_cap), "since": _since(key.cap_window)})
+        if "refused" in said:
+            raise QuotaExhausted(cap_reached(key)) if said["refused"] == "cap" else QuotaExhausted
+        return Hold(rounds, key.account_id, key.id, Decimal(said["amount"]))
+
+    async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
+        if key.rpm is None and key.tpm is None:
+            return UNLIMITED
+        said = await self._shared.rounds.admit(key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens})
+        if "refused" in said:
+            raise RateLimited(said["wait"], said["refused"])
+        return Limits(_window(key.rpm, said["requests"]), _window(key.tpm, said["tokens"]))
+
+    def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
+        if key.tpm is not None and tokens != counted:
+            self._shared.rounds.correct(key.account_id, {"key": key.id, "tpm": key.tpm, "more": tokens - counted})
+
+    # ---- administration
+
+    async def create_link(self, account_id: str) -> str:
+        """Any gateway honours it; a command's leads to one that runs with a dashboard."""
+        if self._serving:
+            await self._shared.desk.rows("UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address)
+        else:
+            self.links.address = await self._shared.desk.value(_DASHBOARD) or ""
+        return await super().create_link(account_id)
+
+    async def sums(self, account_id: str) -> AccountSums:
+        await self.get_account(account_id)
+        return (await self._records.sums(account_id))[0]
+
+    async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
+        return [key for key, _ in await self._records.keys() if account_id in (None, key.account_id)]
+
+    async def key_spent(self, key_id: str) -> Decimal:
+        return await self._records.key_spent(key_id, _since((await self.get_key(key_id)).cap_window))
+
+    async def _add_account(self, account: Account) -> None:
+        await self._records.add_account(account)
+        await self._shared.heard("account", account.id)
+
+    async def _change_account(self, account: Account, changes: Mapping[str, Any]) -> Account:
+        await self._records.change("account", account.id, changes)
+        await self._shared.heard("account", account.id)
+        return self._memory.accounts[account.id]
+
+    async def _add_key(self, key: KeyRecord, digest: bytes) -> None:
+        await self._records.add_key(key, digest)
+        await self._shared.heard("key", key.id)
+
+    async def _change_key(self, key: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord:
+        await self._records.change("key", key.id, changes)
+        await self._shared.heard("key", key.id)
+        return self._memory.keys[key.id]
+
+    async def _add_grant(self, grant: Grant) -> None:
+        await self._records.add_grant(grant)
+        await self._shared.heard("balance", grant.account_id)
+
+
+def _since(window: CapWindow) -> str | None:
+    """The first day that counts for a cap; None when all do."""
+    return None if window == "total" else cap_days(window, datetime.now(UTC).date())[0].isoformat()
+
+
+def _window(limit: int | None, level: float | None) -> Window | None:
+    if limit is None or level is None:
+        return None
+    return Window(limit, max(0, int(level)), (limit - level) * 60 / limit if limit else 60.0)

@@ -1,0 +1,132 @@
+"""What a shared ledger is connected to: its rounds, its records, the news of others, and its usage files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import orjson
+
+from tollgate.config.model import Store
+from tollgate.errors import TollgateError
+from tollgate.ledger.interface import EventKind, Snapshot
+from tollgate.ledger.memory import Memory
+from tollgate.ledger.records import Generation, Grant
+from tollgate.ledger.shared.link import Desk, connect
+from tollgate.ledger.shared.news import News
+from tollgate.ledger.shared.records import Records
+from tollgate.ledger.shared.rounds import Balances, Rounds
+from tollgate.ledger.shared.sessions import SharedSessions
+from tollgate.ledger.shared.tables import migrate
+from tollgate.ledger.shared.usage import Publishing
+
+
+class SharedBackend:
+    """See `interface.Backend`. One that is not `serving` (a command's) only reads and changes records."""
+
+    def __init__(self, settings: Store, memory: Memory, *, serving: bool) -> None:
+        name = f"tollgate {settings.instance}" if serving else "tollgate command"
+        self._settings = settings
+        self._memory = memory
+        self._serving = serving
+        self._name = name
+        self.desk = Desk(settings.url, name)
+        self.records = Records(self.desk)
+        self.sessions = SharedSessions(self.desk)
+        self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
+        self._news = News(settings.url, f"{name} news", self.heard, self._read_all)
+
+    @property
+    def problem(self) -> str:
+        return self.rounds.problem or self._news.problem
+
+    @property
+    def last_seq(self) -> int:
+        return self.rounds.last_seq
+
+    async def open(self, on_applied: Callable[[int], None]) -> Snapshot:
+        """Connect, and read accounts, keys and balances into the memory: the snapshot is empty."""
+        if self._serving:
+            await self._serve()
+        else:
+            await self._look_in()
+        return Snapshot()
+
+    async def _look_in(self) -> None:
+        connection = await connect(self._settings.url, self._name)
+        try:
+            await migrate(connection)
+        finally:
+            connection.terminate()
+        await self._read_all()
+
+    async def _serve(self) -> None:
+        await self.rounds.open()
+        try:
+            self._publishing = Publishing(self.desk, self._settings)
+            published = await self._publishing.open()
+            await self.desk.value("INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance)
+            newest = await self.desk.value("SELECT max(seq) FROM tollgate.usage WHERE instance = $1", self._settings.instance)
+            self.rounds.start(max(published, newest or 0) + 1)
+            await self._news.open()
+        except BaseException:
+            await self.rounds.close()
+            raise
+        self._publishing.start()
+
+    def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
+        """Rows of usage and marks; records are changed by `records`, jobs by `rounds`."""
+        if kind == "usage":
+            return self.rounds.row(orjson.loads(row)["account_id"], row)
+        if kind == "mark":
+            return self.rounds.mark()
+        raise TollgateError(f"an event of kind \"{kind}\" cannot be kept here")
+
+    async def generation(self, account_id: str, id: str) -> Generation | None:
+        return await self.records.generation(account_id, id)
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        return await self.records.succeeded(account_id, limit)
+
+    async def grants(self, account_id: str) -> list[Grant]:
+        return await self.records.grants(account_id)
+
+    async def settle(self) -> None:
+        if self._serving:
+            await self.rounds.mark()
+            await self._publishing.publish()
+
+    async def close(self) -> None:
+        if self._serving:
+            await self.rounds.close()
+            await self._news.close()
+            await self._publishing.close()
+        self.desk.close()
+
+    # ---- what memory knows
+
+    def _balances(self, balances: Balances) -> None:
+        for account_id, (granted, spent) in balances.items():
+            self._memory.granted[account_id] = granted
+            self._memory.spent[account_id] = spent
+
+    async def _read_all(self) -> None:
+        for account in await self.records.accounts():
+            self._memory.put_account(account)
+        for key, digest in await self.records.keys():
+            self._memory.put_key(key, digest)
+        self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums()})
+        await self.sessions.read()
+
+    async def heard(self, what: str, id: str) -> None:
+        """Read again what another gateway or a command changed."""
+        if what == "account":
+            for account in await self.records.accounts(id):
+                self._memory.put_account(account)
+        elif what == "key":
+            for key, digest in await self.records.keys(id):
+                self._memory.put_key(key, digest)
+        elif what == "session":
+            await self.sessions.read()
+        elif what == "balance":
+            self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(id)})

@@ -1,0 +1,77 @@
+"""Image jobs of a shared store: compare-and-set in the database, so that whichever gateway is asked, each job ends once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tollgate.ledger.generations import Generations
+from tollgate.ledger.memory import Hold
+from tollgate.ledger.records import Generation, encode_row
+from tollgate.ledger.shared.link import Lost
+from tollgate.ledger.shared.records import written_job
+from tollgate.ledger.shared.rounds import RETRY_SECONDS
+from tollgate.ledger.usage_row import UsageRow
+from tollgate.wire import PENDING
+
+if TYPE_CHECKING:
+    from tollgate.ledger.shared import SharedLedger
+    from tollgate.ledger.shared.backend import SharedBackend
+
+
+class SharedGenerations(Generations):
+    """The same methods, all of them of what the database has."""
+
+    def __init__(self, backend: SharedBackend, ledger: SharedLedger) -> None:
+        super().__init__(backend, ledger)
+        self._records = backend.records
+        self._rounds = backend.rounds
+        self._shared = ledger
+
+    async def pending(self) -> list[Generation]:
+        """All running jobs of all gateways, oldest first."""
+        return await self._records.pending()
+
+    async def create(self, generation: Generation) -> None:
+        """Store a new job; durable on return."""
+        if not await asyncio.shield(self._keep(generation, None, None, None)):
+            raise ValueError(f"generation {generation.id} exists already")
+
+    async def get(self, account_id: str, id: str) -> Generation | None:
+        """One job of this account. Raises `Unavailable` without the database."""
+        return await self._records.generation(account_id, id)
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        """The newest successful jobs, newest first."""
+        return await self._records.succeeded(account_id, limit)
+
+    async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None, hold: Hold | None) -> bool:
+        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of all callers."""
+        found = await self._found(id)
+        wanted = [expected] if isinstance(expected, str) else list(expected)
+        if found is None or found.status not in wanted:
+            return False
+        return await asyncio.shield(self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold))
+
+    async def _found(self, id: str) -> Generation | None:
+        """The job as it stands. What a provider did is not thrown away because the database is gone for a while: it is waited for."""
+        while True:
+            try:
+                return await self._records.job(id)
+            except Lost:
+                if self._shared.closing:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _keep(self, generation: Generation, expected: Sequence[str] | None, row: UsageRow | None, hold: Hold | None) -> bool:
+        if row is not None and not self._ledger.accept(row):
+            row = None
+        won = await self._rounds.job(generation.account_id, written_job(generation, expected), None if row is None else encode_row(row))
+        if won and row is not None:
+            self._ledger.debit(row, hold)
+        elif won and hold is not None and generation.status not in PENDING:
+            hold.release()
+        return won

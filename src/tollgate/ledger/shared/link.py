@@ -1,0 +1,101 @@
+"""Connections to the database that several gateways share.
+
+asyncpg is an extra, imported at the first connection. What goes wrong is told without the address, which holds a password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tollgate.errors import TollgateError, Unavailable
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Pool
+
+CONNECT_SECONDS = 5.0
+CALL_SECONDS = 10.0
+"""A database that takes longer for one call is as good as gone."""
+_MOST_CONNECTIONS = 4
+_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+"""So that the database notices a machine that is gone within half a minute, and others may use what it held."""
+
+
+class Lost(Unavailable):
+    """The database cannot be reached, or did not answer: whether it did what it was asked is not known."""
+
+
+class Refused(TollgateError):
+    """The database understood the call and does not take these values."""
+
+
+async def connect(address: str, name: str) -> Connection:
+    """A connection of the program `name`. Raises `Lost`, and `TollgateError` for an address that cannot be used."""
+    with told():
+        return await driver().connect(address, **_options(name))
+
+
+def driver() -> Any:
+    """The module asyncpg. Raises `TollgateError` where it is not installed."""
+    try:
+        import asyncpg
+    except ImportError as error:
+        raise TollgateError("store.url: a PostgreSQL store needs one package more: pip install 'tollgate[postgres]'") from error
+    return asyncpg
+
+
+def _options(name: str) -> dict[str, Any]:
+    return {"timeout": CONNECT_SECONDS, "command_timeout": CALL_SECONDS,
+            "server_settings": {"application_name": name, "timezone": "UTC", **_KEEPALIVE}}
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Tell what the driver raises as `Lost`, `Refused` or a mistake in the configuration."""
+    asyncpg = driver()
+    kinds = asyncpg.exceptions
+    try:
+        yield
+    except TimeoutError as error:
+        raise Lost("the database does not answer") from error
+    except (kinds.ClientConfigurationError, ValueError) as error:
+        raise TollgateError("store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database") from error
+    except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
+        raise Refused(f"the database refused: {_line(error)}") from error
+    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+        raise Lost(f"the database cannot be used: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+class Desk:
+    """A few connections for what is not a round: reading, administration."""
+
+    def __init__(self, address: str, name: str) -> None:
+        with told():
+            self._pool: Pool = driver().create_pool(address, min_size=0, max_size=_MOST_CONNECTIONS, **_options(name))
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for the length of a `with`. Raises `Lost` and `Refused`, also for what is done with it."""
+        with told():
+            await self._pool  # opened once, and without a connection
+            async with self._pool.acquire() as taken:
+                yield taken
+
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        """The rows of one statement."""
+        async with self.connection() as connection:
+            return list(await connection.fetch(statement, *values))
+
+    async def value(self, statement: str, *values: object) -> Any:
+        """The first value of the first row; None without rows."""
+        async with self.connection() as connection:
+            return await connection.fetchval(statement, *values)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._pool.terminate()

@@ -1,0 +1,93 @@
+"""What other gateways and commands change, heard over LISTEN/NOTIFY: accounts, keys, grants, ended sessions.
+
+A notification says what changed and of whom ("key key_12ab"); the record is read from its table. Whoever lost the
+connection reads everything again, because what was said meanwhile is said to nobody later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from tollgate.errors import TollgateError
+from tollgate.ledger.shared.link import connect, told
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+log = logging.getLogger("tollgate.ledger")
+
+CHANNEL = "tollgate"
+_RETRY_SECONDS = 0.5
+_LOOK_SECONDS = 10.0
+
+
+class News:
+    """Calls `heard(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after every loss."""
+
+    def __init__(self, address: str, name: str, heard: Callable[[str, str], Awaitable[None]], missed: Callable[[], Awaitable[None]]) -> None:
+        self.problem = ""
+        """Why nothing is heard now: a key that was revoked elsewhere might be taken here."""
+        self._address = address
+        self._name = name
+        self._heard = heard
+        self._missed = missed
+        self._said: asyncio.Queue[str] = asyncio.Queue()
+        self._connection: Connection | None = None
+
+    async def open(self) -> None:
+        """Listen, and read what there is. Raises `Lost`."""
+        await self._begin()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Listen no more."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._drop()
+
+    async def _begin(self) -> None:
+        connection = self._connection = await connect(self._address, self._name)
+        with told():
+            await connection.add_listener(CHANNEL, lambda *said: self._said.put_nowait(said[-1]))
+        connection.add_termination_listener(lambda _: self._said.put_nowait(""))
+        await self._missed()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._connection is None:
+                    await self._begin()
+                    log.warning("changes of other gateways are heard again")
+                    self.problem = ""
+                await self._next(self._connection)
+            except TollgateError as error:
+                if not self.problem:
+                    log.error("changes of other gateways are not heard: %s", error.message)
+                self.problem = error.message
+                self._drop()
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _next(self, connection: Connection | None) -> None:
+        """Take one notification; after a while without any, look whether the connection still is there."""
+        try:
+            said = await asyncio.wait_for(self._said.get(), _LOOK_SECONDS)
+        except TimeoutError:
+            said = ""
+        if said:
+            what, _, id = said.partition(" ")
+            await self._heard(what, id)
+        elif connection is not None:
+            with told():
+                await connection.execute("SELECT 1")
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+        while not self._said.empty():
+            self._said.get_nowait()

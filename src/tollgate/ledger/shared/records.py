@@ -1,0 +1,142 @@
+"""Accounts, keys, grants, sums and jobs as they stand in the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from tollgate.errors import NotFound
+from tollgate.ledger.administration import account_exists
+from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord, decode, encode, fitting
+from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.news import CHANNEL
+from tollgate.wire import PENDING
+
+_ACCOUNT = tuple(each.name for each in fields(Account))
+_KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
+_GRANT = tuple(each.name for each in fields(Grant))
+_ZERO = Decimal(0)
+
+
+class Records:
+    """Reads and changes records, each change in one transaction that tells the other gateways."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    # ---- accounts and keys
+
+    async def accounts(self, id: str | None = None) -> list[Account]:
+        """All accounts, oldest first, or the one with this id."""
+        return [decode(Account, dict(row)) for row in await self._desk.rows(
+            f"SELECT {', '.join(_ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)]
+
+    async def keys(self, id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
+        """All keys with the digests of their secrets, oldest first, or the one with this id."""
+        return [(decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"])) for row in await self._desk.rows(
+            f"SELECT {', '.join(f'k.{name}' for name in _KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT JOIN tollgate.key_sums s ON s.key_id = k.id "
+            "WHERE $1::text IS NULL OR k.id = $1 ORDER BY k.created_at, k.id", id)]
+
+    async def sums(self, account_id: str | None = None) -> list[AccountSums]:
+        """The arithmetic of all accounts, or of one."""
+        return [decode(AccountSums, dict(row)) for row in await self._desk.rows(
+            "SELECT account_id, granted, spent, held FROM tollgate.balances WHERE $1::text IS NULL OR account_id = $1", account_id)]
+
+    async def key_spent(self, key_id: str, since: str | None) -> Decimal:
+        """What a key spent since a day, or ever."""
+        if since is None:
+            return await self._desk.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id) or _ZERO
+        return await self._desk.value("SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since) or _ZERO
+
+    async def add_account(self, account: Account) -> None:
+        """A new account; raises `BadRequest` when there is one of this id."""
+        async with self._desk.connection() as connection, connection.transaction():
+            made = await connection.fetchval(
+                f"INSERT INTO tollgate.accounts ({', '.join(_ACCOUNT)}) VALUES ({_marks(_ACCOUNT)}) ON CONFLICT DO NOTHING RETURNING id",
+                *_values(account, _ACCOUNT))
+            if made is None:
+                raise account_exists(account.id)
+            await connection.execute("INSERT INTO tollgate.balances (account_id) VALUES ($1) ON CONFLICT DO NOTHING", account.id)
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"account {account.id}")
+
+    async def add_key(self, key: KeyRecord, digest: bytes) -> None:
+        """A new key."""
+        async with self._desk.connection() as connection, connection.transaction():
+            await connection.execute(f"INSERT INTO tollgate.keys ({', '.join(_KEY)}, digest) VALUES ({_marks((*_KEY, 'digest'))})",
+                                     *_values(key, _KEY), digest.hex())
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"key {key.id}")
+
+    async def add_grant(self, grant: Grant) -> None:
+        """Credits given or taken."""
+        async with self._desk.connection() as connection, connection.transaction():
+            await connection.execute(f"INSERT INTO tollgate.grants ({', '.join(_GRANT)}) VALUES ({_marks(_GRANT)})", *_values(grant, _GRANT))
+            await connection.execute("UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1", grant.account_id, grant.amount)
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"balance {grant.account_id}")
+
+    async def change(self, what: str, id: str, changes: Mapping[str, Any]) -> None:
+        """Change fields of an account or key; those that others change at the same time stay theirs. Raises `NotFound`."""
+        if not changes:
+            return
+        settings = ", ".join(f"{name} = ${number}" for number, name in enumerate(changes, start=2))
+        async with self._desk.connection() as connection, connection.transaction():
+            if await connection.fetchval(f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id", id, *map(_value, changes.values())) is None:
+                raise NotFound(f"no {what} \"{id}\"")
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{what} {id}")
+
+    async def grants(self, account_id: str) -> list[Grant]:
+        """All grants of an account, newest first."""
+        return [decode(Grant, dict(row)) for row in await self._desk.rows(
+            f"SELECT {', '.join(_GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)]
+
+    # ---- image jobs
+
+    async def generation(self, account_id: str, id: str) -> Generation | None:
+        """One job of this account, with the provider's answer."""
+        rows = await self._desk.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1 AND account_id = $2", id, account_id)
+        return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
+
+    async def job(self, id: str) -> Generation | None:
+        """One job, whosever it is."""
+        rows = await self._desk.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1", id)
+        return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
+
+    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
+        """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
+        return fitting([_generation(row["document"]) for row in await self._desk.rows(
+            "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY created_at DESC, id DESC LIMIT $2",
+            account_id, limit)])
+
+    async def pending(self) -> list[Generation]:
+        """All running jobs, oldest first."""
+        return [_generation(row["document"], row["answer"]) for row in await self._desk.rows(
+            "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at", list(PENDING))]
+
+
+def written_job(generation: Generation, expected: Sequence[str] | None) -> dict[str, Any]:
+    """A job as `tollgate.put_job` takes it; `expected` None makes a new one."""
+    return {"id": generation.id, "account_id": generation.account_id, "status": generation.status, "model": generation.model,
+            "created_at": generation.created_at, "cost": None if generation.cost is None else str(generation.cost),
+            "document": encode(replace(generation, answer=None)).decode(), "answer": orjson.dumps(generation.answer).decode(),
+            "expected": None if expected is None else list(expected)}
+
+
+def _generation(document: str, answer: str = "null") -> Generation:
+    return decode(Generation, orjson.loads(document) | {"answer": orjson.loads(answer)})
+
+
+def _marks(names: Sequence[str]) -> str:
+    return ", ".join(f"${number}" for number in range(1, len(names) + 1))
+
+
+def _values(record: object, names: Sequence[str]) -> list[Any]:
+    return [_value(getattr(record, name)) for name in names]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")  # a character that PostgreSQL's text cannot hold
+    return list(value) if isinstance(value, tuple) else value

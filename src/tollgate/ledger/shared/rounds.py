@@ -1,0 +1,341 @@
+"""Group commit against a shared database: everything that gathered while one round was under way goes out in the next.
+
+A round is one call of `tollgate.round` (functions.sql), one transaction: rows of usage with their costs, jobs, what running
+requests hold now, rate limits, and the new holds that requests wait for. Rounds of one gateway follow each other on one
+connection, whose session lock says that this gateway lives.
+
+A round that nobody heard the end of is asked again: rows and jobs know themselves, and what is held is said as a whole.
+Rows and jobs are kept until they are written; holds and limits are for requests that can be refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.errors import TollgateError, Unavailable
+from tollgate.ledger.interface import StoreInUse
+from tollgate.ledger.shared.link import Lost, Refused, connect, told
+from tollgate.ledger.shared.tables import migrate
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+log = logging.getLogger("tollgate.ledger")
+
+RETRY_SECONDS = 0.5
+CLOSE_SECONDS = 10.0
+"""How long a stop keeps trying to write what the database does not take."""
+_LOOK_SECONDS = 10.0
+"""How often it is looked whether other gateways are gone, and by that whether the database still is there."""
+_MOST_ROWS = 2000
+_ZERO = Decimal(0)
+
+Balances = Mapping[str, tuple[Decimal, Decimal]]
+"""Granted and spent credits by account."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """One part of a round: its JSON, whose balance it needs, and the future that gets what the database says of it."""
+
+    json: bytes
+    account_id: str
+    future: asyncio.Future[Any]
+    key_id: str = ""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What goes into one round."""
+
+    rows: list[_Part] = field(default_factory=list)
+    jobs: list[_Part] = field(default_factory=list)
+    used: list[_Part] = field(default_factory=list)
+    admits: list[_Part] = field(default_factory=list)
+    holds: list[_Part] = field(default_factory=list)
+    marks: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def parts(self) -> list[_Part]:
+        return [*self.rows, *self.jobs, *self.used, *self.admits, *self.holds]
+
+    def alone(self) -> list[_Gathered]:
+        """The same, each part in a round of its own."""
+        single = [_Gathered(**{kind: [part]}) for kind in ("jobs", "rows", "used", "admits", "holds") for part in getattr(self, kind)]
+        return [*single, _Gathered(marks=self.marks)]
+
+
+class Rounds:
+    """One gateway's rounds. All methods belong to one event loop; `on_balances` gets what each round says of the accounts in it."""
+
+    def __init__(self, address: str, instance: str, name: str, on_balances: Callable[[Balances], None]) -> None:
+        self.problem = ""
+        """Why nothing can be written now; empty when all is well."""
+        self._address = address
+        self._instance = instance
+        self._name = name
+        self._on_balances = on_balances
+        self._gathered = _Gathered()
+        self._held: dict[tuple[str, str], Decimal] = {}
+        """What running requests hold, by account and key."""
+        self._changed: set[tuple[str, str]] = set()
+        """Whose part of `_held` the database does not know yet."""
+        self._next_seq = 1
+        self._connection: Connection | None = None
+        self._session = 0
+        self._wake = asyncio.Event()
+        self._closing_until = 0.0
+        self._looks_at = 0.0
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Become the gateway of this name. Raises `StoreInUse` while another is, `Lost` without a database."""
+        self._loop = asyncio.get_running_loop()
+        await self._connect()
+        self._task = asyncio.create_task(self._run())
+
+    def start(self, next_seq: int) -> None:
+        """Number rows from `next_seq`."""
+        self._next_seq = next_seq
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest row, written or not."""
+        return self._next_seq - 1
+
+    async def close(self) -> None:
+        """Write what is there, give back what is held, and end the session. What the database does not take for ten seconds is logged as lost."""
+        self._closing_until = time.monotonic() + CLOSE_SECONDS
+        self._wake.set()
+        await self._task
+        if self._connection is not None:
+            with contextlib.suppress(Lost), told():
+                await self._connection.execute("SELECT tollgate.release($1)", self._instance)
+            self._drop()
+
+    # ---- what goes into a round
+
+    def row(self, account_id: str, row: bytes) -> asyncio.Future[None]:
+        """Charge a row of usage (a JSON object); the future is done when it is durable, or fails with `Unavailable` while it is not yet."""
+        return self._add(self._gathered.rows, self._numbered(row), account_id)
+
+    def job(self, account_id: str, job: Mapping[str, Any], row: bytes | None) -> asyncio.Future[bool]:
+        """Make or change an image job, and charge `row` with it; the result is whether this call did it."""
+        part = orjson.dumps(job)[:-1] + b',"row":' + (b"null" if row is None else self._numbered(row)) + b"}"
+        return self._add(self._gathered.jobs, part, account_id)
+
+    def mark(self) -> asyncio.Future[None]:
+        """Done when everything before it is durable."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._gathered.marks.append(future)
+        self._wake.set()
+        return future
+
+    async def admit(self, account_id: str, ask: Mapping[str, Any]) -> Any:
+        """Count a request against the limits of its key; gives what `tollgate.admit` says. Raises `Unavailable`."""
+        return await self._add(self._gathered.admits, orjson.dumps(ask), account_id)
+
+    def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
+        """Correct the tokens that `admit` counted."""
+        self._add(self._gathered.used, orjson.dumps(used), account_id)
+
+    async def hold(self, account_id: str, key_id: str, ask: Mapping[str, Any]) -> Any:
+        """Reserve credits; gives what `tollgate.hold` says. Who is granted some gives them back with `release`. Raises `Unavailable`."""
+        future = self._add(self._gathered.holds, orjson.dumps(ask), account_id, key_id)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None:  # granted in the moment in which its request ended
+                self.release(account_id, key_id, _granted(future.result()))
+            raise
+
+    def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
+        """Give back what a request held; the database is told in the next round."""
+        self._held[account_id, key_id] = self._held.get((account_id, key_id), _ZERO) - amount
+        self._changed.add((account_id, key_id))
+        self._wake.set()
+
+    def _add(self, kind: list[_Part], json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
+        if self._closing_until:
+            raise Unavailable("the ledger is shutting down")
+        part = _Part(json, account_id, self._loop.create_future(), key_id)
+        kind.append(part)
+        if self.problem:
+            part.future.set_exception(Unavailable(self.problem))
+            part.future.exception()  # some parts nobody waits for
+            if kind is self._gathered.holds or kind is self._gathered.admits:
+                kind.remove(part)
+        self._wake.set()
+        return part.future
+
+    def _numbered(self, row: bytes) -> bytes:
+        if b"\\u0000" in row:  # a character that PostgreSQL's text cannot hold
+            row = orjson.dumps({name: value.replace("\0", "\ufffd") if isinstance(value, str) else value for name, value in orjson.loads(row).items()})
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        return b'{"seq":%d,%b' % (seq, row[1:])
+
+    # ---- the rounds
+
+    async def _run(self) -> None:
+        taken = _Gathered()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), 0 if self.problem else _LOOK_SECONDS)
+            self._wake.clear()
+            taken = self._take(taken)
+            if self._closing_until and not (taken.parts() or taken.marks or self._changed):
+                return
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    await self._connect()
+                if time.monotonic() >= self._looks_at:
+                    await self._look()
+                await self._round(taken)
+            except (Lost, StoreInUse) as error:
+                self._failed(taken, error.message)
+                if self._closing_until and time.monotonic() > self._closing_until:
+                    log.critical("%d row(s) and %d job(s) could not be written before the end: %s", len(taken.rows), len(taken.jobs), error.message)
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            taken = _Gathered()
+            if self.problem:
+                log.warning("the store can be written again")
+                self.problem = ""
+
+    def _take(self, kept: _Gathered) -> _Gathered:
+        """What the last round could not do, and what has gathered since; of very many rows some wait for the next round."""
+        new = self._gathered
+        rows = [*kept.rows, *new.rows]
+        self._gathered = _Gathered(rows=rows[_MOST_ROWS:], marks=new.marks if rows[_MOST_ROWS:] else [])
+        if self._gathered.rows:
+            self._wake.set()
+        return _Gathered(rows[:_MOST_ROWS], [*kept.jobs, *new.jobs], [*kept.used, *new.used], new.admits, new.holds,
+                         kept.marks if self._gathered.rows else [*kept.marks, *new.marks])
+
+    async def _round(self, taken: _Gathered) -> None:
+        try:
+            await self._ask(taken)
+        except Refused as error:
+            alone = taken.alone()
+            if len(alone) > 2:
+                log.error("%s; what was to be written together is written one by one", error.message)
+                for each in alone:
+                    await self._round(each)
+                return
+            for part in taken.parts():
+                log.critical("%s; it is not stored: %s", error.message, part.json.decode())
+                _fail(part.future, error)
+
+    async def _ask(self, taken: _Gathered) -> None:
+        """One round with the database; raises before anybody was told anything."""
+        parts = taken.parts()
+        held = {pair: self._held[pair] for pair in self._changed}
+        if not parts and not held:
+            for mark in taken.marks:
+                _tell(mark, None)
+            return
+        asked = b'{"instance":%b,"accounts":%b,"held":%b,"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b],"holds":[%b]}' % (
+            orjson.dumps(self._instance), orjson.dumps(sorted({part.account_id for part in parts} | {account for account, _ in held})),
+            orjson.dumps([{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]),
+            *(b",".join([part.json for part in kind]) for kind in (taken.rows, taken.jobs, taken.used, taken.admits, taken.holds)))
+        self._changed.clear()
+        try:
+            with told():
+                assert self._connection is not None
+                said = orjson.loads(await self._connection.fetchval("SELECT tollgate.round($1)", asked.decode()))
+        except TollgateError:
+            self._changed |= held.keys()
+            raise
+        self._on_balances({account: (Decimal(granted), Decimal(spent)) for account, (granted, spent) in said["balances"].items()})
+        for pair in held:
+            if not self._held[pair] and pair not in self._changed:
+                del self._held[pair]
+        for part, answer in zip(taken.holds, said["held"], strict=True):
+            self._held[part.account_id, part.key_id] = self._held.get((part.account_id, part.key_id), _ZERO) + _granted(answer)
+            if part.future.done():  # whoever asked is gone
+                self.release(part.account_id, part.key_id, _granted(answer))
+        for kind, answers in ((taken.holds, said["held"]), (taken.admits, said["admitted"]), (taken.jobs, said["won"])):
+            for part, answer in zip(kind, answers, strict=True):
+                _tell(part.future, answer)
+        for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
+            _tell(future, None)
+
+    def _failed(self, taken: _Gathered, problem: str) -> None:
+        """Tell everybody who waits. Rows, jobs and corrections are kept; who asked for a hold is refused."""
+        self._drop()
+        if not self.problem:
+            log.error("%s; new work is refused until it can be", problem)
+        self.problem = problem
+        for part in (*taken.parts(), *self._gathered.parts()):
+            _fail(part.future, Unavailable(problem))
+        for asked in (taken, self._gathered):
+            asked.holds.clear()
+            asked.admits.clear()
+
+    # ---- the connection
+
+    async def _connect(self) -> None:
+        self._drop()
+        connection = await connect(self._address, self._name)
+        try:
+            with told():
+                await migrate(connection)
+                await self._take_name(connection)
+                await connection.execute("SELECT tollgate.release($1)", self._instance)  # what its last session held
+        except BaseException:
+            connection.terminate()
+            raise
+        self._changed |= self._held.keys()
+        self._connection = connection
+        connection.add_termination_listener(lambda _: self._wake.set())
+
+    async def _take_name(self, connection: Connection) -> None:
+        """Lock this gateway's name; a session of our own that the database has not given up yet is ended."""
+        if self._session:
+            await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
+                                     self._session, self._name)
+        for _ in range(10):
+            if await connection.fetchval("SELECT pg_try_advisory_lock(tollgate.lock_of($1))", self._instance):
+                self._session = connection.get_server_pid()
+                return
+            await asyncio.sleep(0.05)
+        raise StoreInUse(f"another gateway named \"{self._instance}\" uses this store; give each a `store.instance` of its own")
+
+    async def _look(self) -> None:
+        """Give back what gateways held that are gone."""
+        assert self._connection is not None
+        self._looks_at = time.monotonic() + _LOOK_SECONDS
+        with told():
+            for row in await self._connection.fetch("SELECT tollgate.release_gone($1) AS name", self._instance):
+                log.warning("gateway \"%s\" is gone; what its requests held is given back", row["name"])
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+def _granted(answer: Mapping[str, Any]) -> Decimal:
+    return Decimal(answer.get("amount", 0))
+
+
+def _tell(future: asyncio.Future[Any], answer: object) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _fail(future: asyncio.Future[Any], error: TollgateError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # told, whether or not anybody waits

