@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from support.postgres import Server, programs, running_postgres
 from tollgate.config.model import Credits, Store
-from tollgate.ledger import KeyRecord, Ledger, UsageRow
+from tollgate.ledger import KeyRecord, Ledger, UsageRow, ledger_of
 
 _count = 0
 
@@ -44,14 +46,49 @@ class Alice:
     secret: str
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    found = programs()
+    if found is None:
+        pytest.skip("there is no PostgreSQL here: neither the test extra's nor the machine's")
+    with running_postgres(found) as server:
+        yield server
+
+
+@pytest.fixture
+async def address(postgres: Server) -> AsyncIterator[str]:
+    """The address of an empty database."""
+    async with postgres.database() as made:
+        yield made
+
+
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
     async with new_ledger(tmp_path) as opened:
         yield opened
 
 
+@pytest.fixture(params=["embedded", "shared"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
+    """A ledger of each kind: what holds for one holds for the other."""
+    async with contextlib.AsyncExitStack() as opened:
+        url = await opened.enter_async_context(request.getfixturevalue("postgres").database()) if request.param == "shared" else ""
+        yield await opened.enter_async_context(ledger_of(settings(tmp_path, url=url), Credits()))
+
+
 @pytest.fixture
 async def alice(ledger: Ledger) -> Alice:
+    return await with_alice(ledger)
+
+
+@pytest.fixture
+async def anywhere(either: Ledger) -> Alice:
+    """The same, in a ledger of each kind."""
+    return await with_alice(either)
+
+
+async def with_alice(ledger: Ledger) -> Alice:
+    """The account `alice` in a ledger."""
     await ledger.create_account("alice", "Alice")
     await ledger.grant("alice", Decimal(10), "to begin with")
     key, secret = await ledger.create_key("alice", "laptop")

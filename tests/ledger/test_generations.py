@@ -35,88 +35,88 @@ async def test_a_pending_job_survives_a_restart_with_all_it_knows(tmp_path: Path
         assert await ledger.get_generation("alice", made.id) == made
 
 
-async def test_a_finished_job_is_read_back_before_and_after_it_is_stored(alice: Alice) -> None:
+async def test_a_finished_job_is_read_back_before_and_after_it_is_stored(anywhere: Alice) -> None:
     made = job()
-    await alice.ledger.create_generation(made)
-    assert await alice.ledger.update_generation(made.id, PENDING, DONE, row(cost="0.04"))
-    fresh = await alice.ledger.get_generation("alice", made.id)
-    await alice.ledger.settle()
-    stored = await alice.ledger.get_generation("alice", made.id)
+    await anywhere.ledger.create_generation(made)
+    assert await anywhere.ledger.update_generation(made.id, PENDING, DONE, row(cost="0.04"))
+    fresh = await anywhere.ledger.get_generation("alice", made.id)
+    await anywhere.ledger.settle()
+    stored = await anywhere.ledger.get_generation("alice", made.id)
     assert fresh == stored
     assert stored is not None
     assert (stored.status, stored.cost, stored.answer) == ("succeeded", Decimal("0.04"), {"raw": "provider's words"})
-    assert await alice.ledger.pending() == []
+    assert await anywhere.ledger.pending() == []
 
 
-async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(alice: Alice) -> None:
+async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anywhere: Alice) -> None:
     made = job()
-    hold = await alice.ledger.hold(alice.key, Decimal(1))
-    await alice.ledger.create_generation(made)
+    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+    await anywhere.ledger.create_generation(made)
     won = await asyncio.gather(*(
-        alice.ledger.update_generation(made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold)
+        anywhere.ledger.update_generation(made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold)
         for _ in range(50)))
     assert sum(won) == 1
-    assert alice.ledger.balance("alice") == alice.ledger.available("alice") == Decimal("9.96")
+    assert anywhere.ledger.balance("alice") == anywhere.ledger.available("alice") == Decimal("9.96")
 
 
-async def test_an_update_that_expects_another_status_changes_nothing(alice: Alice) -> None:
+async def test_an_update_that_expects_another_status_changes_nothing(anywhere: Alice) -> None:
     made = job()
-    await alice.ledger.create_generation(made)
-    assert not await alice.ledger.update_generation(made.id, "processing", DONE, row(cost="1"))
-    assert await alice.ledger.update_generation(made.id, "starting", {"status": "processing"})
-    assert not await alice.ledger.update_generation("no-such-job", "starting", DONE, row(cost="1"))
-    assert [each.status for each in await alice.ledger.pending()] == ["processing"]
-    assert alice.ledger.balance("alice") == 10
+    await anywhere.ledger.create_generation(made)
+    assert not await anywhere.ledger.update_generation(made.id, "processing", DONE, row(cost="1"))
+    assert await anywhere.ledger.update_generation(made.id, "starting", {"status": "processing"})
+    assert not await anywhere.ledger.update_generation("no-such-job", "starting", DONE, row(cost="1"))
+    assert [each.status for each in await anywhere.ledger.pending()] == ["processing"]
+    assert anywhere.ledger.balance("alice") == 10
 
 
 @pytest.mark.parametrize("status", ["failed", "canceled"])
-async def test_a_job_that_ended_stays_as_it_is(alice: Alice, status: str) -> None:
+async def test_a_job_that_ended_stays_as_it_is(anywhere: Alice, status: str) -> None:
     made = job()
-    hold = await alice.ledger.hold(alice.key, Decimal(1))
-    await alice.ledger.create_generation(made)
-    assert await alice.ledger.update_generation(made.id, PENDING, {"status": status, "error": "no"}, None, hold)
-    assert not await alice.ledger.update_generation(made.id, PENDING, DONE, row(cost="1"))
-    assert alice.ledger.available("alice") == 10
+    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+    await anywhere.ledger.create_generation(made)
+    assert await anywhere.ledger.update_generation(made.id, PENDING, {"status": status, "error": "no"}, None, hold)
+    assert not await anywhere.ledger.update_generation(made.id, PENDING, DONE, row(cost="1"))
+    assert anywhere.ledger.available("alice") == 10
 
 
-async def test_nobody_sees_another_accounts_jobs(alice: Alice) -> None:
+async def test_nobody_sees_another_accounts_jobs(anywhere: Alice) -> None:
     pending, done = job(), job(status="succeeded")
-    await alice.ledger.create_generation(pending)
-    await alice.ledger.create_generation(done)
+    await anywhere.ledger.create_generation(pending)
+    await anywhere.ledger.create_generation(done)
     for _ in range(2):
-        assert await alice.ledger.get_generation("bob", pending.id) is None
-        assert await alice.ledger.get_generation("bob", done.id) is None
-        assert await alice.ledger.list_succeeded("bob") == []
-        await alice.ledger.settle()
+        assert await anywhere.ledger.get_generation("bob", pending.id) is None
+        assert await anywhere.ledger.get_generation("bob", done.id) is None
+        assert await anywhere.ledger.list_succeeded("bob") == []
+        await anywhere.ledger.settle()
 
 
-async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_not(alice: Alice) -> None:
+async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_not(anywhere: Alice) -> None:
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     made = [job(status="succeeded", created_at=begin + timedelta(seconds=n)) for n in range(130)]
     for each in made[:70]:
-        await alice.ledger.create_generation(each)
-    await alice.ledger.settle()
+        await anywhere.ledger.create_generation(each)
+    await anywhere.ledger.settle()
     for each in made[70:]:
-        await alice.ledger.create_generation(each)
-    await alice.ledger.create_generation(job(status="failed", created_at=begin + timedelta(days=1)))
-    await alice.ledger.create_generation(job(created_at=begin + timedelta(days=1)))
-    listed = await alice.ledger.list_succeeded("alice")
+        await anywhere.ledger.create_generation(each)
+    await anywhere.ledger.create_generation(job(status="failed", created_at=begin + timedelta(days=1)))
+    await anywhere.ledger.create_generation(job(created_at=begin + timedelta(days=1)))
+    listed = await anywhere.ledger.list_succeeded("alice")
     assert [each.id for each in listed] == [each.id for each in reversed(made)][:100]
 
 
-async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(anywhere: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LISTED_BYTES", 3000)
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     picture = ({"data": "A" * 1000, "context_type": "image/png"},)
     made = [job(status="succeeded", images=picture, created_at=begin + timedelta(seconds=n)) for n in range(5)]
     for each in made[:4]:
-        await alice.ledger.create_generation(each)
-    await alice.ledger.settle()
-    await alice.ledger.create_generation(made[4])
-    assert [each.id for each in await alice.ledger.list_succeeded("alice")] == [made[4].id, made[3].id, made[2].id]
+        await anywhere.ledger.create_generation(each)
+    await anywhere.ledger.settle()
+    await anywhere.ledger.create_generation(made[4])
+    assert [each.id for each in await anywhere.ledger.list_succeeded("alice")] == [made[4].id, made[3].id, made[2].id]
     alone = job(status="succeeded", images=({"data": "A" * 3001},), created_at=begin + timedelta(days=1))
-    await alice.ledger.create_generation(alone)
-    assert [each.id for each in await alice.ledger.list_succeeded("alice")] == [alone.id]
+    await anywhere.ledger.create_generation(alone)
+    assert [each.id for each in await anywhere.ledger.list_succeeded("alice")] == [alone.id]
 
 
 async def test_a_charge_and_its_job_are_one_event_after_a_restart(tmp_path: Path) -> None:

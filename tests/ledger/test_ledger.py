@@ -21,23 +21,23 @@ from tollgate.ledger.store import BATCH
 from .conftest import Alice, new_ledger, row
 
 
-async def test_balance_is_grants_minus_costs_to_the_last_digit(alice: Alice) -> None:
+async def test_balance_is_grants_minus_costs_to_the_last_digit(anywhere: Alice) -> None:
     for cost in ("0.000000000001", "0.3", "1.000000000009"):
-        await alice.ledger.record(row(cost=cost))
-    assert alice.ledger.balance("alice") == Decimal("8.699999999990")
-    assert alice.ledger.spent("alice") == Decimal("1.300000000010")
+        await anywhere.ledger.record(row(cost=cost))
+    assert anywhere.ledger.balance("alice") == Decimal("8.699999999990")
+    assert anywhere.ledger.spent("alice") == Decimal("1.300000000010")
 
 
-async def test_cost_is_rounded_half_even_at_twelve_places_once(alice: Alice) -> None:
-    await alice.ledger.record(row(cost="0.0000000000005"))
-    await alice.ledger.record(row(cost="0.0000000000015"))
-    assert alice.ledger.spent("alice") == Decimal("0.000000000002")
+async def test_cost_is_rounded_half_even_at_twelve_places_once(anywhere: Alice) -> None:
+    await anywhere.ledger.record(row(cost="0.0000000000005"))
+    await anywhere.ledger.record(row(cost="0.0000000000015"))
+    assert anywhere.ledger.spent("alice") == Decimal("0.000000000002")
 
 
-async def test_the_same_request_id_is_charged_once(alice: Alice) -> None:
+async def test_the_same_request_id_is_charged_once(anywhere: Alice) -> None:
     one = row("req_same", cost="1")
-    await asyncio.gather(*(alice.ledger.record(replace(one)) for _ in range(5)))
-    assert alice.ledger.balance("alice") == Decimal(9)
+    await asyncio.gather(*(anywhere.ledger.record(replace(one)) for _ in range(5)))
+    assert anywhere.ledger.balance("alice") == Decimal(9)
 
 
 async def test_the_same_request_id_is_charged_once_after_a_restart(tmp_path: Path) -> None:
@@ -47,22 +47,22 @@ async def test_the_same_request_id_is_charged_once_after_a_restart(tmp_path: Pat
             assert ledger.spent("alice") == 1
 
 
-async def test_a_negative_cost_is_refused(alice: Alice) -> None:
+async def test_a_negative_cost_is_refused(anywhere: Alice) -> None:
     with pytest.raises(ValueError, match="wanted 0 to"):
-        await alice.ledger.record(row(cost="-1"))
-    assert alice.ledger.balance("alice") == 10
+        await anywhere.ledger.record(row(cost="-1"))
+    assert anywhere.ledger.balance("alice") == 10
 
 
 @pytest.mark.parametrize(("field", "value"), [
     ("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7)])
-async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(alice: Alice, field: str, value: object) -> None:
+async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(anywhere: Alice, field: str, value: object) -> None:
     bad = row(cost="1")
     setattr(bad, field, value)
     with pytest.raises((ValueError, ArithmeticError)):
-        await alice.ledger.record(bad)
-    assert alice.ledger.balance("alice") == 10
-    await alice.ledger.record(row(cost="1"))
-    await alice.ledger.settle()
+        await anywhere.ledger.record(bad)
+    assert anywhere.ledger.balance("alice") == 10
+    await anywhere.ledger.record(row(cost="1"))
+    await anywhere.ledger.settle()
 
 
 async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, tmp_path: Path) -> None:
@@ -73,11 +73,11 @@ async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, t
     assert found == (2**63 - 1, "half ? a pair, nul \0", None)
 
 
-async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(alice: Alice, tmp_path: Path) -> None:
+async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(anywhere: Alice, tmp_path: Path) -> None:
     plus_two = timezone(timedelta(hours=2))
-    await alice.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
-    await alice.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
-    await alice.ledger.settle()
+    await anywhere.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
+    await anywhere.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
+    await anywhere.ledger.settle()
     found = duckdb.connect().execute(
         f"SELECT time FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage') ORDER BY request_id").fetchall()
     assert [each[0].hour for each in found] == [10, 8]
@@ -112,23 +112,23 @@ async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path)
     pytest.param(secrets_of_keys.mint(), "unknown", id="well-formed"),
     pytest.param("sk-tg-\udcff", "malformed", id="not-utf8"),
 ])
-async def test_a_wrong_key_is_refused_with_its_reason(alice: Alice, secret: str | None, reason: str) -> None:
+async def test_a_wrong_key_is_refused_with_its_reason(anywhere: Alice, secret: str | None, reason: str) -> None:
     with pytest.raises(Unauthorized) as refused:
-        alice.ledger.find_key(secret)
+        anywhere.ledger.find_key(secret)
     assert refused.value.reason == reason
 
 
-async def test_a_refusal_shows_only_the_end_of_the_secret(alice: Alice) -> None:
+async def test_a_refusal_shows_only_the_end_of_the_secret(anywhere: Alice) -> None:
     secret = secrets_of_keys.mint()
     with pytest.raises(Unauthorized) as refused:
-        alice.ledger.find_key(secret)
+        anywhere.ledger.find_key(secret)
     assert refused.value.shown == f"sk-tg-...{secret[-4:]}"
 
 
-async def test_an_expired_key_is_refused(alice: Alice) -> None:
-    await alice.ledger.update_key(alice.key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+async def test_an_expired_key_is_refused(anywhere: Alice) -> None:
+    await anywhere.ledger.update_key(anywhere.key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
     with pytest.raises(Unauthorized) as refused:
-        alice.ledger.find_key(alice.secret)
+        anywhere.ledger.find_key(anywhere.secret)
     assert refused.value.reason == "expired"
 
 
@@ -163,21 +163,21 @@ async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Pat
                 await asyncio.sleep(0.02)
 
 
-async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(alice: Alice) -> None:
+async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(anywhere: Alice) -> None:
     async def call() -> bool:
         try:
-            hold = await alice.ledger.hold(alice.key, Decimal(1))
+            hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
         except QuotaExhausted:
             return False
         with hold:
             await asyncio.sleep(0.01)
-            await alice.ledger.record(row(cost="0.9"), hold)
+            await anywhere.ledger.record(row(cost="0.9"), hold)
         return True
 
     admitted = await asyncio.gather(*(call() for _ in range(200)))
     assert sum(admitted) == 10
-    assert alice.ledger.balance("alice") == 1
-    assert alice.ledger.available("alice") == 1
+    assert anywhere.ledger.balance("alice") == 1
+    assert anywhere.ledger.available("alice") == 1
 
 
 async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
@@ -197,15 +197,15 @@ async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Al
     assert alice.ledger.available("alice") == 10
 
 
-async def test_a_cancelled_record_still_charges_and_releases_once(alice: Alice) -> None:
-    hold = await alice.ledger.hold(alice.key, Decimal(1))
-    task = asyncio.create_task(alice.ledger.record(row("req_gone", cost="0.5"), hold))
+async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alice) -> None:
+    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+    task = asyncio.create_task(anywhere.ledger.record(row("req_gone", cost="0.5"), hold))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await alice.ledger.record(row("req_gone", cost="0.5"), hold)
-    assert alice.ledger.available("alice") == Decimal("9.5")
+    await anywhere.ledger.record(row("req_gone", cost="0.5"), hold)
+    assert anywhere.ledger.available("alice") == Decimal("9.5")
 
 
 @pytest.mark.parametrize(("window", "today", "first", "next_first"), [
@@ -281,12 +281,12 @@ async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await new_ledger(tmp_path).open()
 
 
-async def test_mistakes_of_an_operator_are_named(alice: Alice) -> None:
+async def test_mistakes_of_an_operator_are_named(anywhere: Alice) -> None:
     with pytest.raises(BadRequest, match="exists already"):
-        await alice.ledger.create_account("alice")
+        await anywhere.ledger.create_account("alice")
     with pytest.raises(NotFound, match='no account "bob"'):
-        await alice.ledger.grant("bob", Decimal(1))
+        await anywhere.ledger.grant("bob", Decimal(1))
     with pytest.raises(BadRequest, match="non-zero"):
-        await alice.ledger.grant("alice", Decimal(0))
+        await anywhere.ledger.grant("alice", Decimal(0))
     with pytest.raises(BadRequest, match="last_four cannot be changed"):
-        await alice.ledger.update_key(alice.key.id, last_four="0000")
+        await anywhere.ledger.update_key(anywhere.key.id, last_four="0000")

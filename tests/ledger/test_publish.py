@@ -64,18 +64,18 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.store.close()
 
 
-async def test_another_process_reads_the_documented_statement_while_the_ledger_is_open(alice: Alice, tmp_path: Path) -> None:
+async def test_another_process_reads_the_documented_statement_while_the_ledger_is_open(anywhere: Alice, tmp_path: Path) -> None:
     for n in range(5):
-        await alice.ledger.record(row(f"req_{n}", cost="0.25"))
-    await alice.ledger.settle()
+        await anywhere.ledger.record(row(f"req_{n}", cost="0.25"))
+    await anywhere.ledger.settle()
     script = f"import duckdb; print(duckdb.connect().execute(\"SELECT count(*), sum(cost) {READ_STATEMENT}\").fetchall())"
     reader = await asyncio.create_subprocess_exec(sys.executable, "-c", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
     said, _ = await reader.communicate()
     assert said.decode().strip() == "[(5, Decimal('1.250000000000'))]"
 
 
-async def test_files_follow_by_themselves_without_being_asked(alice: Alice, tmp_path: Path) -> None:
-    await alice.ledger.record(row())
+async def test_files_follow_by_themselves_without_being_asked(anywhere: Alice, tmp_path: Path) -> None:
+    await anywhere.ledger.record(row())
     async with asyncio.timeout(5):
         while not list((tmp_path / "usage").glob("*/*.duckdb")):
             await asyncio.sleep(0.02)
@@ -253,14 +253,14 @@ def test_an_instance_publishes_under_its_own_name(tmp_path: Path) -> None:
     assert read(tmp_path / "usage", "count(*)") == 2
 
 
-async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return(alice: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return(anywhere: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     day = tmp_path / "usage" / TEN.date().isoformat()
     day.write_text("in the way")
-    await alice.ledger.record(row(time=TEN))
+    await anywhere.ledger.record(row(time=TEN))
     for _ in range(5):
-        await alice.ledger.settle()
+        await anywhere.ledger.settle()
     day.unlink()
-    await alice.ledger.settle()
+    await anywhere.ledger.settle()
     said = [record.getMessage() for record in caplog.records if "publish" in record.getMessage()]
     assert len(said) == 2 and said[0].startswith("usage files could not be published, tried again every few seconds: ") and said[1] == "usage files are published again"
     assert read(tmp_path / "usage", "count(*)") == 1

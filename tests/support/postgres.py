@@ -5,21 +5,20 @@ It keeps its data in a folder of its own, listens on a loopback port, and runs a
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
 
 from .running import free_port
 
-_PREPARED = ("-c", "fsync=off", "-c", "max_connections=200", "-c", "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1")
+_PREPARED = "-c fsync=off -c max_connections=200 -c unix_socket_directories= -c listen_addresses=127.0.0.1"
 
 
 def programs() -> Path | None:
@@ -56,47 +55,41 @@ class Server:
         self.port = free_port()
         subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "tollgate", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
                        check=True, stdout=subprocess.DEVNULL, user=self._user, cwd=folder)
-        self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
 
     def start(self) -> None:
         """Run, and wait until it answers."""
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen([self._programs / "postgres", "-D", self._folder / "data", "-p", str(self.port), *_PREPARED],
-                                             stdout=log, stderr=log, user=self._user, cwd=self._folder)
-        asyncio.run(self._answers())
-
-    async def _answers(self) -> None:
-        for _ in range(600):
-            with contextlib.suppress(OSError, asyncpg.PostgresError):
-                await (await asyncpg.connect(self._address("postgres"))).close()
-                return
-            await asyncio.sleep(0.05)
-        raise RuntimeError((self._folder / "log").read_text())
+        self._control("start", "-w", "-l", str(self._folder / "log"), "-o", f"-p {self.port} {_PREPARED}")
 
     def stop(self) -> None:
         """End it at once, as a crash does: it loses nothing that was committed."""
-        if self._process is not None:
-            self._process.send_signal(3)
-            self._process.wait(60)
-            self._process = None
+        self._control("stop", "-m", "immediate")
+
+    def _control(self, *words: str) -> None:
+        subprocess.run([self._programs / "pg_ctl", "-D", self._folder / "data", *words], check=True, stdout=subprocess.DEVNULL, user=self._user, cwd=self._folder)
 
     def _address(self, database: str) -> str:
         return f"postgresql://tollgate@127.0.0.1:{self.port}/{database}"
 
-    async def database(self) -> str:
-        """The address of a new database."""
+    @contextlib.asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """The address of a database that is there for the length of a `with`."""
         self._databases += 1
+        name = f"test{self._databases}"
+        await self._run(f"CREATE DATABASE {name}")
+        yield self._address(name)
+        await self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    async def _run(self, statement: str) -> None:
         connection = await asyncpg.connect(self._address("postgres"))
-        await connection.execute(f"CREATE DATABASE test{self._databases}")
+        await connection.execute(statement)
         await connection.close()
-        return self._address(f"test{self._databases}")
 
 
 @contextlib.contextmanager
 def running_postgres(programs: Path) -> Iterator[Server]:
     """A server for the length of a `with`."""
-    folder = Path(tempfile.mkdtemp(prefix="tollgate-postgres-"))
+    folder = Path(tempfile.mkdtemp(prefix="tollgate-postgres-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     server = Server(programs, folder)
     try:
         server.start()

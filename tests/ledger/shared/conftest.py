@@ -1,33 +1,15 @@
-"""A PostgreSQL server for all tests here, and ledgers of several gateways on one database."""
+"""Ledgers of several gateways on one database."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from support.postgres import Server, programs, running_postgres
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import Ledger, ledger_of
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    found = programs()
-    if found is None:
-        pytest.skip("there is no PostgreSQL here: neither the test extra's nor the machine's")
-    with running_postgres(found) as server:
-        yield server
-
-
-@pytest.fixture
-async def address(postgres: Server) -> str:
-    return await postgres.database()
-
-
-Gateways = Callable[..., Ledger]
 
 
 @pytest.fixture

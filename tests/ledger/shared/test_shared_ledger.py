@@ -1,32 +1,213 @@
-"""Several gateways on one database: what one does counts for all."""
+"""Several gateways on one database: what one does counts for all, and what must happen once happens once."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from decimal import Decimal
 
+import asyncpg
+import duckdb
 import pytest
 
-from tollgate.errors import QuotaExhausted
+from tollgate.config.model import Credits, Store
+from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
+from tollgate.ledger import Ledger, StoreInUse, ledger_of
+from tollgate.ledger.admin import open_books
+from tollgate.wire import PENDING
 
-from ..conftest import row
+from ..conftest import Alice, row, with_alice
+from ..test_generations import DONE, job
+
+Gateway = Callable[[str], Awaitable[Ledger]]
 
 
-async def test_two(gateway) -> None:
-    a, b = await gateway("a"), await gateway("b")
-    await a.create_account("alice", "Alice")
-    await a.grant("alice", Decimal(10))
-    key, secret = await a.create_key("alice")
-    await asyncio.sleep(0.1)
-    assert b.find_key(secret).id == key.id
-    held = [await a.hold(key, Decimal(4)), await b.hold(key, Decimal(4)), await a.hold(key, Decimal(4))]
-    assert [each.amount for each in held] == [4, 4, 2]
-    with pytest.raises(QuotaExhausted):
-        await b.hold(key, Decimal(1))
-    await a.record(row(key_id=key.id, cost="1.5"), held[0])
-    await b.record(row(key_id=key.id, cost="2.5"), held[1])
-    held[2].release()
-    await a.settle()
-    sums = await b.sums("alice")
-    assert (sums.granted, sums.spent, sums.held) == (10, 4, 0)
-    assert (await b.key_spent(key.id)) == 4
+@pytest.fixture
+async def two(gateway: Gateway) -> tuple[Alice, Ledger]:
+    """Alice at one gateway, who has 10 credits, and another gateway."""
+    alice, other = await with_alice(await gateway("a")), await gateway("b")
+    other.find_key(alice.secret)
+    return alice, other
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something is heard."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_holds_of_all_gateways_together_stay_within_the_balance(two) -> None:
+    alice, other = two
+    asked = await asyncio.gather(*(ledger.hold(alice.key, Decimal("0.4")) for ledger in (alice.ledger, other) for _ in range(30)), return_exceptions=True)
+    held = [each for each in asked if not isinstance(each, BaseException)]
+    assert len(held) == 25
+    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
+    for each in held:
+        each.release()
+    await alice.ledger.settle()
+    await other.settle()
+    assert (await other.sums("alice")).held == 0
+
+
+@pytest.mark.parametrize("window", ["day", "total"])
+async def test_a_cap_counts_what_a_key_spends_and_holds_anywhere(two, window: str) -> None:
+    alice, other = two
+    key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(2), cap_window=window)
+    first = await alice.ledger.hold(key, Decimal("0.5"))
+    await alice.ledger.record(row(key_id=key.id, cost="0.75"), first)
+    second = await other.hold(key, Decimal(5))
+    assert second.amount == Decimal("1.25")
+    with pytest.raises(QuotaExhausted, match="spend cap"):
+        await alice.ledger.hold(key, Decimal(1))
+    assert await other.key_spent(key.id) == Decimal("0.75")
+
+
+async def test_rate_limits_are_one_for_all_gateways(two) -> None:
+    alice, other = two
+    key = await alice.ledger.update_key(alice.key.id, rpm=3, tpm=1000)
+    first = await alice.ledger.admit(key, 400)
+    assert (first.requests.limit, first.requests.remaining, first.tokens.remaining) == (3, 2, 600)
+    other.used_tokens(key, 100, 400)
+    await other.admit(key, 100)
+    assert (await alice.ledger.admit(key, 100)).requests.remaining == 0
+    with pytest.raises(RateLimited) as refused:
+        await other.admit(key, 1)
+    assert 0 < refused.value.retry_after <= 20
+    await other.update_key(key.id, rpm=None, tpm=1000)
+    with pytest.raises(RateLimited):
+        await other.admit(await other.get_key(key.id), 900)
+
+
+async def test_a_request_is_charged_once_wherever_it_is_recorded(two) -> None:
+    alice, other = two
+    await asyncio.gather(*(ledger.record(row("req_one", cost="1")) for ledger in (alice.ledger, other) for _ in range(3)))
+    assert (await other.sums("alice")).spent == 1
+
+
+async def test_changes_of_one_gateway_are_known_to_the_other(two) -> None:
+    alice, other = two
+    _, secret = await other.create_key("alice", "desk")
+    await eventually(lambda: len(alice.ledger._memory.keys) == 2)
+    assert alice.ledger.find_key(secret).name == "desk"
+    await alice.ledger.revoke_key(alice.key.id)
+    with pytest.raises(Unauthorized):
+        alice.ledger.find_key(alice.secret)
+    await eventually(lambda: other._memory.keys[alice.key.id].revoked)
+    await other.update_account("alice", password_hash="scrypt$2")
+    await alice.ledger.grant("alice", Decimal(5))
+    await eventually(lambda: alice.ledger._memory.accounts["alice"].password_hash == "scrypt$2" and other.balance("alice") == 15)
+
+
+async def test_changes_of_different_fields_at_the_same_time_both_stay(two) -> None:
+    alice, other = two
+    await asyncio.gather(alice.ledger.update_key(alice.key.id, revoked=True), other.update_key(alice.key.id, name="old laptop", allowed_models=["acme/*"]))
+    key = (await other.list_keys("alice"))[0]
+    assert (key.revoked, key.name, key.allowed_models) == (True, "old laptop", ("acme/*",))
+
+
+async def test_an_account_is_made_once(two) -> None:
+    alice, other = two
+    made = await asyncio.gather(alice.ledger.create_account("bob"), other.create_account("bob"), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in made) == ["Account", "BadRequest"]
+    with pytest.raises(BadRequest, match='"bob" exists already'):
+        await other.create_account("bob")
+
+
+async def test_of_two_first_starts_one_makes_the_default_account(gateway: Gateway) -> None:
+    ledgers = [await gateway("a"), await gateway("b")]
+    secrets = await asyncio.gather(*(each.ensure_default_account() for each in ledgers))
+    assert sum(secret is not None for secret in secrets) == 1
+    assert (await ledgers[0].sums("default")).granted == 100
+    assert len(await ledgers[1].list_keys()) == 1
+
+
+async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
+    alice, other = two
+    made = job(input={"prompt": "a \u2603 \0"}, upstream_state={"poll": ["x"]}, row={"held": "1"}, key_id=alice.key.id)
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
+    await alice.ledger.create_generation(made)
+    assert await other.get_generation("alice", made.id) == made
+    assert await other.pending() == [made]
+    won = await asyncio.gather(*(ledger.update_generation(made.id, PENDING, DONE, row(f"req_{ledger.store.instance}", cost="0.04"), hold if ledger is alice.ledger else None)
+                                 for ledger in (alice.ledger, other) for _ in range(10)))
+    assert sum(won) == 1
+    assert [each.status for each in await alice.ledger.list_succeeded("alice")] == ["succeeded"]
+    hold.release()
+    await alice.ledger.settle()
+    sums = await other.sums("alice")
+    assert (sums.spent, sums.held) == (Decimal("0.04"), 0)
+
+
+async def test_a_link_signs_in_once_at_any_gateway(two) -> None:
+    alice, other = two
+    token = await alice.ledger.links.make("alice")
+    assert await other.links.look(token) == "alice"
+    assert sorted(await asyncio.gather(other.links.take(token), alice.ledger.links.take(token)), key=str) == [None, "alice"]
+
+
+async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
+    alice, other = two
+    assert alice.ledger.sessions.secret == other.sessions.secret
+    await asyncio.to_thread(alice.ledger.sessions.end, "session-1", 2_000_000_000)
+    await eventually(lambda: "session-1" in other.sessions.ended)
+    await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
+    assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
+
+
+async def test_a_command_changes_what_gateways_know(two, store: Callable[[str], Store]) -> None:
+    alice, _ = two
+    async with open_books(store("command"), Credits()) as books:
+        await books.revoke_key(alice.key.id)
+        await books.grant("alice", Decimal("2.5"))
+        alice.ledger.links.address = "https://gateway.example/dashboard/link/"
+        await alice.ledger.create_link("alice")
+        assert (await books.create_link("alice")).startswith("https://gateway.example/dashboard/link/")
+    await eventually(lambda: alice.ledger._memory.keys[alice.key.id].revoked and alice.ledger.balance("alice") == Decimal("12.5"))
+
+
+async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
+    alice, other = two
+    for number in range(3):
+        await alice.ledger.record(row(f"req_a{number}", cost="0.000000000001", end_user="a nul \0 and \\u0000"))
+    await other.record(row("req_b", cost="0.5"))
+    await alice.ledger.settle()
+    await other.settle()
+    found = duckdb.sql(f"SELECT parse_filename(filename), count(*), sum(cost) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage', "
+                       "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
+    assert [(name[2:], count, cost) for name, count, cost in found] == [("-a.duckdb", 3, Decimal("0.000000000003")), ("-b.duckdb", 1, Decimal("0.5"))]
+
+
+async def test_a_name_is_used_by_one_gateway_at_a_time(gateway: Gateway, store, tmp_path) -> None:
+    await gateway("a")
+    with pytest.raises(StoreInUse, match="another gateway named \"a\" uses this store; give each a `store.instance`"):
+        await ledger_of(replace(store("a"), usage_directory=tmp_path / "elsewhere"), Credits()).open(patience=0)
+
+
+async def test_the_sum_of_all_rows_is_what_was_taken_however_requests_fall(two, address: str) -> None:
+    alice, other = two
+    chance = random.Random(5)
+
+    async def request(ledger: Ledger, number: int) -> None:
+        with contextlib.suppress(QuotaExhausted), await ledger.hold(alice.key, Decimal("0.1")) as hold:
+            await asyncio.sleep(chance.random() / 50)
+            if chance.random() < 0.9:
+                await ledger.record(row(f"req_{number % 350}", key_id=alice.key.id, cost=str(Decimal(chance.randrange(1, 101)) / 1000)), hold)
+
+    tasks = [asyncio.create_task(request(chance.choice((alice.ledger, other)), number)) for number in range(400)]
+    for task in chance.sample(tasks, 60):
+        asyncio.get_running_loop().call_later(chance.random() / 20, task.cancel)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await alice.ledger.settle()
+    await other.settle()
+    connection = await asyncpg.connect(address)
+    rows = await connection.fetchval("SELECT sum(cost) FROM tollgate.usage")
+    days = await connection.fetchval("SELECT sum(spent) FROM tollgate.key_days")
+    left = await connection.fetchval("SELECT coalesce(sum(amount), 0) FROM tollgate.holds")
+    await connection.close()
+    sums = await other.sums("alice")
+    assert (sums.spent, days, sums.held, left) == (rows, rows, 0, 0)
+    assert 2 < rows <= 10

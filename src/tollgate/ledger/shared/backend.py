@@ -62,14 +62,15 @@ class SharedBackend:
 
     async def _serve(self) -> None:
         await self.rounds.open()
+        self._publishing = Publishing(self.desk, self._settings)
         try:
-            self._publishing = Publishing(self.desk, self._settings)
             published = await self._publishing.open()
             await self.desk.value("INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance)
             newest = await self.desk.value("SELECT max(seq) FROM tollgate.usage WHERE instance = $1", self._settings.instance)
             self.rounds.start(max(published, newest or 0) + 1)
             await self._news.open()
         except BaseException:
+            self._publishing.let_go()
             await self.rounds.close()
             raise
         self._publishing.start()

@@ -121,10 +121,14 @@ class Publishing:
                 self._problem = reason
 
     async def close(self) -> None:
-        """Publish the rest and let go."""
+        """Publish the rest."""
         self._stop.set()
         await self._task
         await self.publish()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let other gateways have this name."""
         self._rows.connection.close()
         self._locks.release()
 

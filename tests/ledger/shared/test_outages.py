@@ -1,0 +1,202 @@
+"""A database that goes away and comes back, gateways that die, and rows that nobody can store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from pathlib import Path
+
+import asyncpg
+import duckdb
+import pytest
+
+from support.postgres import Server
+from tollgate.config.model import Credits, Store
+from tollgate.errors import TollgateError, Unavailable
+from tollgate.ledger import Ledger, ledger_of
+from tollgate.ledger.shared import tables
+from tollgate.wire import PENDING
+
+from ..conftest import Alice, row, with_alice
+from ..test_generations import DONE, job
+
+
+@pytest.fixture
+async def alice(gateway) -> Alice:
+    return await with_alice(await gateway("a"))
+
+
+@pytest.fixture
+async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
+    """Looks into the tables."""
+    connection = await asyncpg.connect(address)
+    yield connection
+    await connection.close()
+
+
+async def cut(eye: asyncpg.Connection, instance: str) -> None:
+    """End all sessions of a gateway, as a network does."""
+    await eye.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 AND pid <> pg_backend_pid()", f"tollgate {instance}%")
+
+
+async def ready(ledger: Ledger) -> None:
+    async with asyncio.timeout(30):
+        while not ledger.ready:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, eye: asyncpg.Connection) -> None:
+    first, second = await alice.ledger.hold(alice.key, Decimal(1)), await alice.ledger.hold(alice.key, Decimal(2))
+    for number in range(5):
+        await cut(eye, "a")
+        with contextlib.suppress(Unavailable):  # it may be durable at once, or later
+            await alice.ledger.record(row(f"req_{number}", key_id=alice.key.id, cost="0.5"), first)
+    await ready(alice.ledger)
+    await alice.ledger.settle()
+    sums = await alice.ledger.sums("alice")
+    assert (sums.spent, sums.held) == (Decimal("2.5"), 2)
+    second.release()
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).held == 0
+
+
+async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_kept(
+        alice: Alice, postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
+    made = job()
+    await alice.ledger.create_generation(made)
+    await asyncio.to_thread(postgres.stop)
+    try:
+        with pytest.raises(Unavailable, match="the database"):
+            await alice.ledger.record(row("req_kept", key_id=alice.key.id, cost="0.25"), hold)
+        assert not alice.ledger.ready
+        assert "the database" in alice.ledger.not_ready_reason
+        with pytest.raises(Unavailable):
+            await alice.ledger.hold(alice.key, Decimal(1))
+        with pytest.raises(Unavailable):
+            await alice.ledger.grant("alice", Decimal(1))
+        ending = asyncio.create_task(alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04")))
+        await asyncio.sleep(0.1)
+    finally:
+        await asyncio.to_thread(postgres.start)
+    with contextlib.suppress(Unavailable):  # told that it is not durable yet
+        assert await ending
+    await ready(alice.ledger)
+    await alice.ledger.settle()
+    sums = await alice.ledger.sums("alice")
+    assert (sums.granted, sums.spent, sums.held) == (10, Decimal("0.29"), 0)
+    assert "the store can be written again" in caplog.text
+    assert "tollgate@" not in caplog.text
+
+
+async def test_what_a_dead_gateway_held_is_given_back_by_the_others(alice: Alice, eye: asyncpg.Connection, caplog: pytest.LogCaptureFixture) -> None:
+    await eye.execute("SELECT tollgate.set_held('gone', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, 'amount', '4')))", alice.key.id)
+    held = await alice.ledger.hold(alice.key, Decimal(10))
+    assert held.amount == 5
+    alice.ledger._shared.rounds._looks_at = 0.0
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).held == 5
+    assert 'gateway "gone" is gone' in caplog.text
+    held.release()
+
+
+async def test_what_a_living_gateway_holds_stays(alice: Alice, gateway) -> None:
+    other = await gateway("b")
+    held = await other.hold(alice.key, Decimal(4))
+    alice.ledger._shared.rounds._looks_at = 0.0
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).held == 4
+    held.release()
+
+
+async def test_a_gateway_begins_without_the_holds_of_its_last_life(gateway, store: Callable[[str], Store], eye: asyncpg.Connection) -> None:
+    async with ledger_of(store("a"), Credits()) as first:
+        alice = await with_alice(first)
+        await eye.execute("SELECT tollgate.set_held('c', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, 'amount', '3')))", alice.key.id)
+        assert (await first.sums("alice")).held == 3
+        again = await gateway("c")
+        assert (await again.sums("alice")).held == 0
+
+
+async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, caplog: pytest.LogCaptureFixture) -> None:
+    rounds = alice.ledger._shared.rounds
+    broken = rounds.row("alice", b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", "cost": "1"}')
+    good = [alice.ledger.settle_row(row(f"req_{number}", cost="0.5")) for number in range(3)]
+    hold = await alice.ledger.hold(alice.key, Decimal(1))
+    await asyncio.gather(*good)
+    with pytest.raises(TollgateError, match="the database refused"):
+        await broken
+    assert hold.amount == 1
+    assert alice.ledger.ready
+    assert "req_broken" in caplog.text
+    assert (await alice.ledger.sums("alice")).spent == Decimal("1.5")
+    hold.release()
+
+
+async def test_a_hold_whose_request_is_gone_is_given_back(alice: Alice) -> None:
+    for pause in (0.0, 0.001, 0.002, 0.004, 0.01):
+        asking = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
+        await asyncio.sleep(pause)
+        if not asking.cancel():
+            (await asking).release()
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).held == 0
+
+
+async def test_a_stop_writes_what_is_there(store: Callable[[str], Store], eye: asyncpg.Connection) -> None:
+    async with ledger_of(store("a"), Credits()) as ledger:
+        alice = await with_alice(ledger)
+        hold = await ledger.hold(alice.key, Decimal(1))
+        for number in range(50):
+            ledger.settle_row(row(f"req_{number}", cost="0.01"), hold if number == 49 else None)
+    assert await eye.fetchrow("SELECT count(*), sum(cost) FROM tollgate.usage") == (50, Decimal("0.5"))
+    assert await eye.fetchrow("SELECT spent, held FROM tollgate.balances") == (Decimal("0.5"), 0)
+
+
+async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str], Store], tmp_path: Path) -> None:
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1"))
+    for path in tmp_path.glob("usage/*/*.duckdb"):
+        path.unlink()
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await ledger.record(row("req_2"))
+    found = duckdb.sql(f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq), count(DISTINCT seq)").fetchall()
+    assert found == [(["req_1", "req_2"], 2)]
+
+
+async def test_changes_made_while_nobody_listened_are_read_afterwards(alice: Alice, eye: asyncpg.Connection) -> None:
+    await eye.execute("UPDATE tollgate.keys SET revoked = true")  # nobody is told
+    await cut(eye, "a")
+    async with asyncio.timeout(30):
+        while not alice.ledger._memory.keys[alice.key.id].revoked:
+            await asyncio.sleep(0.02)
+
+
+async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> None:
+    await asyncio.gather(*(gateway(name) for name in "abcdef"))
+
+
+async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "VERSIONS", ())
+    with pytest.raises(TollgateError, match="schema version 1, this program knows up to 0"):
+        await gateway("b")
+
+
+@pytest.mark.parametrize(("url", "said"), [
+    ("postgresql://me:hunter2@127.0.0.1:1/x", "the database cannot be used"),
+    ("postgresql://me:hunter2@127.0.0.1:port/x", "not the address of a PostgreSQL database"),
+], ids=["nobody there", "no address"])
+async def test_a_database_that_cannot_be_reached_is_said_without_its_password(url: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TollgateError, match=said) as told:
+        await ledger_of(Store(url=url, directory=tmp_path, usage_directory=tmp_path), Credits()).open()
+    assert "hunter2" not in str(told.value)
+
+
+async def test_the_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(TollgateError, match=r"pip install 'tollgate\[postgres\]'"):
+        ledger_of(Store(url="postgresql://db/x", directory=tmp_path), Credits())
