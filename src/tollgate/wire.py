@@ -19,17 +19,18 @@ PENDING: tuple[GenerationStatus, ...] = ("starting", "processing")
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """What is fixed about a client-facing format: where the caller bounds the answer's length, and where it names its end user."""
+    """What is fixed about a client-facing format: where the caller bounds the answer's length, names its end user and puts its turns."""
 
     limit_fields: tuple[str, ...]
     user_path: tuple[str, ...]
+    turns_field: str = "messages"
 
 
 CLIENT_FORMATS = {
     "chat": WireFormat(("max_completion_tokens", "max_tokens"), ("user",)),
-    "responses": WireFormat(("max_output_tokens",), ("user",)),
+    "responses": WireFormat(("max_output_tokens",), ("user",), "input"),
     "messages": WireFormat(("max_tokens",), ("metadata", "user_id")),
-    "embeddings": WireFormat((), ("user",)),
+    "embeddings": WireFormat((), ("user",), "input"),
 }
 """By the name of the format's mapping file."""
 

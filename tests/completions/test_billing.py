@@ -205,6 +205,13 @@ async def test_arguments_too_deep_to_convert_are_the_callers_mistake(tmp_path):
         assert (reply.status_code, cost) == (400, 0)
 
 
+async def test_a_refusal_names_the_field_as_its_client_knows_it(tmp_path):
+    drawn = {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/svg+xml;base64,AAAA"}]}
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}) as here:
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": [drawn]})
+        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (400, "cannot_convert", "input")
+
+
 async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(tmp_path):
     async with inprocess(tmp_path, providers={"acme": provider("responses", "app://acme/responses")}, apps={"acme": replying(body=b"{}")}) as here:
         account = here.services.ledger.find_key(here.key).account_id

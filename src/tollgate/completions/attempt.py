@@ -16,9 +16,10 @@ from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
-from tollgate.mapping import Context, request_to_hub
+from tollgate.mapping import Context, Refused, request_to_hub
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
+from tollgate.wire import CLIENT_FORMATS
 
 _MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
@@ -106,7 +107,12 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     elif not offer.whole and not exchange.stream:
         hub = {**hub, "stream": True}
     context.request = hub
-    document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
+    try:
+        document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
+    except Refused as error:
+        if error.param == "messages":  # so mappings call the turns, whose field the upstream's format cannot know
+            error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
+        raise
     if offer.request_edits is not None:
         document = await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
     read_tier = offer.mapping.sent_tier
