@@ -135,6 +135,14 @@ def test_an_endless_event_is_refused(chunk: bytes) -> None:
         decoder.feed(chunk)
 
 
+@pytest.mark.parametrize("line", [b"data: x\n", b"data:x\r", b"data:x\r\n"])
+def test_an_event_of_endless_lines_is_refused(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    monkeypatch.setattr("tollgate.sse._MOST_LINES", 100)
+    assert decode(line * 45 + b"\n\n")[0].data == b"\n".join([b"x"] * 45)
+    with pytest.raises(UpstreamFailed, match="a stream event has more than 100 lines"):
+        decode(line * 200 + b"\n\n")
+
+
 def test_a_large_event_in_small_pieces_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         decoder = Decoder()

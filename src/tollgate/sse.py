@@ -21,6 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")
 _KNOWN_NAMES = 256
+_MOST_LINES = 100_000
+"""Of one event; as many take a tenth of a second, in which nobody else is served."""
 
 
 class Event(NamedTuple):
@@ -198,6 +200,8 @@ class Decoder:
         return events, at
 
     def _block(self, raw: bytes) -> Event:
+        if len(raw) > _MOST_LINES and raw.count(b"\n") + raw.count(b"\r") > _MOST_LINES:
+            raise UpstreamFailed(f"a stream event has more than {_MOST_LINES} lines")
         name: str | None = None
         values: list[bytes] = []
         text = raw

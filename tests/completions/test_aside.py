@@ -65,6 +65,32 @@ async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_pa
         assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [turn["content"] for turn in LONG["messages"]]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_large_answer_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path):
+    monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
+    judged, threads = importlib.import_module("tollgate.completions.whole").judged_answer, []
+    monkeypatch.setattr("tollgate.completions.whole.judged_answer", lambda *args: threads.append(threading.current_thread()) or judged(*args))
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD)}, environ=SECRET) as here:
+        assert (await here.post(path, {**LONG, "messages": LONG["messages"][:1]})).status_code == 200
+        assert threads and threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["an answer", "an event"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_in_a_moment(tmp_path, monkeypatch, caplog, path, stream):
+    monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
+    monkeypatch.setattr("tollgate.completions.attempt._MOST_VALUES", 100)
+    for module in ("native", "route_events"):
+        monkeypatch.setattr(f"tollgate.completions.{module}.LARGE_EVENT", 100)
+    monkeypatch.setattr("tollgate.completions.native._MOST_VALUES", 100)
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "one", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}], "x": [[]] * 100}
+    body = b"data: " + json.dumps(chunk).encode() + b"\n\n" if stream else GOOD[:-1] + b',"x":[' + b"[]," * 100 + b"0]}"
+    upstream = replying(body=body, headers={"content-type": "text/event-stream" if stream else "application/json"})
+    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": upstream}, environ=SECRET) as here:
+        said = await here.post(path, {**LONG, "messages": LONG["messages"][:1], "stream": stream})
+        assert said.status_code == 500 and "holds more than 100 values" in caplog.text
+
+
 async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tollgate.http._WATCH_AFTER", 0)
     seen: list = []

@@ -115,6 +115,16 @@ def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> N
         request([{"parts": [call(nested(241))]}])
 
 
+def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.mapping.functions._MOST_VALUES", 100)
+    crowded = '{"a":[%s0]}' % ("[]," * 100)
+    made = convert_response(M, M, {"id": "a", "parts": [call(crowded), call(orjson.dumps(crowded).decode())], "stop": "tool"}, Context())
+    assert [block["input"] for block in made.body["blocks"]] == [{}, crowded]
+    assert set(made.lost) == {"arguments that are more than 100 values", "arguments that are not an object"}
+    with pytest.raises(UnfitRequest, match="more than 100 values"):
+        request([{"parts": [call(crowded)]}])
+
+
 def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:
     with pytest.raises(MappingFailure) as found:
         convert_response(M, M, {"used": "x"}, Context())

@@ -10,13 +10,14 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.aside import aside, is_long
+from tollgate.completions.aside import aside, is_large, is_long
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 from tollgate.mapping import Context, Refused, request_to_hub
+from tollgate.nesting import too_many
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call
 from tollgate.wire import CLIENT_FORMATS
@@ -24,6 +25,8 @@ from tollgate.wire import CLIENT_FORMATS
 _MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in memory."""
+_MOST_VALUES = 3_000_000
+"""In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers tell, are half of that."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
 UNFINISHED = "the upstream could not finish the answer"
 """What is said of an answer that stopped because of an error its provider has no words for."""
@@ -137,15 +140,21 @@ def context_of(exchange: Exchange, offer: Offer) -> Context:
     return context
 
 
-async def read_answer(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[bytes, Any]:
-    """A whole answer, raw and parsed, judged. Raises `AttemptFailed` when it is no answer."""
+async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
+    """A whole answer as it came. Raises `AttemptFailed` when it does not come whole."""
     began = time.perf_counter()
     try:
-        raw = await answer.read(MAX_ANSWER_BYTES)
+        return await answer.read(MAX_ANSWER_BYTES)
     except (UpstreamUnreachable, UpstreamTimeout, UpstreamFailed) as error:
         raise AttemptFailed(error) from None
     finally:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
+
+
+def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
+    """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
+    if is_large(raw) and too_many(raw, _MOST_VALUES):
+        raise AttemptFailed(UpstreamFailed(f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider))
     try:
         body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:

@@ -13,6 +13,9 @@ from typing import Any
 
 import orjson
 
+from tollgate.errors import UpstreamFailed
+from tollgate.nesting import too_many
+
 _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
 _MODEL_KEY = b'"model"'
@@ -73,8 +76,21 @@ def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
         return orjson.loads(raw), raw
 
 
+LARGE_EVENT = 256 * 1024
+"""Bytes of a stream event beyond which `check_event` has something to say."""
+_MOST_VALUES = 500_000
+
+
+def check_event(data: bytes) -> None:
+    """Raises `UpstreamFailed` for an event of so many values that everybody else would wait for a second while it is read."""
+    if too_many(data, _MOST_VALUES):
+        raise UpstreamFailed(f"a stream event holds more than {_MOST_VALUES} values")
+
+
 def parsed_event(data: bytes) -> Any:
-    """The JSON value of a stream event's data, broken characters replaced; None when it is none."""
+    """The JSON value of a stream event's data, broken characters replaced; None when it is none. Raises `UpstreamFailed`, as `check_event`."""
+    if len(data) > LARGE_EVENT:
+        check_event(data)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

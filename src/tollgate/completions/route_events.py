@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate import sse
-from tollgate.completions.native import parsed_event
+from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
 from tollgate.mapping import Context
 from tollgate.upstream.framing import Frame, decoder
 
@@ -83,6 +83,8 @@ class RouteEvents:
         self.written = pairs
         found: list[Received] = []
         for name, data in pairs:
+            if len(data) > LARGE_EVENT:
+                check_event(data)
             try:
                 event = orjson.loads(data)
             except orjson.JSONDecodeError:

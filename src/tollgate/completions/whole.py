@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.attempt import UNFINISHED, AttemptFailed, read_answer
+from tollgate.completions.aside import aside, is_large
+from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
@@ -26,7 +27,34 @@ from tollgate.upstream import Answer
 
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
-    raw, body = await read_answer(exchange, offer, answer)
+    raw = await read_answer(exchange, answer)
+    large = is_large(raw)
+    raw, body, edited, hub = await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)
+    if offer.usage_read is not None:
+        usage = offer.usage_read(body)
+    else:
+        usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
+    told = believed(exchange, usage)
+    exchange.hub_usage, estimated = await completed(
+        told, untold(told), lambda: estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", []))))
+    exchange.told_tier = told_tier(edited if hub is None else hub)
+    if hub is None:
+        out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
+    else:
+        write = _events if exchange.stream else _converted_bytes
+        hub = {**hub, "usage": exchange.told_usage()}
+        out = await aside(write, exchange, hub) if large else write(exchange, hub)
+    if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
+        await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+    await exchange.settle_answer(estimated=estimated)
+    if exchange.stream:
+        return Reply(200, exchange.reply_headers(), stream=_at_once(out))
+    return Reply(200, exchange.reply_headers(), out)
+
+
+def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any, Any, dict[str, Any] | None]:
+    """An answer as it came, as parsed, as edited, and as a hub answer where it is converted. Raises `AttemptFailed` when it is none."""
+    raw, body = judged_answer(exchange, offer, answer, raw)
     edited = body
     if offer.response_edits is not None:  # what they drop was the upstream's, so it is no loss of the client's
         edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
@@ -40,26 +68,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
             raise AttemptFailed(UpstreamFailed(str(why or UNFINISHED), provider=offer.provider))
         if not hub.get("parts") and (not hub.get("stop") or isinstance(body, list)):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
-    if offer.usage_read is not None:
-        usage = offer.usage_read(body)
-    else:
-        usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    told = believed(exchange, usage)
-    exchange.hub_usage, estimated = await completed(
-        told, untold(told), lambda: estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", []))))
-    exchange.told_tier = told_tier(edited if hub is None else hub)
-    if hub is None:
-        out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
-    elif exchange.stream:
-        out = _events(exchange, {**hub, "usage": exchange.told_usage()})
-    else:
-        out = _converted_bytes(exchange, {**hub, "usage": exchange.told_usage()})
-    if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
-        await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-    await exchange.settle_answer(estimated=estimated)
-    if exchange.stream:
-        return Reply(200, exchange.reply_headers(), stream=_at_once(out))
-    return Reply(200, exchange.reply_headers(), out)
+    return raw, body, edited, hub
 
 
 def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:

@@ -21,7 +21,7 @@ from tollgate.mapping.failures import Fault
 from tollgate.mapping.json_schemas import closed, spoken
 from tollgate.mapping.seal import seal, unseal
 from tollgate.mapping.values import NUMBERS, joined, json_text, text_of
-from tollgate.nesting import MOST_WRITTEN, too_deep
+from tollgate.nesting import MOST_WRITTEN, too_deep, too_many
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:
@@ -56,20 +56,31 @@ def _scalar_text(value: Any) -> str | None:
     return None if type(value) in (list, dict) else text_of(value)
 
 
+_MOST_VALUES = 500_000
+"""In the JSON of one text: its parser lets nobody else run, and the text may be all of a body."""
+
+
+def _is_crowded(text: str) -> bool:
+    return len(text) > _MOST_VALUES and too_many(text.encode("utf-8", "surrogatepass"), _MOST_VALUES)
+
+
 def _parse_json(value: Any, context: Context) -> Any:
     if type(value) is not str:
         return value
     if not value or value.isspace():
         return {}
-    try:
-        found = orjson.loads(value)
-    except ValueError:
-        found, wrong = None, "not JSON"
+    if _is_crowded(value):
+        wrong = f"more than {_MOST_VALUES} values"
     else:
-        found = _once_more(found) if type(found) is str else found
-        if value.count("{") + value.count("[") <= MOST_WRITTEN or not too_deep([found], MOST_WRITTEN):
-            return found
-        wrong = "nested too deeply"
+        try:
+            found = orjson.loads(value)
+        except ValueError:
+            wrong = "not JSON"
+        else:
+            found = _once_more(found) if type(found) is str else found
+            if value.count("{") + value.count("[") <= MOST_WRITTEN or not too_deep([found], MOST_WRITTEN):
+                return found
+            wrong = "nested too deeply"
     if context.lenient:
         context.lose(f"arguments that are {wrong}")
         return {}
@@ -78,6 +89,8 @@ def _parse_json(value: Any, context: Context) -> Any:
 
 def _once_more(text: str) -> Any:
     """Some clients write the JSON of a call's arguments as JSON text again: an object inside such a text is what was meant."""
+    if _is_crowded(text):
+        return text
     try:
         found = orjson.loads(text)
     except ValueError:
