@@ -5,6 +5,8 @@ from __future__ import annotations
 import marshal
 import os
 import pickle
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,10 @@ from tollgate.config import load
 from tollgate.config.build import load_gateway
 from tollgate.config.kept import dump_known, load_known
 from tollgate.config.load import read_text
-from tollgate.mapping import emit, kept
+from tollgate.mapping import compiler, emit, kept
 from tollgate.mapping.compiler import compile_mapping
 from tollgate.mapping.emit import keeping
+from tollgate.mapping.functions import Filter
 from tollgate.mapping.kept import KeptCode
 from tollgate.start_cache import StartCache
 
@@ -95,6 +98,47 @@ def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkey
     assert not cache.write(_load(cache.known))
 
 
+MANY = TEXT + """
+  from_hub:
+    type: {$match: $.code, x: one, y: two, z: three, else: none}
+    known: "{{ 'a' in $..deep }}"
+define: {unused($a): $a}
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, MANY], ids=["filter", "table, search, warning"])
+def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkeypatch):
+    cache = StartCache(tmp_path / "var")
+    fresh = _build(cache.code, text)
+    assert cache.write(loaded)
+    monkeypatch.setattr(compiler, "_built", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(load, "read_text", lambda *_: pytest.fail("read"))
+    document = load.Document("acme.yaml", text, None)
+    cache = StartCache(tmp_path / "var")
+    with keeping(cache.code):
+        again = compile_mapping(document)
+    assert not cache.code.changed
+    assert (again.name, again.warnings, again.sections.keys(), again.walkers.keys()) == (fresh.name, fresh.warnings, fresh.sections.keys(), fresh.walkers.keys())
+    for name, value in (("error.to_hub", {"error": {"message": "no", "code": "x"}}), ("error.from_hub", {"code": "y", "b": {"deep": "a"}})):
+        if name in fresh.sections:
+            assert again.section(name)(value, None) == fresh.section(name)(value, None)
+
+
+def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
+    with keeping(StartCache(store).code):
+        mapping = compile_mapping(read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")})
+    assert mapping.section("error.to_hub")({"error": {"message": "no"}}, None) == {"message": "<no>"}
+
+
+def test_a_comment_that_changed_is_no_reason_to_compile_twice(store, loaded):
+    cache = StartCache(store)
+    _build(cache.code, TEXT + "# more\n")
+    assert cache.code.made == 0 and cache.write(loaded)
+    cache = StartCache(store)
+    _build(cache.code, TEXT + "# more\n")
+    assert not cache.code.changed
+
+
 @pytest.mark.parametrize(("text", "name"), [
     (TEXT.replace("upper", "lower"), "acme.yaml"), ("\n" + TEXT, "acme.yaml"), (TEXT, "other.yaml"),
 ], ids=["other text", "other lines", "other file"])
@@ -147,7 +191,7 @@ def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [
-    lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + b"x" + raw[41:], lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
+    lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:], lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
 ], ids=["empty", "short", "stamp", "content", "zeros"])
 def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage):
     file.write_bytes(damage(file.read_bytes()))
@@ -207,9 +251,14 @@ def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
     if part == "python":
         monkeypatch.setattr(kept.importlib.util, "MAGIC_NUMBER", b"next")
     else:
-        (tmp_path / "emit.py").write_text("changed")
-        (tmp_path / "kept.py").write_text("changed")
-        monkeypatch.setattr(kept, "__file__", str(tmp_path / "kept.py"))
+        here = Path(kept.__file__).parent
+        shutil.copytree(here, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / "config").mkdir()
+        shutil.copy(here.parent / "config" / "load.py", tmp_path / "config")
+        monkeypatch.setattr(kept, "__file__", str(tmp_path / "mapping" / "kept.py"))
+        assert _found(store, store / "cache" / "code.bin")
+        with (tmp_path / "mapping" / "directives" / "when.py").open("a") as file:
+            file.write("# changed")
     assert not _found(store, store / "cache" / "code.bin")
 
 

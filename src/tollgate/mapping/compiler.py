@@ -17,6 +17,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import when
+from tollgate.mapping.emit import executed, kept_now
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
@@ -54,13 +55,13 @@ Section = Callable[..., Any]
 class Mapping:
     """A compiled protocol. Immutable; shared by all requests and threads."""
 
-    def __init__(self, document: Document, unit: Unit, namespace: dict[str, object], built: _Built) -> None:
+    def __init__(self, document: Document, namespace: dict[str, object], built: _Built) -> None:
         self.document = document
         self.file = document.file
         self.name = built.name
         self.hub = built.hub
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
-        self.warnings: tuple[Problem, ...] = tuple(problem for problem in unit.problems if problem.level != "error")
+        self.warnings: tuple[Problem, ...] = built.warnings
         self.sections: dict[str, Section] = {name: namespace[py] for name, py in built.sections.items()}  # type: ignore[misc]
         self.walkers: dict[str, Walker] = {
             name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED) for name, reads in built.reads.items()
@@ -89,6 +90,8 @@ class Mapping:
 
 
 class _Built:
+    """What a file came to beside its code."""
+
     def __init__(self) -> None:
         self.name = ""
         self.hub = ""
@@ -99,11 +102,36 @@ class _Built:
         self.reply_headers = NO_HEADERS
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
+        self.warnings: tuple[Problem, ...] = ()
+        self.code = b""
+        """Under which its code is kept."""
+        self.names: dict[str, object] = {}
+        """The constants its code uses."""
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
-    """Compile a protocol file. `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
+    """Compile a protocol file, or take what it came to before (`keeping`). `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
+    kept = None if plugins or trace else kept_now()
+    if kept is not None and isinstance(built := kept.get_file(document), _Built) and (code := kept.get(built.code)) is not None:
+        return Mapping(document, executed(code, document.file, {**_runtime(built), **built.names}), built)
     unit = Unit(document, plugins=plugins, trace=trace)
+    built = _built(unit, document, plugins)
+    runtime = _runtime(built) | (tracing(document.file) if trace else {})
+    mapping = Mapping(document, unit.build(runtime), built)
+    if kept is not None and built.examples is None:
+        built.code, built.names = unit.module.key, unit.module.names
+        kept.put_file(document, built)
+    return mapping
+
+
+def _runtime(built: _Built) -> dict[str, object]:
+    """What generated code may call."""
+    event = built.stream_out.event if built.stream_out else None
+    return {**RUNTIME, "named": lambda said: (said.get(event), said)}
+
+
+def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -> _Built:
+    """Generate the code of all sections into the unit, which collects the mistakes."""
     unit.problems.extend(document.problems)
     built = _Built()
     built.plugins = dict(plugins or {})
@@ -137,9 +165,8 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     for function in functions:
         if not function.used:
             unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]
-    event = built.stream_out.event if built.stream_out else None
-    runtime = {**RUNTIME, "named": (lambda said: (said.get(event), said)), **(tracing(document.file) if trace else {})}
-    return Mapping(document, unit, unit.build(runtime), built)
+    built.warnings = tuple(problem for problem in unit.problems if problem.level != "error")
+    return built
 
 
 def _head(unit: Unit, root: Map, built: _Built) -> None:

@@ -83,6 +83,8 @@ class Module:
     def __init__(self, file: str) -> None:
         self.file = file
         self.names: dict[str, object] = {}
+        self.key = b""
+        """Under which the code is kept, once it is built and where it is kept."""
         self._functions: list[Code] = []
         self._count = 0
         self._constants: dict[object, str] = {}
@@ -133,15 +135,13 @@ class Module:
         if not self._functions:
             return {**runtime, **self.names}
         text, lines = self.source()
-        key = _kept.key(text, lines, self.file) if _kept is not None else b""
-        code = _kept.get(key) if _kept is not None else None
+        self.key = _kept.key(text, lines, self.file) if _kept is not None else b""
+        code = _kept.get(self.key) if _kept is not None else None
         if code is None:
             code = self._compiled(text, lines)
             if _kept is not None:
-                _kept.put(key, code)
-        namespace = {"__name__": f"tollgate.generated:{self.file}", **runtime, **self.names}
-        exec(code, namespace)  # noqa: S102 - our own generated code, never data
-        return namespace
+                _kept.put(self.key, code)
+        return executed(code, self.file, {**runtime, **self.names})
 
     def _compiled(self, text: str, lines: list[int]) -> CodeType:
         try:
@@ -151,7 +151,19 @@ class Module:
             raise TooDeep(lines[min(generated, len(lines)) - 1]) from error
 
 
+def executed(code: CodeType, file: str, names: dict[str, object]) -> dict[str, object]:
+    """The namespace that a module's code makes of these names."""
+    namespace = {"__name__": f"tollgate.generated:{file}", **names}
+    exec(code, namespace)  # noqa: S102 - our own generated code, never data
+    return namespace
+
+
 _kept: KeptCode | None = None
+
+
+def kept_now() -> KeptCode | None:
+    """What `keeping` was given."""
+    return _kept
 
 
 @contextmanager

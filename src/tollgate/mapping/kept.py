@@ -1,28 +1,40 @@
-"""Compiled code kept from one start to the next: a table from generated Python to its code object.
+"""Compiled code kept from one start to the next: a table from generated Python to its code object, and one from mapping
+files to what they came to.
 
-The key is everything a code object is made from (the generated text, the YAML line of each of its lines, the file's
-name), so an entry found is the one compiling would give again; what else decides, Python's version and this package's
-way of compiling, is in `stamp()`, which whoever stores the table must compare. Reading and writing files is
-`start_cache.py`.
+A key is everything an entry is made from (the generated text, the YAML line of each of its lines, the file's name; or a
+file's text and name), so an entry found is the one compiling would give again; what else decides, Python's version and
+this package's way of compiling, is in `stamp()`, which whoever stores the tables must compare. Reading and writing files
+is `start_cache.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import marshal
+import pickle
 import sys
 from array import array
+from importlib.metadata import version
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
+from typing import Any
+
+from tollgate.config.load import Document
+from tollgate.mapping.functions import FILTERS
+
+_CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
 
 
 class KeptCode:
     """What is known from before, and what this start used of it or made anew."""
 
-    def __init__(self, known: dict[bytes, CodeType] | None = None) -> None:
+    def __init__(self, known: dict[bytes, CodeType | bytes] | None = None) -> None:
         self._known = known or {}
-        self._used: dict[bytes, CodeType] = {}
+        self._used: dict[bytes, CodeType | bytes] = {}
+        self._files: dict[bytes, object] = {}
+        self._added = False
         self.made = 0
         """How many had to be compiled."""
 
@@ -35,24 +47,45 @@ class KeptCode:
 
     def get(self, key: bytes) -> CodeType | None:
         """The code of a piece, when it is known."""
-        code = self._used.get(key) or self._known.get(key)
-        if code is not None:
-            self._used[key] = code
-        return code
+        code = self._found(key)
+        return code if isinstance(code, CodeType) else None
 
     def put(self, key: bytes, code: CodeType) -> None:
         """Keep what was compiled."""
         self._used[key] = code
+        self._added = True
         self.made += 1
+
+    def get_file(self, document: Document) -> Any:
+        """What `put_file` was given for a file of this text and name; None when it was nothing, or cannot be read."""
+        packed = self._found(_file_key(document))
+        if not isinstance(packed, bytes):
+            return None
+        try:
+            return _Unpickler(io.BytesIO(packed)).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError):
+            return None
+
+    def put_file(self, document: Document, came_to: object) -> None:
+        """Keep what a file came to."""
+        self._files[_file_key(document)] = came_to
+        self._added = True
+
+    def _found(self, key: bytes) -> CodeType | bytes | None:
+        entry = self._used.get(key) or self._known.get(key)
+        if entry is not None:
+            self._used[key] = entry
+        return entry
 
     @property
     def changed(self) -> bool:
         """Whether the next start would gain from what this one has."""
-        return bool(self.made) or len(self._used) < len(self._known)
+        return self._added or len(self._used) < len(self._known)
 
     def dump(self) -> bytes:
-        """What this start used, as bytes."""
-        return marshal.dumps(self._used)
+        """What this start used, as bytes; without what files came to where that holds more than this package's own kinds and filters."""
+        packed = {key: entry for key, came_to in self._files.items() if (entry := _packed(came_to)) is not None}
+        return marshal.dumps(self._used | packed)
 
     @classmethod
     def load(cls, raw: bytes) -> KeptCode:
@@ -61,15 +94,48 @@ class KeptCode:
             known = marshal.loads(raw)
         except (EOFError, TypeError, ValueError) as error:
             raise ValueError(f"not a table of code: {error}") from None
-        if type(known) is not dict or not all(type(key) is bytes and type(code) is CodeType for key, code in known.items()):
+        if type(known) is not dict or not all(type(key) is bytes and type(entry) in (CodeType, bytes) for key, entry in known.items()):
             raise ValueError("not a table of code")
         return cls(known)
 
 
 def stamp() -> bytes:
-    """What all entries depend on beside their keys: Python's version and optimisation, and how this package compiles."""
+    """What all entries depend on beside their keys: Python's version and optimisation, the parser of expressions, and how this package
+    reads and compiles."""
+    here = Path(__file__).parent
     found = hashlib.blake2b(digest_size=20)
-    for part in (importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(),
-                 *(Path(__file__).with_name(name).read_bytes() for name in ("emit.py", "kept.py"))):
+    for part in (importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(), version("jinja2").encode(), version("jsonpath-ng").encode(),
+                 *(path.read_bytes() for path in (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")), here.parent / "config" / "load.py"))):
         found.update(len(part).to_bytes(8, "big") + part)
     return found.digest()
+
+
+def _file_key(document: Document) -> bytes:
+    text = f"{document.file}\0{document.without}\0{document.text}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+
+
+def _packed(came_to: object) -> bytes | None:
+    packed = io.BytesIO()
+    try:
+        _Pickler(packed, protocol=5).dump(came_to)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
+        return None
+    return packed.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes filters by their names: most are functions without one of their own."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return next((name for name, known in FILTERS.items() if known.run is obj), None) if isinstance(obj, FunctionType) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: Any) -> Any:
+        return FILTERS[pid].run
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith(_CLASSES):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} has no place here")
