@@ -37,7 +37,7 @@ _ADDRESSES = {
     "messages": ('"type":"url"', '"type": "url"'),
 }
 """How a picture by its address stands in a body of the format."""
-_KEPT = ("previous_response_id", "conversation", "thread", "prompt")
+_KEPT = frozenset({"previous_response_id", "conversation", "thread", "prompt"})
 """Members that name what the provider has of the conversation."""
 
 
@@ -49,7 +49,7 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
     several = body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several
-    searches = 1 if offer.can.get("always_searches") else _searches(body)
+    searches = 1 if offer.can.get("always_searches") else _searches(body, needs)
     tokens, unseen = needs.prompt_tokens, _unseen(dialect, body, needs, outline, tools=searches > 0)
     if unseen:
         tokens += min(unseen, max(0, offer.model.context - tokens)) if offer.model.context else unseen
@@ -61,18 +61,21 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
 
 def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
     """Tokens the prompt may have beside those of the body."""
-    elsewhere = tools or '"video_url"' in outline or any(body.get(name) is not None for name in _KEPT)
+    elsewhere = tools or dialect == "chat" and '"video_url"' in outline
+    if not body.keys().isdisjoint(_KEPT):
+        elsewhere = elsewhere or any(body.get(name) is not None for name in _KEPT)
     pictures = 0
     if needs.images:
-        pictures = sum(outline.count(mark) for mark in _ADDRESSES[dialect])
-    if not elsewhere and (needs.files and '"http' in outline or not needs.images and '"file_id"' in outline):
+        for mark in _ADDRESSES[dialect]:
+            pictures += outline.count(mark)
+    if not elsewhere and (needs.files and '"http' in outline or needs.native and not needs.images and '"file_id"' in outline):
         elsewhere = True
     return pictures * _PICTURE + (_ELSEWHERE if elsewhere else 0)
 
 
-def _searches(body: dict[str, Any]) -> int:
+def _searches(body: dict[str, Any], needs: Needs) -> int:
     """How often tools that the provider runs may search, if it runs any: {"tools": [{"type": "web_search_20250305", "max_uses": 3}]} -> 3"""
-    declared = body.get("tools")
+    declared = body.get("tools") if needs.prefer_native else None  # it is set wherever there are hosted tools
     readers = [tool for tool in declared if isinstance(tool, dict) and _reads(tool.get("type"))] if isinstance(declared, list) else []
     if not readers and body.get("web_search_options") is None and not body.get("plugins"):
         return 0
