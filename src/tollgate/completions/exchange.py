@@ -150,17 +150,31 @@ class Exchange:
             return self.charge
         self.settled = True
         self.services.live.discard(self)
-        offer, inbound = self.offer, self.inbound
         usage = self._used()
-        tariff = offer.tariff if offer else None
-        if self.hub_usage is None:
-            charge = no_charge(tariff, self.rates)
-        else:
-            charge = price_usage(usage, tariff, self.rates, at=inbound.received_at, service_tier=self._tier(), multipliers=self.hub_usage.get("multipliers", ()))
-        self.charge = charge
+        charge = self.charge = self._price(usage)
         if usage.flags:
-            log.warning("request %s: provider %s counts what cannot be: %s", inbound.request_id, offer.provider if offer else "", "; ".join(usage.flags))
-        row = UsageRow(
+            log.warning("request %s: provider %s counts what cannot be: %s", self.inbound.request_id, self.offer.provider if self.offer else "", "; ".join(usage.flags))
+        row = self._row(outcome, usage, charge, status=status, estimated=estimated, error=error)
+        self._count(usage, charge, outcome)
+        try:
+            await self.services.ledger.record(row, self.hold)
+        except ValueError:  # refused before it was charged
+            self.release()
+            raise
+        return charge
+
+    def _price(self, usage: Usage) -> Charge:
+        """What `usage` costs; nothing, where nobody told or estimated any."""
+        tariff = self.offer.tariff if self.offer else None
+        if self.hub_usage is None:
+            return no_charge(tariff, self.rates)
+        multipliers = self.hub_usage.get("multipliers", ())
+        return price_usage(usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
+
+    def _row(self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None) -> UsageRow:
+        """The usage row of this request as it ends now."""
+        offer, inbound = self.offer, self.inbound
+        return UsageRow(
             request_id=inbound.request_id,
             time=inbound.received_at,
             account_id=inbound.key.account_id,
@@ -197,13 +211,6 @@ class Exchange:
             provider_cost=usage.told_cost,
             price_rule=charge.rule,
         )
-        self._count(usage, charge, outcome)
-        try:
-            await self.services.ledger.record(row, self.hold)
-        except ValueError:  # refused before it was charged
-            self.release()
-            raise
-        return charge
 
     async def settle_answer(self, *, estimated: bool, told: UpstreamError | None = None) -> None:
         """`settle` for an answer that came, if only to say in its last words that it failed (`told`).
