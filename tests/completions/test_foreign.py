@@ -133,6 +133,30 @@ async def test_an_error_after_some_text_ends_the_stream(tmp_path):
         assert reply.text.count('"error"') == 1 and '"hi"' in reply.text
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_an_upstream_says_of_its_own_failure_in_a_stream_is_no_clients_business(tmp_path, caplog, path, begun):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    blocks = [b'data: {"bit": "hi"}\n\n'] * begun + [b'data: {"trouble": "node gpu-7: key sk-canary is out of money"}\n\n']
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more='headers: {x-key: $secret.ACME_KEY}')}, environ={"ACME_KEY": "sk-canary"},
+                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        reply = await here.post(path, {**ASK, "input": "hello", "max_tokens": 9, "stream": True})
+        assert ("failed to answer" in reply.text or path == "/v1/chat/completions" and not begun) and "gpu-7" not in reply.text
+        assert "response.failed" in reply.text or not (begun and path == "/v1/responses")
+    assert "gpu-7" in caplog.text and "sk-canary" not in caplog.text + reply.text
+
+
+async def test_chunks_that_tell_of_success_and_no_reason_for_their_end_are_an_answer(tmp_path):
+    events = [{"code": 0, "message": "Success", "choices": [{"index": 0, "delta": {"content": word}}]} for word in ("hi", " there")]
+    blocks = [*(b"data:%b\n\n" % json.dumps(event).encode() for event in events), b"data:[DONE]\n\n"]
+    text = provider("acme", "chat", more="stream: [{default: {object: chat.completion.chunk}}]")
+    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.text.endswith("data: [DONE]\n\n") and reply.text.count("[DONE]") == 1 and "error" not in reply.text
+        said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})).text
+        assert "message_stop" in said and "error" not in said
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_stopped_because_of_an_error_is_never_told_as_finished(tmp_path, stream, path):

@@ -50,7 +50,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
     )
     offer: Any = SimpleNamespace(
         framing="sse", inner=None, unwrap=None, stream_edits=None, usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
-        provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None),
+        provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None, redact=str),
     )
     stage = ConvertedStream(exchange, offer)
     out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(estimated=False)

@@ -175,7 +175,8 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
 
 def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
     """The error for what a mapping found told in an answer: a hub error."""
-    return UpstreamFailed(str(told.get("message") or "the upstream reported an error"), provider=offer.provider)
+    message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
+    return UpstreamFailed(message, overloaded="overloaded_error" in (told.get("type"), told.get("code")), provider=offer.provider)
 
 
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:

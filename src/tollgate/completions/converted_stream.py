@@ -37,7 +37,7 @@ class ConvertedStream:
         self._exchange = exchange
         self._offer = offer
         self._events = RouteEvents(offer)
-        self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True)
+        self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True, hushed=True)
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None
         self._received = 0

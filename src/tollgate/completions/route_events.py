@@ -73,7 +73,7 @@ class RouteEvents:
             elif not frame.error:
                 found += self._read([(frame.name, frame.data)], calm=False)
             elif (told := parsed_event(frame.data)) is not None:
-                message = told.get("message") if isinstance(told, dict) else None
+                message = told.get("message") or told.get("Message") if isinstance(told, dict) else None
                 found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
         return found
 
@@ -127,6 +127,7 @@ class Reframed:
     def __init__(self, offer: Offer, dialect: str) -> None:
         self._events = RouteEvents(offer)
         self._named = dialect != "chat"
+        self._ended = False
 
     def feed(self, block: bytes) -> bytes:
         """SSE bytes for the frames this block completes."""
@@ -142,4 +143,7 @@ class Reframed:
             if self._named and isinstance(event, dict) and isinstance(event.get("type"), str):
                 name = event["type"]
             out.append(sse.encode(orjson.dumps(event), name))
+        if self._events.done and not self._ended:
+            self._ended = True
+            out.append(sse.encode(b"[DONE]"))
         return b"".join(out)

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.completions.aside import aside, is_large
-from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer
+from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, told_failure
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
@@ -65,7 +65,7 @@ def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) ->
         if hub.get("stop") == "error":
             told = hub.get("error")
             why = told.get("message") if isinstance(told, dict) else None
-            raise AttemptFailed(UpstreamFailed(str(why or UNFINISHED), provider=offer.provider))
+            raise AttemptFailed(told_failure(offer, {"message": why or UNFINISHED}))
         if not hub.get("parts") and (not hub.get("stop") or isinstance(body, list)):
             raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
     return raw, body, edited, hub

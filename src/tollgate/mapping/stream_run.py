@@ -24,7 +24,7 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "known", "model", "more", "out", "seq", "state", "stop_text",
+        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "hushed", "known", "model", "more", "out", "seq", "state", "stop_text",
         "unmatched", "usage",
     )
 
@@ -46,6 +46,8 @@ class Run(Parts):
         self.unmatched: dict[str, int] = {}
         self.state = "open"
         self._said_error = False
+        self.hushed = False
+        """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later `fail`."""
         self._so_far: dict[tuple[str, object], str] = {}
 
     # -- what rules call
@@ -222,7 +224,8 @@ class Run(Parts):
         self._close_ended()
         self.error = {key: value for key, value in given.items() if value is not None}
         self.error["message"] = message if type(message) is str and message else text_of(message) if message is not None else "upstream error"
-        self.tell_error()
+        if not self.hushed:
+            self.tell_error()
 
     def ignored(self, label: object) -> None:
         """An event no rule is for: counted, and named in the loss report."""

@@ -24,11 +24,12 @@ _NAMED = {"$event", "data"}
 
 
 class StreamConverter:
-    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes."""
+    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes. With `hushed`, what the
+    upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
 
     __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
-    def __init__(self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False) -> None:
+    def __init__(self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False) -> None:
         if source.stream_in is None or target.speaker is None:
             missing = source if source.stream_in is None else target
             raise MappingFailure(f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file)
@@ -38,6 +39,7 @@ class StreamConverter:
         self._context = context
         self._rules = source.stream_in
         self._run = Run(target.speaker, context, closes=source.stream_closes, frames=frames)
+        self._run.hushed = hushed
         self._marked = False
         self._vain = 0
         self.pattern: Alike | None = None
@@ -102,6 +104,7 @@ class StreamConverter:
         """The connection or the gateway failed: tell the client, unless the stream is already over."""
         run = self._run
         out = run.out = []
+        run.hushed = False
         try:
             run.fail({"message": message, "type": type})
         except Fault as fault:

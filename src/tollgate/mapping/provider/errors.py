@@ -73,14 +73,15 @@ class Rule:
 class ErrorRules:
     """All rules of one endpoint; immutable."""
 
-    __slots__ = ("_by_status", "_on_success", "_reads", "_redact", "_rules", "event_marks")
+    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "event_marks", "redact")
 
     def __init__(self, rules: tuple[Rule, ...] = (), by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
                  reads: Mapping[str, Read] | None = None, redact: Callable[[str], str] = str) -> None:
         self._rules = rules
         self._by_status = dict(by_status or {})
         self._reads = dict(reads or {})
-        self._redact = redact
+        self.redact = redact
+        """A text without our secrets."""
         self._on_success = tuple(rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses))
         marks: list[bytes] | None = [b'"error"']
         for rule in self._on_success:
@@ -179,7 +180,7 @@ class ErrorRules:
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                     said = replace(said, **{name: clipped(str(found), MAX_MESSAGE)})
-        return replace(said, **{name: self._redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
+        return replace(said, **{name: self.redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
 
 
 _NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
