@@ -126,5 +126,7 @@ def test_a_shared_policy_may_be_for_models_of_other_providers(folder: Path) -> N
     (folder / "providers" / "policies.txt").write_text(POLICIES.replace("acme/a", "other/*"))
     own = PROVIDER.replace('match: "acme/b"', 'match: "acme/c"')
     (folder / "providers" / "acme.yaml").write_text(own + "policies_from: policies.txt\n")
+    assert not any("fits no model" in each.message for each in load_gateway(folder, environ=ON).warnings), "the next import may bring it"
+    (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("from: {provider: acme}\n", ""))
     [warning] = [each for each in load_gateway(folder, environ=ON).warnings if "fits no model" in each.message]
     assert 'found "acme/c"' in warning.message

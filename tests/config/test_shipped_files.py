@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.load import Map, plain, read_text
 from tollgate.config.schema import gateway_schema
 from tollgate.config.shape import check_shape
+from tollgate.config.slips import check_slips
 
 REPOSITORY = Path(__file__).parents[2]
 PROVIDERS = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
@@ -27,6 +29,12 @@ def uncommented(text: str) -> str:
 
 def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
     assert [problem.render() for problem in loaded.warnings] == []
+
+
+def test_no_provider_is_warned_of_once_its_secrets_are_set(loaded: Loaded) -> None:
+    """What is said of a provider that is on, an operator would read at every start and could not mend."""
+    on = [replace(provider, off="") for provider in loaded.gateway.providers.values()]
+    assert [problem.render() for provider in on for problem in check_slips(provider)] == []
 
 
 def test_of_mappings_nobody_needs_only_the_names_are_known() -> None:

@@ -112,8 +112,10 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
-    """Globs for models of which the file has none; a list read while running may bring some."""
+    """Globs for models of which the file has none; a list read while running may bring some, and so may the next import of a generated one."""
     if provider.off or not provider.models or isinstance(provider.document.root, Map) and "discover" in provider.document.root.entries:
+        return
+    if any(isinstance(listed.root, Map) and "from" in listed.root.entries for listed in provider.document.included):
         return
     for item in node.items if isinstance(node, List) else (node,):
         glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
