@@ -36,8 +36,9 @@ async def test_credits_are_granted_once_and_taken_back(here, operator, alice):
     await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="-1")
     assert here.balance("alice") == Decimal(14)
     assert "thanks" in text_of(await operator.get(page))
-    wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0")
+    wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0", note="for <May>")
     assert wrong.status_code == 400 and "non-zero" in text_of(wrong)
+    assert 'name="amount" aria-invalid="true" autofocus value="0"' in wrong.text and 'name="note" value="for &lt;May&gt;"' in wrong.text, "what was typed stays"
 
 
 async def test_a_sign_in_link_for_somebody_else_is_shown_once(operator, alice, browser):
