@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes, urljoin
 
 from tollgate.config.model import Fetch, Timeouts
 from tollgate.errors import BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.media_types import type_by_bytes
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
 from tollgate.upstream.dial import Address, Resolve, resolve
@@ -37,11 +38,6 @@ _REFUSED = [ipaddress.ip_network(text) for text in (
 )]
 """Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"), (b"BM", "image/bmp"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
-    (b"ID3", "audio/mpeg"), (b"\xff\xfb", "audio/mpeg"), (b"OggS", "audio/ogg"), (b"fLaC", "audio/flac"),
-)
 _UNKNOWN = "application/octet-stream"
 
 
@@ -131,11 +127,9 @@ def is_public(address: str) -> bool:
 
 def media_type(header: str, data: bytes) -> str:
     """What the bytes begin like, else what the server says: some call every picture `image/jpeg`, and upstreams check."""
-    for magic, mime in _MAGIC:
-        if data.startswith(magic):
-            return mime
-    if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"WAVE"):
-        return "image/webp" if data[8:12] == b"WEBP" else "audio/wav"
+    known = type_by_bytes(data)
+    if known is not None:
+        return known
     said = header.partition(";")[0].strip().lower()
     return said if "/" in said and said.isascii() and said.isprintable() and " " not in said else _UNKNOWN
 

@@ -13,18 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tollgate.media_types import type_by_bytes
 from tollgate.wire import GENERATION_STATUSES, GenerationStatus
 
 NO_IMAGE = "the provider returned no image"
 _IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"<svg", "image/svg+xml"),
-    (b"<?xml", "image/svg+xml"),
-)
+_DRAWINGS = (b"<svg", b"<?xml")
+"""How a picture drawn in text begins; of other files it would not be enough to go by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,7 @@ def type_of(data: str) -> str:
         head = base64.b64decode(data[:64] + "=" * (-len(data[:64]) % 4))
     except (binascii.Error, ValueError):
         return "application/octet-stream"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((mime for magic, mime in _MAGIC if head.startswith(magic)), "application/octet-stream")
+    return "image/svg+xml" if head.startswith(_DRAWINGS) else type_by_bytes(head) or "application/octet-stream"
 
 
 def _inline(url: str, told: object) -> dict[str, Any]:

@@ -1,0 +1,17 @@
+"""What kind of file some bytes are, by how they begin: servers and clients say it wrongly, and upstreams look."""
+
+from __future__ import annotations
+
+_BEGINNINGS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"), (b"BM", "image/bmp"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
+    (b"ID3", "audio/mpeg"), (b"\xff\xfb", "audio/mpeg"), (b"OggS", "audio/ogg"), (b"fLaC", "audio/flac"),
+)
+_RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+def type_by_bytes(data: bytes) -> str | None:
+    """The media type of a file of a kind known here: `b"%PDF-1.7"` -> `"application/pdf"`. Twelve bytes are enough."""
+    if data[:4] == b"RIFF":
+        return _RIFF.get(data[8:12])
+    return next((mime for beginning, mime in _BEGINNINGS if data.startswith(beginning)), None)
