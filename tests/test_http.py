@@ -24,7 +24,7 @@ async def test_an_answer_whose_client_was_watched_is_freed_without_the_collector
 
     async def answer():
         responder = Responder(receive, send, [])
-        responder.watch_client()
+        responder.watch_client({})
         responder.keep_alive(0.01)
         await responder.send(Reply(200, [], b"", blocks(), b""))
         responder.close()

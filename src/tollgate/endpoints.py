@@ -65,7 +65,7 @@ async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
     body = await read_body(request.receive, request.headers, limit)
     request.responder.unread = False
     body = await unpacked(body, request.headers, limit)
-    request.responder.watch_client()
+    request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
     return Inbound(dialect, key, body, request.headers, request.request_id, query)
 

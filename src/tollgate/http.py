@@ -22,6 +22,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _WATCH_AFTER = 0.05
 """Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
 done by then, and a watcher is a task."""
+LEAVING = "tollgate.leaving"
+"""The extension (ASGI) of a server that tells by itself: a function that takes what to call when the client leaves, or None to take it back."""
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -159,7 +161,7 @@ class Responder:
     `bodiless` (HEAD) sends the headers of the whole reply, its length included, and no body.
     """
 
-    __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
+    __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_on_leaving", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
                  "started", "stopped", "told", "unread")
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
@@ -170,6 +172,7 @@ class Responder:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(self._loop)
         self._gone = False
+        self._on_leaving: Callable[[Callable[[], None] | None], None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -191,9 +194,13 @@ class Responder:
         if self._task is not None:
             self._task.cancel()
 
-    def watch_client(self) -> None:
+    def watch_client(self, scope: Scope) -> None:
         """From now on a client that leaves cancels the current task. Only after the whole body has been read."""
-        self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
+        self._on_leaving = scope.get("extensions", {}).get(LEAVING)
+        if self._on_leaving is not None:
+            self._on_leaving(self._left)
+        else:
+            self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
 
     def keep_alive(self, seconds: float) -> None:
         """Send an SSE comment whenever the stream has been silent for so long, even before its first event."""
@@ -242,6 +249,8 @@ class Responder:
 
     def close(self) -> None:
         """Stop watching; called when the request is over, however it ended."""
+        if self._on_leaving is not None:
+            self._on_leaving(None)
         if self._watch is not None:
             self._watch.cancel()
         if self._watcher is not None and not self._watcher.done():
@@ -271,6 +280,9 @@ class Responder:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 break
+        self._left()
+
+    def _left(self) -> None:
         self._gone = True
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""How an answer is framed on uvicorn's connections, and what of a head is refused."""
+"""How an answer is framed on uvicorn's connections, what of a head is refused, and how a client that leaves is told."""
 
 import asyncio
 from typing import Any
@@ -8,6 +8,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tollgate.engines.uvicorn import _Connection
+from tollgate.http import Responder
 
 
 class Transport(asyncio.Transport):
@@ -25,6 +26,18 @@ class Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
+def connected(application: Any) -> tuple[_Connection, Transport]:
+    transport = Transport()
+    connection = _Connection(Config(application, log_config=None, ws="none", lifespan="off"), ServerState(), {})
+    connection.connection_made(transport)
+    return connection, transport
+
 
 async def answered(status: int, headers: list[tuple[bytes, bytes]], body: bytes, request: bytes = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n") -> tuple[bytes, bool]:
     """What a connection writes for a request whose application answers so, and whether it is closed then."""
@@ -33,9 +46,7 @@ async def answered(status: int, headers: list[tuple[bytes, bytes]], body: bytes,
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    transport = Transport()
-    connection = _Connection(Config(application, log_config=None, ws="none", lifespan="off"), ServerState(), {})
-    connection.connection_made(transport)
+    connection, transport = connected(application)
     connection.data_received(request)
     while not connection.cycle.response_complete and not transport.closed:
         await asyncio.sleep(0)
@@ -64,3 +75,27 @@ async def test_a_line_break_in_a_header_is_refused(header, caplog):
     written, _ = await answered(200, [header], b"ok")
     assert written.startswith(b"HTTP/1.1 500 ") and b"cookie" not in written
     assert "a header of an answer holds a line break" in caplog.text
+
+
+async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_to_be_watched():
+    ends: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("left" if responder.client_gone else "cancelled")
+        finally:
+            responder.close()
+
+    tasks = asyncio.all_tasks()
+    connection, _ = connected(application)
+    connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")  # the second waits for its turn
+    await asyncio.sleep(0.06)
+    assert len(asyncio.all_tasks() - tasks) == 1
+    connection.connection_lost(None)
+    await asyncio.sleep(0.01)
+    assert ends == ["left"]

@@ -1,4 +1,4 @@
-"""Heads of answers on uvicorn's connections, checked and written as a whole.
+"""Answers on uvicorn's connections: their heads, checked and written as a whole, and whether their client has left.
 
 uvicorn searches every name and every value with a pattern and collects the head piece by piece, which costs as much as
 reading a request. Bodies stay uvicorn's.
@@ -6,7 +6,7 @@ reading a request. Bodies stay uvicorn's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -15,12 +15,25 @@ _BODILESS = (204, 304)
 
 
 class Answer:
-    """Gives the application `send` in the place of that of `cycle`, uvicorn's state of one request."""
+    """Gives the application `send` in the place of that of `cycle`, uvicorn's state of one request, and tells it of a client that leaves."""
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_cycle", "_tell")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+        self._tell: Callable[[], None] | None = None
+
+    def on_leaving(self, tell: Callable[[], None] | None) -> None:
+        """See `http.LEAVING`."""
+        self._tell = tell
+
+    def leave(self) -> None:
+        """The connection is lost."""
+        if not self._cycle.response_complete:
+            self._cycle.disconnected = True
+            self._cycle.message_event.set()
+            if self._tell is not None:
+                self._tell()
 
     def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
         """See ASGI."""

@@ -17,6 +17,7 @@ from tollgate.engines.heads import Answer
 from tollgate.engines.reading import Headers, refusal_of, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
+from tollgate.http import LEAVING
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -69,7 +70,8 @@ class _Connection(HttpToolsProtocol):
     _bare = 0
     """Bytes since a head was complete or a body went on."""
     _late: asyncio.TimerHandle | None = None
-    _answering: Any = None
+    _answer: Answer | None = None
+    """To the request whose turn it is."""
     _wish: tuple[bytes, bytes, str, Headers] | None = None
     """Method, target, version and headers of the request read last, if it wishes for another protocol."""
 
@@ -117,8 +119,9 @@ class _Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle
-        super()._start_asgi_task(cycle, lambda scope, receive, send: app(scope, receive, Answer(cycle).send))
+        self._answer = answer = Answer(cycle)
+        cycle.scope["extensions"] = {LEAVING: answer.on_leaving}
+        super()._start_asgi_task(cycle, lambda scope, receive, send: app(scope, receive, answer.send))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -129,9 +132,8 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
         if self._late is not None:
             self._late.cancel()
-        if self._answering is not None and not self._answering.response_complete:
-            self._answering.disconnected = True
-            self._answering.message_event.set()
+        if self._answer is not None:
+            self._answer.leave()
 
     def _bound_what_comes(self) -> None:
         """What is not complete yet may not be endless; nor may it take forever, be it a head, or the rest of a body whose answer has left."""

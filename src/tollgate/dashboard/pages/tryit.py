@@ -57,7 +57,7 @@ class Streamed(Response):
         """Run the pipeline and send what it gives."""
         extra = [(name, value) for name, value in self.raw_headers if name not in (b"content-length", b"content-type", b"cache-control")]
         responder = Responder(receive, send, [*extra, (b"x-request-id", self._inbound.request_id.encode())])
-        responder.watch_client()
+        responder.watch_client(scope)
         try:
             try:
                 reply = await complete(self._services, self._inbound, begun=lambda: responder.started)
