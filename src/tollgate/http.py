@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from tollgate.errors import BadRequest, BodyTooLarge
+from tollgate.packing import Damaged, UnknownCoding, Unpacker
 from tollgate.services import LastBlock, Reply
 
 Scope = MutableMapping[str, Any]
@@ -121,38 +121,20 @@ def require_json(headers: Mapping[str, str]) -> None:
 
 
 def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    windows = {"gzip": 31, "x-gzip": 31, "deflate": 47}
-    if encoding not in windows:
-        raise BadRequest(f"content encoding {encoding} is not supported; send gzip, deflate or none")
-    plain: list[bytes] = []
-    size = members = at = 0
-    unpacker = zlib.decompressobj(windows[encoding])
-    rest = b""
     try:
-        while rest or at < len(body):
-            if not rest:  # by pieces: what follows a member is copied each time
-                rest = body[at : at + _PIECE]
-                at += _PIECE
-            if unpacker.eof:  # a gzip body may be of several members (RFC 1952, 2.2)
-                members += 1
-                if encoding == "deflate" or members == _MOST_MEMBERS:
-                    raise zlib.error
-                unpacker = zlib.decompressobj(windows[encoding])
-            plain.append(unpacker.decompress(rest, limit + 1 - size))
-            size += len(plain[-1])
-            if size > limit:
-                raise BodyTooLarge(limit)
-            rest = unpacker.unused_data
-    except zlib.error:
-        raise BadRequest(f"the request body is not valid {encoding}") from None
-    if not unpacker.eof:
-        raise BadRequest(f"the request body is not valid {encoding}: it is cut off")
-    return b"".join(plain)
-
-
-_PIECE = 64 * 1024
-_MOST_MEMBERS = 4096
-"""A tool that writes members of 64 kB makes 512 of the largest body; each costs a decoder and a copy of what follows."""
+        unpacker = Unpacker(encoding)
+    except UnknownCoding:
+        raise BadRequest(f"content encoding {encoding} is not supported; send gzip, deflate or none") from None
+    try:
+        plain = bytearray(unpacker.unpack(body))
+        while unpacker.more and len(plain) <= limit:
+            plain += unpacker.unpack(b"")
+        if len(plain) > limit:
+            raise BodyTooLarge(limit)
+        unpacker.ended()
+    except Damaged as error:
+        raise BadRequest(f"the request body is not valid {encoding}: it {error}") from None
+    return bytes(plain)
 
 
 class Responder:

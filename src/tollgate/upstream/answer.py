@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tollgate.errors import TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from tollgate.upstream.coding import Unpacker, unpack_all
+from tollgate.upstream.coding import AnswerUnpacker, unpack_all
 
 if TYPE_CHECKING:
     from tollgate.upstream.call import Call
@@ -57,7 +57,7 @@ class Answer:
         self._loop = loop
         self._waiter: asyncio.Future[None] | None = None
         self._error: TollgateError | None = None
-        self._coding: Unpacker | None = None
+        self._coding: AnswerUnpacker | None = None
         self._headed = self._done = self._paused = self._whole = False
         self._limit = HIGH_WATER
         self._rest = b""
@@ -118,7 +118,7 @@ class Answer:
         coding = self.headers.get("content-encoding", "").strip().lower()
         if coding and coding != "identity":
             try:
-                self._coding = Unpacker(coding)
+                self._coding = AnswerUnpacker(coding)
             except UpstreamFailed as error:
                 self._stop(error)
                 raise

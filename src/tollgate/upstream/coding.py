@@ -1,89 +1,38 @@
-"""Undoing a `content-encoding`. We ask for identity; some upstreams and the boxes before them compress all the same."""
+"""An answer's `content-encoding`. We ask for identity; some upstreams and the boxes before them compress all the same."""
 
 from __future__ import annotations
 
 import asyncio
-import zlib
 
 from tollgate.errors import UpstreamFailed, UpstreamUnreachable
-
-_STEP = 1024 * 1024
-"""Most bytes one call gives, so that a small bomb cannot become a large allocation."""
-
-_PIECE = 64 * 1024
-"""Decoded at a time: what a step leaves over is copied, and of a whole body that would be most of it each time."""
-
-_MOST_MEMBERS = 4096
-"""Of one gzip body: a tool that writes members of 64 kB makes as many of the largest answer. Each costs a decoder."""
+from tollgate.packing import Damaged, UnknownCoding, Unpacker
 
 
-class Unpacker:
-    """Incremental gzip or deflate. `more` is true while decoded bytes wait for the next `unpack(b'')`."""
+class AnswerUnpacker(Unpacker):
+    """An `Unpacker` whose errors are the provider's."""
 
-    __slots__ = ("_at", "_fed", "_full", "_gzip", "_held", "_inflate", "_members", "_rest", "more")
+    __slots__ = ()
 
     def __init__(self, coding: str) -> None:
-        if coding not in ("gzip", "x-gzip", "deflate"):
-            raise UpstreamFailed(f"the answer has content-encoding {coding!r}, though identity was asked for")
-        self._gzip = coding != "deflate"
-        self._inflate = zlib.decompressobj(31) if self._gzip else None
-        self._members = 1
-        self._held = self._rest = b""
-        self._at = 0
-        self._fed = self._full = False
-        self.more = False
+        try:
+            super().__init__(coding)
+        except UnknownCoding:
+            raise UpstreamFailed(f"the answer has content-encoding {coding!r}, though identity was asked for") from None
 
     def unpack(self, data: bytes) -> bytes:
-        """Decode up to 1 MiB; raises `UpstreamUnreachable` on bytes that are not the promised coding."""
-        if data:
-            self._held = self._held[self._at :] + data
-            self._at = 0
-            self._fed = True
-        if self._inflate is None:
-            if len(self._held) < 2:
-                return b""
-            # "deflate" means zlib by the standard and raw deflate by some servers: the first two bytes tell.
-            standard = self._held[0] & 15 == 8 and int.from_bytes(self._held[:2]) % 31 == 0
-            self._inflate = zlib.decompressobj(15 if standard else -15)
-        out: list[bytes] = []
-        size = 0
-        while size < _STEP:
-            if not self._rest:
-                self._rest = self._held[self._at : self._at + _PIECE]
-                self._at += len(self._rest)
-            if not self._rest and not self._full:
-                break
-            out.append(self._decode(_STEP - size))
-            size += len(out[-1])
-        self.more = bool(self._rest) or self._full or self._at < len(self._held)
-        return b"".join(out)
-
-    def _decode(self, room: int) -> bytes:
-        """Up to `room` bytes of `_rest`, and of what the decoder has kept back."""
-        assert self._inflate is not None
-        if self._inflate.eof:
-            if not self._gzip:  # what follows is no one's
-                self._rest = b""
-                return b""
-            self._members += 1
-            if self._members > _MOST_MEMBERS:
-                raise UpstreamUnreachable(f"the answer's compressed body has more than {_MOST_MEMBERS} members")
-            self._inflate = zlib.decompressobj(31)
         try:
-            decoded = self._inflate.decompress(self._rest, room)
-        except zlib.error as error:
-            raise UpstreamUnreachable(f"the answer's compressed body is broken: {error}") from None
-        self._rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-        self._full = len(decoded) == room and not self._inflate.eof
-        return decoded
+            return super().unpack(data)
+        except Damaged as error:
+            raise UpstreamUnreachable(f"the answer's compressed body {error}") from None
 
     def ended(self) -> None:
-        """The body has ended; raises when the compressed stream has begun and has not."""
-        if self._fed and (self._inflate is None or not self._inflate.eof):
-            raise UpstreamUnreachable("the answer's compressed body ended early")
+        try:
+            super().ended()
+        except Damaged as error:
+            raise UpstreamUnreachable(f"the answer's compressed body {error}") from None
 
 
-async def unpack_all(coding: Unpacker, data: bytes, limit: int) -> bytes | None:
+async def unpack_all(coding: AnswerUnpacker, data: bytes, limit: int) -> bytes | None:
     """A whole body, or None when it grows past `limit`; others have their turn between two steps."""
     out = bytearray(coding.unpack(data))
     while coding.more and len(out) <= limit:
