@@ -63,7 +63,7 @@ def told() -> Iterator[None]:
         raise TollgateError("store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database") from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
         raise Refused(f"the database refused: {_line(error)}") from error
-    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
         raise Lost(f"the database cannot be used: {_line(error)}") from error
 
 

@@ -46,7 +46,7 @@ class News:
     async def close(self) -> None:
         """Listen no more."""
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, TollgateError):
             await self._task
         self._drop()
 

@@ -190,28 +190,38 @@ class Rounds:
         taken = _Gathered()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), 0 if self.problem else _LOOK_SECONDS)
+                await asyncio.wait_for(self._wake.wait(), 0 if self.problem or self._closing_until else _LOOK_SECONDS)
             self._wake.clear()
             taken = self._take(taken)
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
-            try:
-                if self._connection is None or self._connection.is_closed():
-                    await self._connect()
-                if time.monotonic() >= self._looks_at:
-                    await self._look()
-                await self._round(taken)
-            except (Lost, StoreInUse) as error:
-                self._failed(taken, error.message)
-                if self._closing_until and time.monotonic() > self._closing_until:
-                    log.critical("%d row(s) and %d job(s) could not be written before the end: %s", len(taken.rows), len(taken.jobs), error.message)
-                    return
-                await asyncio.sleep(RETRY_SECONDS)
+            problem = await self._try(taken)
+            if not problem:
+                taken = _Gathered()
+                if self.problem:
+                    log.warning("the store can be written again")
+                    self.problem = ""
                 continue
-            taken = _Gathered()
-            if self.problem:
-                log.warning("the store can be written again")
-                self.problem = ""
+            self._failed(taken, problem)
+            if self._closing_until and time.monotonic() > self._closing_until:
+                log.critical("%d row(s) and %d job(s) could not be written before the end: %s", len(taken.rows), len(taken.jobs), problem)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _try(self, taken: _Gathered) -> str:
+        """One round; gives why it could not be, empty when it was. A mistake of ours must not end the rounds: rows would wait for ever."""
+        try:
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+            if time.monotonic() >= self._looks_at:
+                await self._look()
+            await self._round(taken)
+        except TollgateError as error:
+            return error.message
+        except Exception as error:
+            log.exception("a round with the database went wrong")
+            return f"a round with the database went wrong: {type(error).__name__}"
+        return ""
 
     def _take(self, kept: _Gathered) -> _Gathered:
         """What the last round could not do, and what has gathered since; of very many rows some wait for the next round."""
@@ -292,11 +302,14 @@ class Rounds:
             with told():
                 await migrate(connection)
                 await self._take_name(connection)
-                await connection.execute("SELECT tollgate.release($1)", self._instance)  # what its last session held
+                known = await connection.fetch("SELECT account_id, key_id FROM tollgate.holds WHERE instance = $1", self._instance)
         except BaseException:
             connection.terminate()
             raise
+        for row in known:  # held by the last session, and perhaps by no request any more
+            self._held.setdefault((row["account_id"], row["key_id"]), _ZERO)
         self._changed |= self._held.keys()
+        self._wake.set()
         self._connection = connection
         connection.add_termination_listener(lambda _: self._wake.set())
 
