@@ -14,6 +14,12 @@ from typing import Any, TypeVar, cast
 from tollgate.config.load import List, Map, Mark, Node, Scalar, plain
 
 T = TypeVar("T")
+_NOTHING: MappingProxyType[Any, Any] = MappingProxyType({})
+
+
+def read_only(entries: dict[str, T]) -> MappingProxyType[str, T]:
+    """A map that nobody changes; all empty ones are one, as each of a thousand models has several."""
+    return MappingProxyType(entries) if entries else _NOTHING
 
 
 @cache
@@ -82,12 +88,12 @@ class Fields:
     def nodes(self, key: str) -> MappingProxyType[str, Node]:
         """A map's entries as they are (templates by name)."""
         node = self.map(key)
-        return MappingProxyType(dict(node.entries) if node else {})
+        return read_only(dict(node.entries) if node else {})
 
     def plain(self, key: str) -> MappingProxyType[str, object]:
         """A map as plain values."""
         node = self.map(key)
-        return MappingProxyType({name: plain(value, floats=True) for name, value in node.entries.items()} if node else {})
+        return read_only({name: plain(value, floats=True) for name, value in node.entries.items()} if node else {})
 
     def mark(self, key: str) -> Mark | None:
         """Where the key stands."""

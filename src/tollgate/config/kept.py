@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tollgate.config.fields import read_only
 from tollgate.config.known import Known
 
 _CLASSES = frozenset({("decimal", "Decimal"), ("pathlib", "PosixPath"), ("pathlib", "WindowsPath")})
@@ -70,8 +71,4 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} has no place here")
 
 
-def _read_only(entries: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(entries)
-
-
-copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))
+copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))

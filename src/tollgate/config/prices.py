@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from tollgate.config.fields import Fields, default_of
+from tollgate.config.fields import Fields, default_of, read_only
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
 from tollgate.config.model import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
 from tollgate.money import decimal_of, show
@@ -53,8 +53,9 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
     block = Fields(node)
     prices, written = _prices(document, node, path, problems)
     volumes = tuple(_volume(document, row, f"{path}.volumes[{i}]", problems) for i, row in _rows(block.list("volumes")))
-    tiers = {name: MappingProxyType(_prices(document, row, f"{path}.service_tiers.{name}", problems)[0])
-             for name, row in block.nodes("service_tiers").items() if isinstance(row, Map)}
+    tiers: dict[str, Mapping[str, Decimal]] = {
+        name: MappingProxyType(_prices(document, row, f"{path}.service_tiers.{name}", problems)[0])
+        for name, row in block.nodes("service_tiers").items() if isinstance(row, Map)}
     windows = tuple(
         PriceWindow(
             MappingProxyType(_prices(document, prices_node, f"{path}.windows[{i}].prices", problems)[0]),
@@ -67,7 +68,7 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
     return Pricing(
         prices=MappingProxyType(prices), written=MappingProxyType(written),
         unit=block.integer("unit", default_of(Pricing, "unit")), currency=block.text("currency", default_of(Pricing, "currency")), volumes=volumes,
-        service_tiers=MappingProxyType(tiers), windows=windows, multipliers=MappingProxyType(multipliers), why=block.text("why"),
+        service_tiers=read_only(tiers), windows=windows, multipliers=read_only(multipliers), why=block.text("why"),
         source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items() if key != "why"}),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tollgate.config.fields import Fields
+from tollgate.config.fields import Fields, read_only
 from tollgate.config.load import Document, Mark, Node, Problem
 from tollgate.config.model import Edits, EditSet
 
@@ -32,4 +32,4 @@ class Reading:
 def budgets(at: Fields) -> MappingProxyType[str, float]:
     """The timeouts a scope sets, by name."""
     inner = Fields(at.get("timeouts"))
-    return MappingProxyType({key: inner.number(key, 0.0) for key in BUDGETS if inner.get(key) is not None})
+    return read_only({key: inner.number(key, 0.0) for key in BUDGETS if inner.get(key) is not None})
