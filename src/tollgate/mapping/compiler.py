@@ -16,7 +16,7 @@ from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
-from tollgate.mapping.directives import when
+from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import executed, kept_now
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
@@ -161,6 +161,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
         if "from_hub" in stream.entries:
             built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
     check_hub_words(unit, root, built.reads, built.hub)
+    let.check_read(unit, root)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:
         if not function.used:

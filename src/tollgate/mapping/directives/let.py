@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, walk
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToLocal, ToNamedList, store_built
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.reads import gathered
-from tollgate.mapping.scope import Ex, Site, Var
+from tollgate.mapping.scope import Ex, Site, Unit, Var
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_MENTIONED = re.compile(r"\$(\w+)")
 
 
 def enter(site: Site, node: Map) -> Site:
@@ -35,6 +36,23 @@ def enter(site: Site, node: Map) -> Site:
         if may_take(site.unit, name, inner.scope.names, names.keys[name]):
             inner = inner.inside(inner.scope.with_names(_named(inner, name, value)))
     return inner
+
+
+def check_read(unit: Unit, root: Node) -> None:
+    """Warn of names that nothing reads: what they stand for counts as read, so that no loss list tells of it."""
+    for node in walk(root):
+        names = node.get("$let") if isinstance(node, Map) else None
+        if not isinstance(names, Map):
+            continue
+        read = _mentioned(node)
+        for name, mark in names.keys.items():
+            if name not in read:
+                unit.mistake(mark, f"`${name}` is never read", "what it stands for would be lost without a word", level="warning")
+
+
+def _mentioned(node: Node) -> set[str]:
+    """All names that a node and what is below it mention."""
+    return {name for inner in walk(node) if isinstance(inner, Scalar) and isinstance(inner.value, str) for name in _MENTIONED.findall(inner.value)}
 
 
 def _named(site: Site, name: str, value: Node) -> Var:
