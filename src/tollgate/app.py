@@ -141,7 +141,7 @@ class App:
                 status = reply.status
                 await self._send(scope, receive, responder, reply)
         except Exception:
-            log.exception("request %s failed: %s %s", request_id, method, path)
+            log.exception("request %s failed: %s %r", request_id, method, path)
             reply = endpoints.failure(dialect, InternalError(), request_id, responder)
             status = reply.status
             await self._send(scope, receive, responder, reply)

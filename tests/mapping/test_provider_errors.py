@@ -199,6 +199,9 @@ def test_overload_is_told(status, body, overloaded):
         ("m", ("m", "", "", "")),
         ("<html><head><title>502 Bad Gateway</title></head></html>", ("an HTML page (502 Bad Gateway)", "", "", "")),
         ("<!DOCTYPE html><body>x", ("an HTML page", "", "", "")),
+        ("<html><title>open <h1 class=a>No <b>such</b>\n host</H1>", ("an HTML page (No such host)", "", "", "")),
+        ("<html>" + "<title>" * 37_000, ("an HTML page", "", "", "")),  # took minutes, in which nobody was served
+        ("<html><title>" + "<" * 250_000 + "</title>", ("an HTML page", "", "", "")),
         ({}, ("", "", "", "")), (None, ("", "", "", "")), (7, ("", "", "", "")), ([], ("", "", "", "")),
     ],
     ids=lambda value: json.dumps(value)[:50] if not isinstance(value, tuple) else "",

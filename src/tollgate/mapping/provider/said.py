@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 from tollgate.wording import clipped
@@ -20,7 +21,10 @@ _MAX_PLAIN = 300
 """A page of a proxy is no message; this much of a plain text is."""
 _MESSAGE_KEYS = ("message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error", "errors", "title")
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body|h1|center)", re.IGNORECASE)
-_TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+_OPENED = re.compile(r"<(title|h1)[^<>]*>", re.IGNORECASE)
+_MOST_OPENED = 8
+_MOST_TITLE = 1000
+"""Characters of a page's title, or heading: looking for the end of each of thousands in the whole page would take minutes."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
 _DEPTH = 6
@@ -97,10 +101,19 @@ def _word(value: Any) -> str:
 def plain_text(body: str) -> str:
     """A text body as a message: an HTML page by its title, other text clipped."""
     if _HTML.match(body):
-        title = _TITLE.search(body)
-        words = " ".join(re.sub(r"<[^>]+>", " ", title[2]).split()) if title else ""
+        words = _title(body)
         return f"an HTML page ({words[:100]})" if words else "an HTML page"
     return clipped(body.strip(), _MAX_PLAIN)
+
+
+def _title(page: str) -> str:
+    """The words of the first title or heading that ends."""
+    for opened in islice(_OPENED.finditer(page), _MOST_OPENED):
+        text = page[opened.end() : opened.end() + _MOST_TITLE]
+        end = text.lower().find(f"</{opened[1].lower()}>")
+        if end >= 0:
+            return " ".join(re.sub(r"<[^<>]*>", " ", text[:end]).split())
+    return ""
 
 
 def status_words(status: int) -> str:
