@@ -51,25 +51,34 @@ class News:
         self._drop()
 
     async def _begin(self) -> None:
-        connection = self._connection = await connect(self._address, self._name)
+        connection = await connect(self._address, self._name)
         with told():
             await connection.add_listener(CHANNEL, lambda *said: self._said.put_nowait(said[-1]))
         connection.add_termination_listener(lambda _: self._said.put_nowait(""))
-        await self._missed()
+        try:
+            await self._missed()
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connection = connection
 
     async def _run(self) -> None:
         while True:
             try:
                 if self._connection is None:
                     await self._begin()
-                    log.warning("changes of other gateways are heard again")
-                    self.problem = ""
+                    if self.problem:
+                        log.warning("changes of other gateways are heard again")
+                        self.problem = ""
                 await self._next(self._connection)
             except TollgateError as error:
+                lost = self._connection is not None
+                self._drop()
+                if lost and not self.problem:
+                    continue  # a connection ends now and then; the next one reads what was missed
                 if not self.problem:
                     log.error("changes of other gateways are not heard: %s", error.message)
                 self.problem = error.message
-                self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _next(self, connection: Connection | None) -> None:

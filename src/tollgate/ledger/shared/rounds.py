@@ -196,6 +196,9 @@ class Rounds:
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
+            if problem and not self.problem:  # a lost connection, most likely: nobody needs to know if the next one serves
+                self._drop()
+                problem = await self._try(taken)
             if not problem:
                 taken = _Gathered()
                 if self.problem:
