@@ -99,6 +99,14 @@ async def test_requests_of_one_connection_are_watched_by_one_task(served):
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
+@pytest.mark.parametrize("address", ["*:0", ":0", "0.0.0.0:0", "localhost:00"])
+def test_a_port_of_any_notation_is_taken_and_told(name, address):
+    [taken] = engine_of(Server(engine=name, bind=(address,))).bind()
+    host, _, port = taken.rpartition(":")
+    assert host == address.rpartition(":")[0] and int(port)
+
+
 async def test_an_idle_connection_ends_with_the_engine(served):
     assert await served.ask() == b"ok"
     served.stop.set()

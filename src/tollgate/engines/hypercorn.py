@@ -42,7 +42,7 @@ class Hypercorn:
     def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         config = self._config
-        config.bind = list(self._server.bind)
+        config.bind = [address.removeprefix("*") for address in self._server.bind]  # *:80 is :80, every address
         config.graceful_timeout = self._server.drain_seconds
         config.include_server_header = False
         config.accesslog = None
@@ -61,7 +61,7 @@ class Hypercorn:
         except OSError as error:
             raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]
-        return taken_addresses(config.bind, sockets.insecure_sockets)
+        return taken_addresses(self._server.bind, sockets.insecure_sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""

@@ -52,7 +52,7 @@ def bound_socket(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind((host.strip("[]"), int(port)))
+    sock.bind((host.strip("[]*"), int(port)))
     return sock
 
 
