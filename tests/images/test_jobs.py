@@ -350,6 +350,13 @@ async def test_an_unknown_word_keeps_the_job_processing(gateway, caplog):
     assert len([record for record in caplog.records if "'Queued-Up'" in record.message]) == 1, "said once, not at every poll"
 
 
+async def test_an_answer_of_more_values_than_are_read_in_a_moment_is_refused(gateway, monkeypatch):
+    monkeypatch.setattr("tollgate.images.calls._MOST_VALUES", 100)
+    services, key, _ = await gateway(lambda method, path, body: (200, {"id": "p1", "status": "succeeded", "images": URL, "more": [[]] * 100}), make_offer())
+    with pytest.raises(UpstreamFailed, match="the answer holds more than 100 values"):
+        await create(services, key)
+
+
 async def test_a_lost_job_is_failed_at_its_deadline(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})), make_offer(give_up=0.05))
     made = await create(services, key)

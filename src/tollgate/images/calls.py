@@ -18,6 +18,7 @@ from tollgate.images.state import UNKNOWN_WORD
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
+from tollgate.nesting import too_many
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.images")
 
+_MOST_VALUES = 100_000
+"""Of an answer about a job, whose pictures are one text each: everybody else waits while it is read."""
 _MOST_BYTES = 96 * 1024 * 1024
 """Ten inline pictures of 4K size; a larger answer is refused rather than held in memory."""
 _GONE = (404, 410)
@@ -58,6 +61,8 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     answer = await services.client.open(call)
     async with answer:
         raw = await answer.read(_MOST_BYTES)
+    if len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES):
+        raise UpstreamFailed(f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider)
     content = _parse(raw, answer.headers.get("content-type", ""))
     http = {"status": answer.status, "headers": dict(answer.headers)}
     if step.name != "submit" and answer.status in _GONE:
