@@ -71,11 +71,11 @@ async def test_pictures_and_files_by_their_address_are_held_for(tmp_path, client
     assert 100_000 * TOKEN < file < 100_100 * TOKEN
 
 
-async def test_films_and_kept_conversations_are_held_for(tmp_path):
-    film, conversation = await held(tmp_path, ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
-                                    ("responses", {"previous_response_id": "resp_1"}))
-    assert 100_000 * TOKEN < film < 100_100 * TOKEN
-    assert 100_000 * TOKEN < conversation < 100_100 * TOKEN
+async def test_films_and_what_the_provider_keeps_are_held_for(tmp_path):
+    film, conversation, file = await held(tmp_path, ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
+                                          ("responses", {"previous_response_id": "resp_1"}), ("responses", saying("responses", {"type": "input_file", "file_id": "resp_1"})))
+    for amount in (film, conversation, file):
+        assert 100_000 * TOKEN < amount < 100_100 * TOKEN
 
 
 async def test_no_more_is_held_for_than_the_model_can_read(tmp_path):
