@@ -8,7 +8,7 @@ buckets add up to the totals. What a bucket costs is `tariff.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +51,8 @@ class Usage:
     """What was wrong with the upstream's numbers and was put right, in words."""
     told_cost: Decimal | None = None
     """The cost the provider itself reported: recorded beside ours, never charged."""
+    others: tuple[tuple[str, Usage], ...] = ()
+    """What other models than the one asked had of these counts, by the name the provider has for them."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -65,6 +67,11 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+    def without(self, part: Usage) -> Usage:
+        """These counts without those of a part of them."""
+        return replace(self, input=max(0, self.input - part.input), cache_read=max(0, self.cache_read - part.cache_read), cache_write=max(0, self.cache_write - part.cache_write),
+                       cache_write_1h=max(0, self.cache_write_1h - part.cache_write_1h), output=max(0, self.output - part.output))
 
     def in_hub(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """These counts as a hub usage has them, with the members of `told`, from which they were read."""
@@ -147,7 +154,14 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         input=prompt, cache_read=cache_read - audio_cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
         output=output, reasoning=reasoning, searches=searches, images=images,
         audio_input=audio_input, audio_cache_read=audio_cache_read, audio_output=audio_output, image_output=image_output, flags=tuple(flags), told_cost=told_cost,
+        others=_others(hub_usage.get("others")),
     )
+
+
+def _others(told: object) -> tuple[tuple[str, Usage], ...]:
+    if not isinstance(told, list):
+        return ()
+    return tuple((part["model"], from_hub(part)) for part in told if isinstance(part, dict) and isinstance(part.get("model"), str))
 
 
 def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:

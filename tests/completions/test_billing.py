@@ -265,3 +265,27 @@ async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
             assert (await here.post("/v1/chat/completions", {**ASK, "user": name})).status_code == 200
         names = {row["end_user"] for row in (await rows_by_id(here, tmp_path)).values()}
     assert names == {"ann\x00", "x" * 1000}
+
+
+@pytest.mark.parametrize("named", ["up-2", "unheard-of"])
+async def test_what_another_model_was_asked_for_costs_what_that_one_does(tmp_path, named):
+    passes = [{"type": "message", "input_tokens": 6, "output_tokens": 3}, {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},
+              {"type": "message", "input_tokens": 4, "output_tokens": 2}]
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
+    more = '  acme/two: {upstream: up-2, aliases: [up-2], price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+        _, spent_now = await spent(here, ASK, "/v1/messages")
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    advice = Decimal(100) * Decimal("0.14") if named == "up-2" else Decimal(4)
+    assert spent_now == row["cost"] == row["native_cost"] == BASE + advice
+    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (30, 15, "base + acme/two" if named == "up-2" else "base")
+
+
+async def test_a_model_that_a_tool_is_to_ask_must_be_one_the_key_may_use(tmp_path):
+    more = '  acme/two: {upstream: up-2, aliases: [up-2]}\n'
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+        _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
+        for name, key, status in (("up-2", narrow, 404), ("up-2", here.key, 200), ("acme/one", narrow, 200), ("unheard-of", narrow, 200)):
+            reply = await here.post("/v1/messages", {**ASK, "tools": [{"type": "advisor_20260301", "name": "advisor", "model": name}]}, key=key)
+            assert reply.status_code == status, (name, reply.text)

@@ -17,7 +17,7 @@ from tollgate.completions.bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import gathered_reply
-from tollgate.completions.models import chat_model
+from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
@@ -44,6 +44,8 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     else:
         body, outline, needs = _read(inbound, gateway.server)
     model = chat_model(services, inbound, body["model"])
+    if needs.prefer_native:
+        check_consulted(services, inbound, body.get("tools"))
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(outline)

@@ -29,8 +29,8 @@ _ELSEWHERE = estimate(MEDIA_BYTES)
 """Tokens of films, of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that are sent along."""
 _SEARCHES = 10
 """Searches of a request that names no limit of them."""
-_READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser")
-"""Hosted tools that bring text into the prompt, by their type. Those that find further tools bring none that is not declared."""
+_READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser|advisor")
+"""Hosted tools that bring text into the prompt, or have another model read it, by their type. Those that find further tools bring none that is not declared."""
 _ADDRESSES = {
     "chat": ('"url":"http', '"url": "http'),
     "responses": ('"image_url":"http', '"image_url": "http'),

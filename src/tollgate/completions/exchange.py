@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.charging import charge_of
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
@@ -169,6 +170,9 @@ class Exchange:
         if self.hub_usage is None:
             return no_charge(tariff, self.rates)
         multipliers = self.hub_usage.get("multipliers", ())
+        if usage.others:
+            catalog = self.services.runtime.current.catalog
+            return charge_of(usage, tariff, catalog, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
         return price_usage(usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
 
     def _row(self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None) -> UsageRow:

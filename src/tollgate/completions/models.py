@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tollgate.catalog import CatalogModel, access_of
 from tollgate.errors import ModelNotFound
 from tollgate.services import Inbound, Services
@@ -13,3 +15,12 @@ def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
     if model is None or model.type != "chat":
         raise ModelNotFound(name[:200])
     return model
+
+
+def check_consulted(services: Services, inbound: Inbound, tools: Any) -> None:
+    """A model that a tool of the provider's is to ask must be one that this caller may ask himself. Raises `ModelNotFound` as for any other."""
+    catalog = services.runtime.current.catalog
+    for tool in tools if isinstance(tools, list) else ():
+        name = tool.get("model") if isinstance(tool, dict) else None
+        if isinstance(name, str) and catalog.resolve(name) is not None and catalog.find(name, access_of(inbound.key)) is None:
+            raise ModelNotFound(name[:200])

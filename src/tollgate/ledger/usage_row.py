@@ -107,7 +107,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
     Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier and "
-                                    "multipliers that changed it; none where nothing was billed, empty for old rows and images"),
+                                    "multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
+                                    "none where nothing was billed, empty for old rows and images"),
     Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger"),
 )
 

@@ -1,0 +1,31 @@
+"""What an answer costs: its usage at the price of the model that was asked, and what other models had of it at theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tollgate.money import CONTEXT, round_cost
+from tollgate.tariff import Charge, price_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
+
+    from tollgate.catalog import Catalog
+    from tollgate.tariff import Tariff
+    from tollgate.usage import Usage
+
+
+def charge_of(usage: Usage, tariff: Tariff | None, catalog: Catalog, rates: Mapping[str, Decimal], *, at: datetime, **told: Any) -> Charge:
+    """`price_usage`, with what the asked model had others do at their catalog prices; one that is not in the catalog costs what the asked one does."""
+    others = [(model, part) for name, part in usage.others if (model := catalog.resolve(name)) is not None and model.tariff is not None]
+    for _, part in others:
+        usage = usage.without(part)
+    charge = price_usage(usage, tariff, rates, at=at, **told)
+    for model, part in others:
+        more = price_usage(part, model.tariff, rates, at=at, **told)
+        native = more.native if more.currency == charge.currency else round_cost(CONTEXT.divide(more.cost, charge.rate))
+        charge = replace(charge, cost=charge.cost + more.cost, native=charge.native + native, rule=f"{charge.rule} + {model.id}")
+    return charge
