@@ -22,6 +22,8 @@ MAX_PIECES = 10_000
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
 _COUNTS = frozenset({"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images",
                      "audio_input", "audio_cache_read", "audio_output", "image_output"})
+_USUAL = frozenset({"input", "output", "total"})
+"""Where nothing else was counted, nothing is to be taken apart."""
 
 
 @dataclass(slots=True)
@@ -97,10 +99,13 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     counts: dict[str, int] = {}
     for each, told in hub_usage.items():
         if type(told) is int and 0 <= told <= MAX_PIECES:  # nearly all of them
-            counts[each] = told
+            if told:
+                counts[each] = told
         elif told is not None and each in _COUNTS:
             counts[each] = _count(each, told, _FLAT.get(each, MAX_TOKENS), flags)
     count = counts.get
+    if counts.keys() <= _USUAL and not excludes and not flags and hub_usage.get("cost") is None:
+        return Usage(input=count("input", 0), output=count("output", 0))
 
     def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
         if value > whole:
@@ -169,6 +174,11 @@ def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:
 
     They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number: it would be billed as none.
     """
+    for told in hub_usage.values():
+        if type(told) is not int or not 0 <= told <= MAX_TOKENS:
+            break
+    else:  # nearly always
+        return []
     wrong = []
     for each, told in hub_usage.items():
         if (type(told) is int and 0 <= told <= MAX_TOKENS) or told is None or each not in _COUNTS or each in _FLAT:
