@@ -137,13 +137,14 @@ def test_a_block_is_cut_at_its_marked_events_only():
 
 
 @given(st.lists(st.sampled_from([b"data: a\n\n", b"data: X\n\n", b": c\n\n", b"data: aXb\n\n", b"data: YX\n\n", b"half"]), max_size=12))
-def test_the_pieces_are_the_block_and_marked_ones_are_single_events(blocks):
+def test_the_pieces_are_the_block_in_runs_of_events_that_are_marked_or_are_not(blocks):
     block = b"".join(blocks)
     cut, rest = pieces(block, (b"X", b"Y"))
     assert b"".join(piece for _, piece in cut) + rest == block
+    assert [marked for marked, _ in cut[1:]] == [not marked for marked, _ in cut[:-1]]
     for marked, piece in cut:
-        assert piece.endswith(b"\n\n") and (b"X" in piece or b"Y" in piece) == marked
-        assert not marked or piece.count(b"\n\n") == 1
+        *events, end = piece.split(b"\n\n")
+        assert events and end == b"" and all((b"X" in event or b"Y" in event) == marked for event in events)
 
 
 @pytest.mark.parametrize("space", [b"", b" ", b"  "], ids=["compact", "spaced", "odd"])

@@ -1,7 +1,7 @@
 """Finding the few events of a stream that matter without looking at the many that do not.
 
 A block of stream bytes is cut into pieces: runs of whole events that hold none of the marks (they may pass as they
-are), and single events that hold one. Each mark is a plain substring search that runs over the bytes once.
+are), and runs of events that each hold one. Each mark is a plain substring search that runs over the bytes once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ def pieces(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes
     if not begins:
         return [(False, block[:last] if last != len(block) else block)], block[last:]
     cut: list[tuple[bool, bytes]] = []
-    at = 0
+    start = at = 0
     for begin in sorted(begins):
         if begin > at:
+            if at > start:
+                cut.append((True, block[start:at]))
             cut.append((False, block[at:begin]))
+            start = begin
         at = block.find(b"\n\n", begin, last) + 2
-        cut.append((True, block[begin:at]))
+    cut.append((True, block[start:at]))
     if at < last:
         cut.append((False, block[at:last]))
     return cut, block[last:]

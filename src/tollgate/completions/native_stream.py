@@ -110,7 +110,7 @@ class NativeStream:
         return out
 
     def _feed(self, block: bytes) -> bytes:
-        if self._marks is None or b"\r" in block or self.ended:
+        if self._marks is None or block.find(b"\r") >= 0 or self.ended:
             return self._take(self._decoder.feed(block))
         before = b""
         if self._decoder.pending:
@@ -133,7 +133,7 @@ class NativeStream:
             out.append(self._take(self._decoder.feed(piece)) if marked or self.ended or self._marks is None else valid_utf8(piece))
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
-        return b"".join(out)
+        return b"".join(filter(None, out))  # what is alone is not copied
 
     def _rest(self) -> bytes:
         """What an upstream that has ended left unfinished: an event without its blank line counts when its data is whole."""
