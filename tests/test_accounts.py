@@ -84,7 +84,8 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
 @pytest.mark.parametrize(("wish", "message"), [
     (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"),
     (KeyWish(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"), (KeyWish(window="year"), "window is \"year\""),
-    (KeyWish(models="acme/*, ! acme/old"), 'wanted what is left out right after its !'), (KeyWish(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"), (KeyWish(models="a" * 201), "of at most 200 characters"),
+    (KeyWish(models="acme/*, ! acme/old"), 'wanted what is left out right after its !'),
+    (KeyWish(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"), (KeyWish(models="a" * 201), "of at most 200 characters"),
     (KeyWish(rpm="0"), "rpm is \"0\""), (KeyWish(tpm="1.5"), "tpm is \"1.5\""), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters")])
 async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish: KeyWish, message: str) -> None:
     with pytest.raises(BadRequest, match=message):

@@ -263,7 +263,8 @@ def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(
     with gateway(tmp_path) as running:
         port = int(running.base.rpartition(":")[2])
         key = f"\r\nauthorization: Bearer {running.key}"
-        cases = {401: "POST /v1/chat/completions HTTP/1.1", 404: "POST /v1/nothing HTTP/1.1", 405: "PUT /v1/chat/completions HTTP/1.1", 200: "GET /v1/models HTTP/1.1", 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
+        cases = {401: "POST /v1/chat/completions HTTP/1.1", 404: "POST /v1/nothing HTTP/1.1", 405: "PUT /v1/chat/completions HTTP/1.1", 200: "GET /v1/models HTTP/1.1",
+                 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
                  413: f"POST /v1/images/generations HTTP/1.1{key}", 403: f"POST /v1/images/mcp HTTP/1.1{key}\r\norigin: https://evil.example"}
         for status, head in cases.items():
             for size in (0, 100, 100_000, 3_000_000):

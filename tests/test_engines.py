@@ -143,7 +143,8 @@ async def test_http2_is_spoken_with_who_begins_so(served):
 
 
 async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
-    served.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    served.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+                        b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
     async with asyncio.timeout(5):
         assert (await served.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         assert await served.reader.readexactly(2) == b"ok"

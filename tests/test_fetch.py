@@ -150,7 +150,8 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypat
 @pytest.mark.parametrize(
     ("address", "public"),
     [("93.184.215.14", True), ("2606:2800:21f:cb07::1", True), ("127.0.0.1", False), ("10.1.2.3", False), ("172.16.0.1", False), ("192.168.1.1", False),
-     ("169.254.169.254", False), ("100.100.100.200", False), ("192.0.0.192", False), ("168.63.129.16", False), ("168.63.129.17", True), ("198.18.0.1", False), ("224.0.0.1", False), ("240.0.0.1", False),
+     ("169.254.169.254", False), ("100.100.100.200", False), ("192.0.0.192", False), ("168.63.129.16", False), ("168.63.129.17", True), ("198.18.0.1", False), ("224.0.0.1", False),
+     ("240.0.0.1", False),
      ("255.255.255.255", False), ("0.0.0.0", False), ("192.88.99.1", False), ("::1", False), ("::", False), ("fe80::1", False), ("fe80::1%eth0", False),
      ("fd00:ec2::254", False), ("fec0::1", False), ("ff02::1", False), ("::ffff:93.184.215.14", False), ("::ffff:127.0.0.1", False), ("::7f00:1", False),
      ("64:ff9b::7f00:1", False), ("64:ff9b:1::1", False), ("2002:7f00:1::", False), ("2001:0:7f00:1::", False), ("2001:db8::1", False)],
@@ -159,7 +160,8 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
-@pytest.mark.parametrize("url", ["ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "", "http://", "http://a..b/c.png", f"http://{'a' * 64}.example/"])
+@pytest.mark.parametrize("url", ["ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "", "http://", "http://a..b/c.png",
+                                 f"http://{'a' * 64}.example/"])
 async def test_only_plain_web_addresses_are_taken(url: str) -> None:
     with pytest.raises(BadRequest, match="cannot be fetched"):
         await fetch_inline(url, OPEN)

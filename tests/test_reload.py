@@ -167,7 +167,8 @@ async def test_a_file_whose_examples_fail_is_not_taken(tmp_path):
     mapping.write_text(OWN)
     async with inprocess(tmp_path, providers={"acme": SPEAKS_OWN}) as here:
         before = here.services.runtime.current
-        for file, good, bad, place in ((mapping, OWN, OWN.replace("$.said", "$.sayd"), "own.yaml:6:"), (provider, SPEAKS_OWN, SPEAKS_OWN.replace("prompt: text", "prompt: txt"), "acme.yaml:10:")):
+        for file, good, bad, place in ((mapping, OWN, OWN.replace("$.said", "$.sayd"), "own.yaml:6:"),
+                                       (provider, SPEAKS_OWN, SPEAKS_OWN.replace("prompt: text", "prompt: txt"), "acme.yaml:10:")):
             file.write_text(bad)
             state = await here.opened.reloader.reload()
             assert not state.ok and here.services.runtime.current is before

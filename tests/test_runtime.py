@@ -226,7 +226,8 @@ def test_plugins_are_filters_in_image_jobs_too(files, tmp_path, monkeypatch):
     (tmp_path / "acme_painters.py").write_text("def shout(value):\n    return value.upper()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_painters]\n")
-    files.write("providers/three.yaml", "provider: three\nimages:\n  submit: {call: POST https://three.example/jobs, body: {words: \"{{ $input.prompt | shout }}\"}, result: {id: $.id}}\n"
+    files.write("providers/three.yaml", "provider: three\nimages:\n"
+                "  submit: {call: POST https://three.example/jobs, body: {words: \"{{ $input.prompt | shout }}\"}, result: {id: $.id}}\n"
                 "models:\n  three/draw: {type: image, input_schema: {type: object}, price: {price: \"1\"}}\n")
     offer = files.build().images.offer("three/draw", "three")
     assert offer.submit.body(offer.values(input={"prompt": "a cat"})) == {"words": "A CAT"}

@@ -186,7 +186,8 @@ models:
 def test_the_can_words_that_code_reads_are_listed() -> None:
     source = Path(can_words.__file__).parents[1]
     read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
-    found = {found[1] or found[2] for name in ("routing.py", "embeddings/__init__.py", "completions/bound.py", "completions/exchange.py") for found in read.finditer((source / name).read_text())}
+    found = {found[1] or found[2] for name in ("routing.py", "embeddings/__init__.py", "completions/bound.py", "completions/exchange.py")
+             for found in read.finditer((source / name).read_text())}
     assert found == can_words.READ_BY_CODE
 
 

@@ -83,7 +83,8 @@ async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_i
     for module in ("native", "route_events"):
         monkeypatch.setattr(f"tollgate.completions.{module}.LARGE_EVENT", 100)
     monkeypatch.setattr("tollgate.completions.native._MOST_VALUES", 100)
-    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "one", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}], "x": [[]] * 100}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "one", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}],
+             "x": [[]] * 100}
     body = b"data: " + json.dumps(chunk).encode() + b"\n\n" if stream else GOOD[:-1] + b',"x":[' + b"[]," * 100 + b"0]}"
     upstream = replying(body=body, headers={"content-type": "text/event-stream" if stream else "application/json"})
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": upstream}, environ=SECRET) as here:

@@ -221,7 +221,8 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
         assert "does not exist" not in reply.text
 
 
-@pytest.mark.parametrize("broken", ["tollgate.completions.whole.told_tier", "tollgate.completions.native_stage.NativeChat.feed", "tollgate.completions.native_stage.NativeChat.close"])
+@pytest.mark.parametrize("broken", ["tollgate.completions.whole.told_tier", "tollgate.completions.native_stage.NativeChat.feed",
+                                    "tollgate.completions.native_stage.NativeChat.close"])
 async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monkeypatch, broken):
     def slip(*_: object) -> None:
         raise KeyError("slip")
@@ -249,7 +250,8 @@ async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_what_the_end_of_an_answer_loses_stands_in_its_row(tmp_path, stream):
     usage = {"input_tokens": 10, "output_tokens": 5}
-    events = [{"type": "message_start", "message": {**MESSAGE, "content": [], "usage": usage}}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    events = [{"type": "message_start", "message": {**MESSAGE, "content": [], "usage": usage}},
+              {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
               {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}, {"type": "content_block_stop", "index": 0},
               {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": usage}, {"type": "message_stop"}]
     whole = json.dumps({**MESSAGE, "stop_reason": "stop_sequence", "stop_sequence": "END", "usage": usage}).encode()

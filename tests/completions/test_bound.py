@@ -112,7 +112,8 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
     frame = {"id": "c", "created": 1, "model": "one"}
     whole = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": usage}
     chunk = {**frame, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
-    app = replying(blocks=[b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"], headers={"content-type": "text/event-stream"}) if stream else replying(body=json.dumps(whole).encode())
+    app = replying(blocks=[b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"],
+                   headers={"content-type": "text/event-stream"}) if stream else replying(body=json.dumps(whole).encode())
     async with inprocess(tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"}, apps={"acme": app}) as here:
         assert (await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"], "stream": stream})).status_code == 200
         (row,) = await rows(here, tmp_path)

@@ -273,7 +273,8 @@ async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, b
 ], ids=["lines read as events", "events read as lines", "other names", "cut", "JSON"])
 async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, framing, body, says):
     write_mapping(tmp_path, "named", OWN + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: $.bit}}]}}\n")
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "named", framing=framing)}, apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)}) as here:
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "named", framing=framing)},
+                         apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)}) as here:
         told = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
     assert says in caplog.text and "framing" not in told and "rule" not in told
 

@@ -70,7 +70,8 @@ def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
 
 
 TEXTS = ["a", *AWKWARD, "", "b", *AWKWARD]
-CHAT = [*(chunk(reasoning=text) for text in TEXTS), *(chunk(content=text) for text in TEXTS), call("", id="c1", type="function"), *(call(text) for text in TEXTS), chunk("tool_calls")]
+CHAT = [*(chunk(reasoning=text) for text in TEXTS), *(chunk(content=text) for text in TEXTS), call("", id="c1", type="function"), *(call(text) for text in TEXTS),
+        chunk("tool_calls")]
 
 
 @pytest.mark.parametrize("ascii", [True, False])

@@ -175,7 +175,8 @@ async def speaker(method, path, headers, body):
 
     async def said():
         if path.endswith("/responses"):
-            yield json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": [{"type": "reasoning", "id": "rs_1", "summary": []}] if asked["input"] == "hi" else [],
+            yield json.dumps({"id": "resp_1", "object": "response", "status": "completed",
+                              "output": [{"type": "reasoning", "id": "rs_1", "summary": []}] if asked["input"] == "hi" else [],
                               "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}).encode()
         elif asked.get("stream"):
             for delta, finish in (({"role": "assistant", "audio": SOUND}, None), ({}, "stop")):

@@ -99,7 +99,8 @@ async def test_usage_told_beside_an_error_is_billed(tmp_path, client):
 
 async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
     failed = {"type": "response.failed", "sequence_number": 2, "response": {
-        "id": "r", "object": "response", "status": "failed", "error": {"code": "server_error", "message": "broke"}, "output": [], "usage": {"input_tokens": 43, "output_tokens": 10, "total_tokens": 53}}}
+        "id": "r", "object": "response", "status": "failed", "error": {"code": "server_error", "message": "broke"}, "output": [],
+        "usage": {"input_tokens": 43, "output_tokens": 10, "total_tokens": 53}}}
     events = [{"type": "response.created", "sequence_number": 0, "response": {"id": "r", "object": "response", "status": "in_progress", "output": []}},
               {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0, "content_index": 0, "delta": "hi", "logprobs": []}, failed]
     app = replying(blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE)

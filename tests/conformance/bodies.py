@@ -47,8 +47,10 @@ CHAT.append({
     "functions": [{"name": "old", "parameters": {"type": "object"}}], "function_call": "auto", "audio": {"voice": "alloy", "format": "wav"},
     "tools": [{"type": "custom", "custom": {"name": "sh", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "s: A"}}}}, {"type": "web_search"}],
     "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "sh"}}]}},
-    "prediction": {"type": "content", "content": "x"}, "web_search_options": {"search_context_size": "low", "user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}},
-    "plugins": [{"id": "web"}], "provider": {"order": ["x"]}, "models": ["a"], "transforms": [], "min_p": 0.1, "top_k": 5, "repetition_penalty": 1.1, "thinking": {"type": "enabled"},
+    "prediction": {"type": "content", "content": "x"},
+    "web_search_options": {"search_context_size": "low", "user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}},
+    "plugins": [{"id": "web"}], "provider": {"order": ["x"]}, "models": ["a"], "transforms": [], "min_p": 0.1, "top_k": 5, "repetition_penalty": 1.1,
+    "thinking": {"type": "enabled"},
     "prompt_cache_key": "k", "prompt_cache_retention": "24h", "safety_identifier": "s",
 })
 
@@ -57,7 +59,8 @@ RESPONSES: list[dict[str, Any]] = [
     {
         "instructions": "be brief",
         "input": [
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": f"data:image/png;base64,{_PNG}", "detail": "auto"}]},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "look"},
+                                                            {"type": "input_image", "image_url": f"data:image/png;base64,{_PNG}", "detail": "auto"}]},
             {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
             {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Oslo"}', "status": "completed"},
             {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
@@ -78,23 +81,29 @@ RESPONSES: list[dict[str, Any]] = [
 RESPONSES.append({
     "input": [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "a"}]},
-        {"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}, {"type": "input_audio", "input_audio": {"data": "UklGRgAA", "format": "wav"}}]},
+        {"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="},
+                                     {"type": "input_audio", "input_audio": {"data": "UklGRgAA", "format": "wav"}}]},
         {"type": "reasoning", "id": "rs_2", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}], "encrypted_content": "tg1.abc", "status": "completed"},
         {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "phase": "final_answer", "content": [{"type": "refusal", "refusal": "no"}, {
-            "type": "output_text", "text": "ab", "annotations": [{"type": "url_citation", "url": "https://e.org", "title": "t", "start_index": 0, "end_index": 1}], "logprobs": []}]},
-        {"type": "custom_tool_call", "call_id": "c2", "name": "sh", "input": "ls"}, {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "o"}]},
+            "type": "output_text", "text": "ab", "annotations": [{"type": "url_citation", "url": "https://e.org", "title": "t", "start_index": 0, "end_index": 1}],
+            "logprobs": []}]},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "sh", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "o"}]},
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
         {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AA=="}, {"type": "local_shell_call", "id": "ls_1", "call_id": "c3", "status": "completed",
                                                                                               "action": {"type": "exec", "command": ["ls"], "env": {}}},
         {"type": "local_shell_call_output", "id": "c3", "output": "x"}, {"type": "mcp_call", "id": "m1", "name": "n", "server_label": "l", "arguments": "{}", "output": "o"},
         {"type": "item_reference", "id": "msg_9"},
     ],
-    "tools": [{"type": "custom", "name": "sh", "format": {"type": "grammar", "syntax": "lark", "definition": "s: A"}}, {"type": "web_search", "filters": {"allowed_domains": ["e.org"]}},
+    "tools": [{"type": "custom", "name": "sh", "format": {"type": "grammar", "syntax": "lark", "definition": "s: A"}},
+              {"type": "web_search", "filters": {"allowed_domains": ["e.org"]}},
               {"type": "file_search", "vector_store_ids": ["vs_1"]}, {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["file_1"]}},
-              {"type": "mcp", "server_label": "l", "server_url": "https://e.org", "require_approval": "never"}, {"type": "image_generation", "input_image_mask": {"file_id": "file_2"}},
+              {"type": "mcp", "server_label": "l", "server_url": "https://e.org", "require_approval": "never"},
+              {"type": "image_generation", "input_image_mask": {"file_id": "file_2"}},
               {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "f", "parameters": {}}]}],
     "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "sh"}]},
-    "previous_response_id": "resp_1", "conversation": {"id": "conv_1"}, "prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_3"}}}, "max_tool_calls": 3,
+    "previous_response_id": "resp_1", "conversation": {"id": "conv_1"}, "prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_3"}}},
+    "max_tool_calls": 3,
     "stream_options": {"include_obfuscation": False}, "background": False, "context_management": [{"type": "compaction", "compact_threshold": 1000}], "client_metadata": {"a": "b"},
 })
 RESPONSES.append({**{k: v for k, v in RESPONSES[-1].items() if k not in ("previous_response_id", "conversation", "prompt", "tools")},
@@ -127,7 +136,8 @@ MESSAGES: list[dict[str, Any]] = [
 MESSAGES.append({
     "max_tokens": 2000, "system": [{"type": "text", "text": "s", "citations": None}],
     "messages": [
-        {"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "c"}]}, "citations": {"enabled": True}, "context": "c"},
+        {"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "c"}]}, "citations": {"enabled": True},
+                                      "context": "c"},
                                      {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}},
                                      {"type": "search_result", "source": "https://e.org", "title": "t", "content": [{"type": "text", "text": "r"}]},
                                      {"type": "image", "source": {"type": "url", "url": "data:image/png;base64," + _PNG}}]},
@@ -138,12 +148,14 @@ MESSAGES.append({
                                           {"type": "text", "text": "a", "citations": [{"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": "t",
                                                                                        "start_char_index": 0, "end_char_index": 1}]},
                                           {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": _PNG}},
-                                                                                                    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}]}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_2",
+                                      "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": _PNG}},
+                                                  {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}]}]},
     ],
     "tools": [{"type": "custom", "name": "look", "input_schema": {"type": "object"}, "strict": True}, {"type": "web_search_20250305", "name": "web_search", "max_uses": 1},
               {"type": "bash_20250124", "name": "bash"}],
-    "tool_choice": {"type": "tool", "name": "look"}, "thinking": {"type": "adaptive"}, "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+    "tool_choice": {"type": "tool", "name": "look"}, "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
     "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}, "mcp_servers": [], "container": None, "service_tier": "auto", "betas": ["x"],
 })
 

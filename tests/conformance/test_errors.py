@@ -75,7 +75,8 @@ async def test_a_wrong_key_is_a_401_that_shows_its_end(here, endpoint):
     key = here.key[:-4] + "zzzz"
     wrong = openai_error(f"Incorrect API key provided: sk-tg-...{key[-4:]}", code="invalid_api_key")
     check(await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key), 401,
-          {"chat": wrong, "responses": wrong, "messages": anthropic_error("authentication_error", "invalid x-api-key"), "embeddings": envelope(401, ...), "images": envelope(401, ...)}[endpoint])
+          {"chat": wrong, "responses": wrong, "messages": anthropic_error("authentication_error", "invalid x-api-key"), "embeddings": envelope(401, ...),
+           "images": envelope(401, ...)}[endpoint])
 
 
 BAD_BODIES = {"no JSON": b'{"model": ', "empty": b"", "a list": b"[]", "a number": b"7", "nested too deeply": b'{"a":' * 3000 + b"1" + b"}" * 3000, "no model": b"{}",

@@ -62,7 +62,8 @@ def broken_events(protocol: str, rng: random.Random) -> list[bytes]:
         found.append(block)
     if rng.random() < 0.1:
         at = rng.randrange(len(found) + 1)
-        found[at:at] = [b'event: error\ndata: {"type": "error", "error": ' + json.dumps(rng.choice((None, 5, "boom", {}, {"message": None}, {"message": "boom"}))).encode() + b"}\n\n"]
+        error = rng.choice((None, 5, "boom", {}, {"message": None}, {"message": "boom"}))
+        found[at:at] = [b'event: error\ndata: {"type": "error", "error": ' + json.dumps(error).encode() + b"}\n\n"]
     return found
 
 

@@ -174,7 +174,8 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
                 reply = await here.post("/v1/responses", {**onward, "previous_response_id": wrong}, key=key)
                 assert reply.status_code == 404 and len(calls) == before
                 assert reply.json()["error"]["code"] == "previous_response_not_found" and reply.json()["error"]["param"] == "previous_response_id"
-            item = await here.post("/v1/responses", {"model": "shared/echo", "input": [{"type": "item_reference", "id": told["output"][0]["id"]}, {"role": "user", "content": "x"}]}, key=foreign)
+            item = await here.post("/v1/responses", {"model": "shared/echo",
+                                                     "input": [{"type": "item_reference", "id": told["output"][0]["id"]}, {"role": "user", "content": "x"}]}, key=foreign)
             assert item.status_code == 404 and len(calls) == before
         _, second = await here.services.ledger.create_key("default")
         assert (await here.post("/v1/responses", onward, key=second)).status_code == 200, "another key of the same account"

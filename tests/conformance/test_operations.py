@@ -107,7 +107,8 @@ def resident_kb(pid: int) -> int:
 
 async def test_22_memory_stays_flat_over_thousands_of_requests(running):
     """Whole, streamed, converted, refused and failing ones, over kept connections."""
-    mix = [(CHAT, chat("hello", stream=False)), (CHAT, chat("hello")), (MESSAGES, chat("hello", max_tokens=50)), (RESPONSES, {"model": "only-chat/reasoner", "input": "hi", "stream": True}),
+    mix = [(CHAT, chat("hello", stream=False)), (CHAT, chat("hello")), (MESSAGES, chat("hello", max_tokens=50)),
+           (RESPONSES, {"model": "only-chat/reasoner", "input": "hi", "stream": True}),
            (CHAT, chat("[[error=500]] x")), (CHAT, chat("x", model="nobody/nothing")), (CHAT, b"{not json"), (MESSAGES, chat("[[cut=2]] a b c", max_tokens=9))]
 
     async def worker(count: int) -> None:

@@ -180,7 +180,8 @@ async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
 # ---- conversion -----------------------------------------------------------------------------------------------------
 TOOL = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOLS = {"chat": [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))],
-         "responses": [{"type": "function", "name": name, "parameters": schema, "strict": False} for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))],
+         "responses": [{"type": "function", "name": name, "parameters": schema, "strict": False}
+                       for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))],
          "messages": [{"name": name, "input_schema": schema} for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))]}
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 
@@ -316,8 +317,10 @@ PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n not much of a picture").decode()
 
 @pytest.mark.parametrize("upstream", ["chat", "responses"])
 async def test_13_an_image_inside_a_tool_result_is_carried(tmp_path, upstream):
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}]}
-    history = [{"role": "user", "content": "look"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "now", "input": {}}]}, {"role": "user", "content": [result]}]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "see"},
+                                                                      {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}]}
+    history = [{"role": "user", "content": "look"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "now", "input": {}}]},
+               {"role": "user", "content": [result]}]
     reply, _, sent = await answered(tmp_path, upstream, whole(upstream), client="messages", ask={"messages": history, "tools": TOOLS["messages"]})
     assert reply.status_code == 200 and PIXEL in json.dumps(sent[0]) and "see" in json.dumps(sent[0])
 
@@ -644,8 +647,10 @@ async def test_an_empty_turn_stays_empty(tmp_path, client, upstream):
 
 async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path):
     """What two widely used command-line agents send (CLIENTS 3f), towards a provider of another format."""
-    codex = {"model": "acme/one", "stream": True, "store": False, "instructions": "be good " * 5000, "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}],
-             "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "parallel_tool_calls": False, "prompt_cache_key": "k", "reasoning": {"effort": "medium", "summary": "auto"},
+    codex = {"model": "acme/one", "stream": True, "store": False, "instructions": "be good " * 5000,
+             "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}],
+             "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "parallel_tool_calls": False, "prompt_cache_key": "k",
+             "reasoning": {"effort": "medium", "summary": "auto"},
              "tools": TOOLS["responses"], "tool_choice": "auto"}
     reply, _, (sent,) = await answered(tmp_path / "1", "messages", events("messages"), client="responses", ask=codex, stream=True)
     assert reply.status_code == 200 and "response.completed" in reply.text and "be good be good" in json.dumps(sent["system"]) and len(sent["tools"]) == 2
@@ -660,7 +665,8 @@ async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path)
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_an_error_event_first_is_an_error_status_in_every_format(tmp_path, client):
     """200 and then nothing but an error: no client may take it for an answer."""
-    first = {"chat": b'data: {"error": {"message": "no", "code": 500}}\n\n', "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
+    first = {"chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
+             "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
              "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", "sequence_number": 0}\n\n'}
     for upstream in CLIENTS:
         reply, row, _ = await answered(tmp_path / upstream, upstream, [b": hello\n\n", first[upstream]], client=client, stream=True)

@@ -107,7 +107,8 @@ async def test_responses_and_messages_answer_on_every_model(here, model, stream)
         assert (body["type"], body["role"], body["stop_reason"], body["content"][-1]["text"]) == ("message", "assistant", "end_turn", "You said: hello")
 
 
-@pytest.mark.parametrize(("given", "count"), [("hello", 1), (["hello", "there", "🙂"], 3), ([[15339, 1917], [1]], 2), ([1, 2, 3], 1)], ids=["text", "texts", "token arrays", "one token array"])
+@pytest.mark.parametrize(("given", "count"), [("hello", 1), (["hello", "there", "🙂"], 3), ([[15339, 1917], [1]], 2), ([1, 2, 3], 1)],
+                         ids=["text", "texts", "token arrays", "one token array"])
 @pytest.mark.parametrize("asks", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}, {"dimensions": 256}, {"user": "u"}], ids=str)
 async def test_embeddings_are_floats_with_usage_whatever_is_asked(here, given, count, asks):
     body = (await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": given, **asks})).json()

@@ -133,7 +133,8 @@ async def test_every_cause_is_told_in_the_endpoints_words(scene, dialect, cause)
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "embeddings"])
-@pytest.mark.parametrize(("asked", "told"), [("7", "7"), ("0", "1"), ("0.2", "1"), ("100000", "120"), ("-5", None), ("soon", None), ("", None), ("nan", None), ("inf", None), ("1e400", None)])
+@pytest.mark.parametrize(("asked", "told"), [("7", "7"), ("0", "1"), ("0.2", "1"), ("100000", "120"), ("-5", None), ("soon", None), ("", None), ("nan", None), ("inf", None),
+                                             ("1e400", None)])
 async def test_a_wait_is_passed_on_between_one_and_120_seconds(scene, dialect, asked, told):
     here, upstream, _ = scene
     upstream.how, upstream.headers = 503, {"retry-after": asked}

@@ -151,7 +151,8 @@ async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
         "CRLF": [b.replace(b"\n", b"\r\n") for b in good],
         "one byte at a time": [bytes([byte]) for b in good[:3] for byte in b] + good[3:],
         "all at once": [b"".join(good)],
-        "unknown events": [*good[:2], b'event: brand.new\ndata: {"type": "brand.new", "sequence_number": 2}\n\n' if upstream != "chat" else b'data: {"brand": "new"}\n\n', *good[2:]],
+        "unknown events": [*good[:2], b'event: brand.new\ndata: {"type": "brand.new", "sequence_number": 2}\n\n' if upstream != "chat" else b'data: {"brand": "new"}\n\n',
+                           *good[2:]],
         "no blank line at the end": [*good[:-1], good[-1].rstrip(b"\n")],
         "no end of file": [*good],
     }

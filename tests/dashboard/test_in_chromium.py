@@ -50,8 +50,10 @@ def running(tmp_path_factory):
 
 
 FAINT = """() => {
-    const parts = colour => { const found = colour.match(/[0-9.]+/g).map(Number); return colour.startsWith("color(") ? found.map((part, at) => at < 3 ? part * 255 : part) : found; };
-    const light = rgb => rgb.map(part => part / 255).map(part => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4).reduce((sum, part, at) => sum + part * [.2126, .7152, .0722][at], 0);
+    const parts = colour => { const found = colour.match(/[0-9.]+/g).map(Number);
+        return colour.startsWith("color(") ? found.map((part, at) => at < 3 ? part * 255 : part) : found; };
+    const light = rgb => rgb.map(part => part / 255).map(part => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4)
+        .reduce((sum, part, at) => sum + part * [.2126, .7152, .0722][at], 0);
     const faint = [];
     for (const node of document.querySelectorAll("body *")) {
         if (!node.offsetParent || ![...node.childNodes].some(child => child.nodeType === 3 && child.textContent.trim())) continue;

@@ -18,7 +18,8 @@ async def test_an_account_is_created_with_credits(here, operator):
     assert "Carol" in text_of(await operator.get("/operator/accounts"))
 
 
-@pytest.mark.parametrize(("fields", "told"), [({"id": "Carol!"}, "wanted lower-case letters"), ({"id": "default"}, "exists already"), ({"id": "x", "credits": "lots"}, "no exact decimal"),
+@pytest.mark.parametrize(("fields", "told"), [({"id": "Carol!"}, "wanted lower-case letters"), ({"id": "default"}, "exists already"),
+                                              ({"id": "x", "credits": "lots"}, "no exact decimal"),
                                              ({"id": "x", "credits": "-5"}, "wanted more than 0"), ({"id": "x", "credits": "1.2345678901234"}, "13 decimal places"),
                                              ({"id": "x", "role": "king"}, "wanted user or operator")])
 async def test_a_wrong_account_form_says_why(here, operator, fields, told):

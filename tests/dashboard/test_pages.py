@@ -46,7 +46,8 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
 
 @pytest.mark.parametrize(("field", "said", "told"), [
     ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"), ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
-    ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"), ("window", "hour", "wanted one of day, week, month, total"), ("name", "x" * 101, "wanted at most 100"),
+    ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"), ("window", "hour", "wanted one of day, week, month, total"),
+    ("name", "x" * 101, "wanted at most 100"),
 ])
 async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
     reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: said})
@@ -141,7 +142,8 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
     while path and pages < 9:
         page = (await alice.get(path)).text
         seen += re.findall(r"/requests/(req_\w+)", page)
-        older = re.search(r'href="/dashboard([^"]*)" rel="next"|rel="next" href="/dashboard([^"]*)"', page) or re.search(r'<a class="button" rel="next" href="/dashboard([^"]*)"', page)
+        older = (re.search(r'href="/dashboard([^"]*)" rel="next"|rel="next" href="/dashboard([^"]*)"', page)
+                 or re.search(r'<a class="button" rel="next" href="/dashboard([^"]*)"', page))
         path = older and (older[1] or older[2]).replace("&amp;", "&")
         pages += 1
     assert len(seen) == len(set(seen)) == 8 and pages == 3
@@ -160,7 +162,8 @@ async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask
 
 async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out(here, alice):
     from tollgate.ledger import UsageRow
-    await here.services.ledger.record(UsageRow("req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed", status=400, outcome="rejected",
+    await here.services.ledger.record(UsageRow("req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed", status=400,
+                                               outcome="rejected",
                                                error_code="cannot_convert", currency="CNY", rate=Decimal("0.14"), native_cost=Decimal(0), prices='{"prompt":"7","currency":"CNY"}'))
     await here.services.ledger.settle()
     said = text_of(await alice.get("/requests/req_strict"))
@@ -279,7 +282,8 @@ async def test_a_picture_is_made_and_hung(here, alice):
     assert "a red fox" in text_of(await alice.get("/images"))
 
 
-@pytest.mark.parametrize(("fields", "told"), [({"input": "{"}, "not valid JSON"), ({"input": "[1]"}, "no JSON object"), ({"model": "acme/none"}, "model not found"), ({"input": '{"n": 99}'}, "n ")])
+@pytest.mark.parametrize(("fields", "told"), [({"input": "{"}, "not valid JSON"), ({"input": "[1]"}, "no JSON object"), ({"model": "acme/none"}, "model not found"),
+                                              ({"input": '{"n": 99}'}, "n ")])
 async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
     key = here.services.ledger.find_key(await alice.make_key())
     reply = await alice.post("/images", **({"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/paint", "prompt": "a fox"} | fields))

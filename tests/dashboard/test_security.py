@@ -180,8 +180,10 @@ async def test_names_and_errors_are_text_never_markup(tmp_path):
         await here.services.ledger.settle()
         here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
         here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
-        paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve", "/operator/providers",
-                 "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}", f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
+        paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve",
+                 "/operator/providers",
+                 "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}",
+                 f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
                  f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}", f"/link/{quote(EVIL, safe='')}"]
         for path in paths:
             page = (await operator.get(path)).text

@@ -54,11 +54,13 @@ def test_a_relative_time_has_the_exact_one_as_its_title():
     assert 'title="2026-11-21 10:00:00 UTC"' in said and 'datetime="2026-11-21T10:00:00+00:00"' in said
 
 
-@pytest.mark.parametrize(("value", "step", "said"), [(1.5, 0.5, "$1.50"), (0, 0.5, "$0"), (4, 2, "$4"), (7.5, 2.5, "$7.50"), (0.0002, 0.0001, "$0.0002"), (0.00025, 0.00025, "$0.00025")])
+@pytest.mark.parametrize(("value", "step", "said"), [(1.5, 0.5, "$1.50"), (0, 0.5, "$0"), (4, 2, "$4"), (7.5, 2.5, "$7.50"), (0.0002, 0.0001, "$0.0002"),
+                                                     (0.00025, 0.00025, "$0.00025")])
 def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
     assert words.money_axis(value, step) == said
 
 
-@pytest.mark.parametrize(("amount", "currency", "said"), [("0.3", "USD", "$0.30"), ("15", "USD", "$15"), ("0", "USD", "free"), ("2.5", "CNY", "2.50 CNY"), ("0.0375", "USD", "$0.0375")])
+@pytest.mark.parametrize(("amount", "currency", "said"), [("0.3", "USD", "$0.30"), ("15", "USD", "$15"), ("0", "USD", "free"), ("2.5", "CNY", "2.50 CNY"),
+                                                          ("0.0375", "USD", "$0.0375")])
 def test_prices_are_exact(amount, currency, said):
     assert words.price(Decimal(amount), currency).striptags() == said

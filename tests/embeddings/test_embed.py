@@ -71,7 +71,8 @@ async def gateway(folder, *, acme=None, bemo=None, **options):
 
 
 async def test_a_native_float_answer_passes_as_it_came(tmp_path):
-    answer = b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }'
+    answer = (b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],'
+              b'"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }')
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
         body = b'{"model": "acme/embed","input":"Hello", "own_field": 1.50}'
         reply = await here.post("/v1/embeddings", body)

@@ -120,7 +120,8 @@ async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_p
             texts, dimensions, kind = asked(request)
             here.state["calls"].clear()
             here.state["answer"] = (status, answer)
-            reply = await here.post("/v1/embeddings", {"model": "rec/embed", "input": texts, **({"dimensions": dimensions} if dimensions else {}), **({"input_type": kind} if kind else {})})
+            reply = await here.post("/v1/embeddings", {"model": "rec/embed", "input": texts, **({"dimensions": dimensions} if dimensions else {}),
+                                                       **({"input_type": kind} if kind else {})})
             assert asked(here.state["calls"][0])[:2] == (texts, dimensions), each["id"]
             if kind in ("search_query", "search_document", "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"):
                 assert asked(here.state["calls"][0])[2] == kind

@@ -125,7 +125,8 @@ def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]
 
 @pytest.mark.parametrize(("sent", "seen"), {
     "a body of known length": (b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", ("POST", "/a", "1.1", b"abc")),
-    "chunks, an extension, trailers": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: y\r\n\r\n", ("POST", "/", "1.1", b"abc")),
+    "chunks, an extension, trailers": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: y\r\n\r\n",
+                                       ("POST", "/", "1.1", b"abc")),
     "a whole address": (b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "http://x:80/v1/models", "1.1", b"")),
     "an asterisk": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("OPTIONS", "*", "1.1", b"")),
     "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
@@ -133,7 +134,8 @@ def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]
     "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
     "a wish for HTTP/2 beside a body": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
     "a loud one": (b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
-    "a wish beside chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", ("POST", "/", "1.1", b"a")),
+    "a wish beside chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                             ("POST", "/", "1.1", b"a")),
     "what is no wish": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc", ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc")),
     "a wish for a web socket": (b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ("GET", "/w", "1.1", b"")),
 }.values(), ids=lambda value: None)
@@ -150,10 +152,14 @@ async def test_header_names_are_lower_case_and_values_without_the_blanks_around_
 
 
 @pytest.mark.parametrize("sent", {
-    "no host": b"GET / HTTP/1.1\r\n\r\n", "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "no HTTP": b"\x16\x03\x01\x02\x00", "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na", "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
-    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n", "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n", "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n", "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "no HTTP": b"\x16\x03\x01\x02\x00",
+    "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na", "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n", "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n",
+    "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
     "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
 }.values(), ids=lambda value: None)
 async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
@@ -284,7 +290,8 @@ async def test_an_old_client_hears_the_end_of_a_stream_as_the_end_of_the_connect
     assert body == b"abc" and b"transfer-encoding" not in head and b"connection: close" in head and server.closed
 
 
-@pytest.mark.parametrize(("messages", "length"), [(({"body": b"ab"},), b"3"), (({"body": b"ab", "more_body": True},), b"3"), (({"body": b"abcd"},), b"3"), (({"body": b"a", "more_body": True},), None)],
+@pytest.mark.parametrize(("messages", "length"), [(({"body": b"ab"},), b"3"), (({"body": b"ab", "more_body": True},), b"3"), (({"body": b"abcd"},), b"3"),
+                                                  (({"body": b"a", "more_body": True},), None)],
                          ids=["too short", "broken off", "too long", "a stream broken off"])
 async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
     server = await Server(answering(*messages, headers=[(b"content-length", length)] if length else [])).exchange([GET])

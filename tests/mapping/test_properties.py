@@ -255,8 +255,10 @@ def arguments_said(target: str, said: list[Any]) -> list[str]:
 # -- hub documents there and back
 
 SCHEMAS = st.just({"type": "object", "properties": {"a": {"type": "string"}}})
-TOOLS = st.lists(st.builds(lambda n, d, s: {"name": f"t{n}", "description": d, "schema": s}, st.integers(0, 3), st.sampled_from(["x", "y"]), SCHEMAS), max_size=2, unique_by=lambda tool: tool["name"])
-USER_PARTS = st.lists(st.builds(lambda t: {"kind": "text", "text": t}, st.text("abc", min_size=1, max_size=5)) | st.just({"kind": "image", "mime": "image/png", "data": "AAAA"}), min_size=1, max_size=2)
+TOOLS = st.lists(st.builds(lambda n, d, s: {"name": f"t{n}", "description": d, "schema": s}, st.integers(0, 3), st.sampled_from(["x", "y"]), SCHEMAS), max_size=2,
+                 unique_by=lambda tool: tool["name"])
+USER_PARTS = st.lists(st.builds(lambda t: {"kind": "text", "text": t}, st.text("abc", min_size=1, max_size=5)) | st.just({"kind": "image", "mime": "image/png", "data": "AAAA"}),
+                      min_size=1, max_size=2)
 
 
 @st.composite
@@ -264,7 +266,8 @@ def hub_requests(draw: Any) -> dict[str, Any]:
     """Hub requests with what every protocol can say."""
     turns: list[dict[str, Any]] = [{"role": "user", "parts": draw(USER_PARTS)}]
     for number in range(draw(st.integers(0, 2))):
-        calls = [{"kind": "tool_call", "id": f"c{number}_{i}", "name": name, "args": json.dumps(json.loads(args), separators=(",", ":"), ensure_ascii=False)} for i, (name, args) in enumerate(draw(CALLS))]
+        calls = [{"kind": "tool_call", "id": f"c{number}_{i}", "name": name, "args": json.dumps(json.loads(args), separators=(",", ":"), ensure_ascii=False)} for i,
+                 (name, args) in enumerate(draw(CALLS))]
         text = draw(st.sampled_from(["", "so"]))
         parts = ([{"kind": "text", "text": text}] if text else []) + calls or [{"kind": "text", "text": "ok"}]
         turns.append({"role": "assistant", "parts": parts})

@@ -160,7 +160,8 @@ def test_edits_call_the_functions_of_the_file():
 
 
 def test_authorisation_options_are_computed():
-    text = SMALL + "vars: {region: us-east-1}\nauth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, session_token: $secret.NO?}\n"
+    text = SMALL + "vars: {region: us-east-1}\n"
+    text += "auth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, session_token: $secret.NO?}\n"
     auth = offer(text).auth
     assert (auth.kind, auth.options) == ("sigv4", {"service": "bedrock", "region": "us-east-1", "access_key": "sk-canary", "secret_key": "x"})
     assert "sk-canary" not in repr(auth)
@@ -186,7 +187,8 @@ MISTAKES = {
     "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
     "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
     "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),
-    "a caller's secret in a template": ("auth: {kind: none}\nrequest: [{default: {key: \"{{ 'x' ~ $headers.authorization }}\"}}]", "`authorization` of a caller is for nobody else to see"),
+    "a caller's secret in a template": ("auth: {kind: none}\nrequest: [{default: {key: \"{{ 'x' ~ $headers.authorization }}\"}}]",
+                                        "`authorization` of a caller is for nobody else to see"),
     "a caller's secret in an edit": ("request: [{set: {key: \"$headers['X-Api-Key']\"}}]", "`X-Api-Key` of a caller is for nobody else to see"),
     "a header by a name it never has": ("request: [{set: {words: \"$headers['Acme-Beta']\"}}]", "by their lower-case names ($headers['acme-beta'])"),
     "a header, where an answer is edited": ("response: [{set: {words: $headers.beta}}]", "`$headers` cannot be read here"),
@@ -277,5 +279,6 @@ def test_an_example_that_does_not_hold_shows_what_came_out(example, said):
 
 
 def test_an_example_is_run_as_the_model_it_names():
-    text = EXAMPLES.replace("upstream: large-2026,", "upstream: large-2026, max_output: 77,") + "  - {of: request, given: {model: large-2026}, expect: {model: large-2026, max_tokens: 77}}\n"
+    text = EXAMPLES.replace("upstream: large-2026,", "upstream: large-2026, max_output: 77,")
+    text += "  - {of: request, given: {model: large-2026}, expect: {model: large-2026, max_tokens: 77}}\n"
     assert run_provider_examples(compiled(text)) == []

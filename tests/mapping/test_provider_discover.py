@@ -104,7 +104,8 @@ def test_a_mistake_in_it_is_told_at_start(old, new, said):
 
 entries = st.lists(st.one_of(st.none(), st.text(max_size=3), st.dictionaries(
     st.sampled_from(["id", "label", "max_model_len", "created", "inputs", "cost", "kind"]),
-    st.one_of(st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2), st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2)), max_size=5)), max_size=4)
+    st.one_of(st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2),
+              st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2)), max_size=5)), max_size=4)
 DISCOVERY = compiled(LIST).discovery
 
 
@@ -117,7 +118,8 @@ def test_any_list_is_read(found):
 def test_recorded_lists_are_read():
     if not TRAFFIC.exists():
         pytest.skip("shared/traffic is not beside this repository")
-    discovery = compiled(SMALL + "discover: {url: 'https://x.example/m', list: {$first: [$.data, $.models]}, model: {id: \"acme/{{ $.id | default($.name) | replace('/', '-') }}\", upstream: {$first: [$.id, $.name]}}}\n").discovery
+    model = "{id: \"acme/{{ $.id | default($.name) | replace('/', '-') }}\", upstream: {$first: [$.id, $.name]}}"
+    discovery = compiled(SMALL + "discover: {url: 'https://x.example/m', list: {$first: [$.data, $.models]}, model: " + model + "}\n").discovery
     seen = 0
     for line in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]:
         if line["protocol"] == "models-list":

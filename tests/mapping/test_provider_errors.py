@@ -166,7 +166,8 @@ def test_the_files_own_wait_is_read_where_no_header_says_it():
     assert judged(RULES, 418, body).retry_after is None
 
 
-@pytest.mark.parametrize(("status", "body", "overloaded"), [(529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False), (429, {}, False)])
+@pytest.mark.parametrize(("status", "body", "overloaded"), [(529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False),
+                                                            (429, {}, False)])
 def test_overload_is_told(status, body, overloaded):
     assert PLAIN.judge(status, {}, body).overloaded is overloaded
 

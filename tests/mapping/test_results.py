@@ -46,7 +46,8 @@ def test_a_long_conversation_of_late_results_takes_its_time_once() -> None:
 REPEATED = {
     "nothing twice": (["a:call 1 call 2", "u:result 2 result 1"], None),
     "twice in one turn": (["a:call 1 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2", "u:result 1 result 1_2"]),
-    "in every turn": (["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"], ["a:call 1", "u:result 1", "a:call 1_2", "u:result 1_2", "a:call 1_3", "u:result 1_3"]),
+    "in every turn": (["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"],
+                      ["a:call 1", "u:result 1", "a:call 1_2", "u:result 1_2", "a:call 1_3", "u:result 1_3"]),
     "a name that is taken": (["a:call 1 call 1_2 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2 call 1_3", "u:result 1 result 1_3"]),
     "a result too many": (["a:call 1", "u:result 1 result 1", "a:call 1"], ["a:call 1", "u:result 1 result 1", "a:call 1_2"]),
 }

@@ -128,7 +128,8 @@ def test_reasoning_beside_an_empty_list_of_details_is_kept():
 
 
 def test_the_empty_text_of_a_free_form_call_stays_empty():
-    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use", "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}]}
+    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
+              "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}]}
     for client, read in (("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]), ("responses", lambda body: body["output"][0]["input"])):
         context = Context()
         context.request = {"tools": [{"name": "n", "custom": True}]}

@@ -48,7 +48,8 @@ AGENT = {"model": "m", "store": False, "stream": True, "include": ["reasoning.en
          "parallel_tool_calls": True, "prompt_cache_key": "k", "reasoning": {"effort": "low", "summary": "auto"}, "client_metadata": {"a": "b"},
          "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}], "tool_choice": "auto",
          "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
-                   {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}]},
+                   {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+                    "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}]},
                    {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "f", "arguments": "{}"},
                    {"type": "function_call_output", "call_id": "c1", "output": "done"}]}
 

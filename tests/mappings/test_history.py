@@ -23,7 +23,8 @@ CHAT_PARTS: tuple[dict[str, Any], ...] = (
     {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
     {"type": "document_url", "document_url": "https://x/a.pdf"},
 )
-CARRIED = {"message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", "local_shell_call_output", "text", "thinking", "redacted_thinking", "tool_use", "compaction"}
+CARRIED = {"message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", "local_shell_call_output", "text", "thinking", "redacted_thinking", "tool_use",
+           "compaction"}
 """Kinds of items and blocks that have other tests."""
 STATE = {"compaction", "function_call_output", "custom_tool_call_output", "tool_search_output", "additional_tools"}
 """Items that are state of the provider's, or that clients make."""

@@ -86,7 +86,8 @@ def accounted(client: str, target: str, body: dict[str, Any]) -> str:
 CARRIED = {
     "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference",
     "image_url", "input_audio", "file", "refusal", "message", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "reasoning", "additional_tools", "tool_search_output", "custom", "function", "namespace", "Message", "EasyInputMessageParam",
+    "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "reasoning", "additional_tools", "tool_search_output", "custom", "function", "namespace", "Message",
+    "EasyInputMessageParam",
     "ToolParam", "FunctionToolParam", "allowed_tools", "output_text", "input_text", "input_image", "input_file",
 }
 """Types whose content crosses. Any other must be refused or named."""

@@ -35,7 +35,8 @@ def chat_answer(n: int) -> dict[str, Any]:
     if CALLS[n]:
         message["reasoning_details"] = [{"type": "reasoning.text", "text": f"t{n}", "signature": f"SIG{n}", "format": "anthropic-claude-v1", "index": 0}]
         message["tool_calls"] = [{"id": i, "type": "function", "function": {"name": f, "arguments": json.dumps(a)}} for i, f, a in CALLS[n]]
-    return {"id": f"x{n}", "model": "m", "created": 5, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+    return {"id": f"x{n}", "model": "m", "created": 5, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
 
 
 def responses_answer(n: int) -> dict[str, Any]:
@@ -58,7 +59,8 @@ def gemini_answer(n: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": f"t{n}", "thought": True}] if CALLS[n] else [{"text": "done"}]
     for k, (i, f, a) in enumerate(CALLS[n]):
         parts.append({"functionCall": {"id": i, "name": f, "args": a}, **({"thoughtSignature": f"SIG{n}"} if k == 0 else {})})
-    return {"responseId": f"r{n}", "modelVersion": "m", "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}
+    return {"responseId": f"r{n}", "modelVersion": "m", "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}
 
 
 WHOLE = {"chat": chat_answer, "responses": responses_answer, "messages": messages_answer, "gemini": gemini_answer}
@@ -88,7 +90,8 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
             if item["type"] == "reasoning":
                 events.append({"type": "response.reasoning_summary_text.delta", "output_index": k, "summary_index": 0, "item_id": item["id"], "delta": item["summary"][0]["text"]})
             elif item["type"] == "function_call":
-                events += [{"type": "response.function_call_arguments.delta", "output_index": k, "item_id": item["id"], "delta": piece} for piece in (item["arguments"][:3], item["arguments"][3:])]
+                events += [{"type": "response.function_call_arguments.delta", "output_index": k, "item_id": item["id"], "delta": piece}
+                           for piece in (item["arguments"][:3], item["arguments"][3:])]
             else:
                 events.append({"type": "response.output_text.delta", "output_index": k, "content_index": 0, "item_id": item["id"], "delta": "done"})
             events.append({"type": "response.output_item.done", "output_index": k, "item": item})

@@ -141,7 +141,8 @@ def test_the_title_of_what_a_tool_found_is_told() -> None:
 @pytest.mark.parametrize("client", ["messages", "responses"])
 def test_a_signature_on_a_call_is_named_where_no_thought_before_it_carries_it(client: str) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "S"}}}
-    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+                                                                  "finish_reason": "tool_calls"}]}
     assert convert_response(mapping("chat"), mapping(client), answer, context()).lost == ["signature of a call"]
     parts = [{"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "S"}]
     answer = {"responseId": "x", "modelVersion": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}

@@ -10,7 +10,8 @@ from tollgate.mapping import convert_request
 
 @pytest.mark.parametrize(("upstream", "asked", "sent"), [
     ("chat", "auto", "auto"), ("responses", "auto", "auto"), ("messages", "auto", "auto"), ("bedrock", "auto", None),
-    ("chat", "standard_only", "default"), ("messages", "priority", None), ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None), ("chat", None, None),
+    ("chat", "standard_only", "default"), ("messages", "priority", None), ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None),
+    ("chat", None, None),
 ])
 def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: str | None) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], **({"service_tier": asked} if asked else {})}

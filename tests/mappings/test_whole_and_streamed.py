@@ -20,7 +20,8 @@ def test_a_summary_and_the_full_thoughts_are_both_told(name: str) -> None:
     answer = {"id": "r", "status": "completed", "created_at": 5, "model": "m", "output": [item]}
     assert convert_response(mapping("responses"), mapping("chat"), answer, context()).body["choices"][0]["message"]["reasoning"] == text
     at = {"item_id": "rs_1", "output_index": 0}
-    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}}, {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}}]
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}},
+                                    {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}}]
     for n, part in enumerate(summary):
         events += [{"type": "response.reasoning_summary_part.added", **at, "summary_index": n, "part": {"type": "summary_text", "text": ""}},
                    {"type": "response.reasoning_summary_text.delta", **at, "summary_index": n, "delta": part["text"]}]
@@ -50,7 +51,8 @@ def test_arguments_that_are_no_object_are_named(name: str, client: str) -> None:
     ], run)
     assert run.lost == named
     call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    answer = {"id": "c", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    answer = {"id": "c", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+                                                                  "finish_reason": "tool_calls"}]}
     assert convert_response(mapping("chat"), mapping("messages"), answer, context()).lost == named
 
 

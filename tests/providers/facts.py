@@ -69,7 +69,8 @@ def row_of(provider: str, model: Any) -> dict[str, Any] | None:
 def picture_prices() -> dict[str, str]:
     """USD for a million tokens of generated pictures by upstream name, as the image services' facts have it; one more from its vendor's page ($0.039 for 1290 tokens)."""
     apis = json.loads(FACTS.with_name("images.json").read_text())["apis"]
-    return {"gemini-2.5-flash-image": "30"} | {model["id"].partition("/")[2]: model["pricing"]["image_output"] for api in apis for model in api["models"] if model["id"].startswith("google/")
+    return {"gemini-2.5-flash-image": "30"} | {model["id"].partition("/")[2]: model["pricing"]["image_output"] for api in apis for model in api["models"]
+                                               if model["id"].startswith("google/")
             and "image_output" in model["pricing"]}
 
 

@@ -194,11 +194,13 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
     async def script(seen, peer) -> None:
         assert seen.headers["authorization"] == "Bearer ya29.1"
         if ":streamGenerateContent" in seen.line:
-            event = b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n'
+            event = (b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
+                     b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n')
             await peer.say(chunked(event, kind="text/event-stream"))
         else:
             await peer.say(ok(json.dumps({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-4-5", "content": [{"type": "text", "text": "Hi"}],
-                                          "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1}}).encode(), "content-type: application/json"))
+                                          "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1}}).encode(),
+                                          "content-type: application/json"))
 
     async with upstream(tokens) as issuer, upstream(script) as server:
         texts = {"vertex": provider_file("vertex", "https://aiplatform.googleapis.com", f"http://127.0.0.1:{server.port}")}

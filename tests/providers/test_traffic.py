@@ -210,7 +210,8 @@ def test_every_recorded_error_is_judged(file: str) -> None:
         if exchange.status in (500, 502, 503, 529):
             assert verdict.kind in ("later", "next"), exchange.id
         if exchange.status == 400 and not exchange.features & {"error_model_not_found", "error_auth", "error_quota"}:
-            assert verdict.kind == "stop" or verdict.alarm == "balance" or verdict.kind in ("later", "next") and file in ("groq", "huggingface", "bedrock", "gemini", "together"), (exchange.id, verdict)
+            assert verdict.kind == "stop" or verdict.alarm == "balance" or verdict.kind in ("later", "next") and file in ("groq", "huggingface", "bedrock", "gemini",
+                                                                                                                          "together"), (exchange.id, verdict)
         if "error_model_not_found" in exchange.features:
             assert verdict.kind == "next" or exchange.status == 404, (exchange.id, verdict)
         if "retry-after" in exchange.headers and verdict.kind != "stop":

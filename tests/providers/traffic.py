@@ -110,7 +110,8 @@ def exchanges() -> tuple[Exchange, ...]:
     rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
     return tuple(_read(row) for row in rows if row["provider"] in FILES and row["protocol"] in ENDPOINTS
                  and not (row["provider"] == "ollama" and row["protocol"] == "openai-chat") and not (row["provider"] == "gemini" and row["protocol"] == "openai-chat")
-                 and not (row["provider"] == "openrouter" and row["protocol"] == "openai-responses") and not (row["provider"] == "deepseek" and row["protocol"] == "openai-responses")
+                 and not (row["provider"] == "openrouter" and row["protocol"] == "openai-responses")
+                 and not (row["provider"] == "deepseek" and row["protocol"] == "openai-responses")
                  and not (row["protocol"] == "bedrock-invoke" and "anthropic" not in (row["model"] or "")))
 
 

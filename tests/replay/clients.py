@@ -209,7 +209,9 @@ def placed(notes: list[dict[str, Any]] | None, text: str | None) -> None:
 
 
 # ---- the published schema -------------------------------------------------------------------------------------------
-REQUIRED = ["id", "object", "created_at", "status", "background", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "model", "output", "parallel_tool_calls", "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "usage", "metadata", "presence_penalty", "frequency_penalty"]
+REQUIRED = ["id", "object", "created_at", "status", "background", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "model",
+            "output", "parallel_tool_calls", "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store", "temperature", "text",
+            "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "usage", "metadata", "presence_penalty", "frequency_penalty"]
 """Every member the live API sends, present even when null (CLIENTS 3f)."""
 
 

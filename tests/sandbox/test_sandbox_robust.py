@@ -17,7 +17,8 @@ JUNK = st.recursive(st.none() | st.booleans() | st.integers(-3, 300) | st.floats
                     max_leaves=3)
 SCHEMA = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}}, "required": ["a"], "$defs": {"b": {"type": "integer"}}}
 GOOD = {
-    "/chat/completions": {"model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"], "max_tokens": 50, "stream_options": {"include_usage": True},
+    "/chat/completions": {"model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"], "max_tokens": 50,
+                          "stream_options": {"include_usage": True},
                           "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
                                        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
                                        {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "hi [[tool]] [[preface]]"}],
@@ -30,7 +31,8 @@ GOOD = {
                    "previous_response_id": None, "top_logprobs": 1, "max_output_tokens": 50},
     "/messages": {"model": "echo", "stream": True, "max_tokens": 2000, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
                   "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
-                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]}, {"type": "text", "text": "hi [[tool]]"}]}],
+                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]},
+                                                            {"type": "text", "text": "hi [[tool]]"}]}],
                   "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 1024}},
     "/embeddings": {"model": "embed", "input": ["a", [1]], "dimensions": 256, "encoding_format": "base64"},
     "/images": {"model": "draw", "input": {"prompt": "x", "count": 1, "aspect_ratio": "1:1", "output": "url"}},

@@ -15,7 +15,8 @@ ODD: tuple[Any, ...] = (
     "x" * 300, "null", "None", "$secret.X", "{{ $ }}", "a\r\nx-injected: yes", "user", "auto", "ephemeral", "data:,", "data:image/png;base64,", "data:image/png;base64,####",
     "http://", "http://127.0.0.1:1/x.png", "file:///etc/passwd", [], {}, [None], [[]], [{}], {"": ""}, {"type": None}, {"type": "text"}, {"type": "nonsense", "x": 1},
     {"type": "text", "text": None}, [{"type": "text", "text": 3}], {"cache_control": 5}, [1, "a", None, {}], RAW + "NaN", RAW + "-Infinity", RAW + "1e400", RAW + "1E-400",
-    RAW + '"\\ud800"', RAW + '"\\udc00x\\ud83d"', RAW + '{"a": 1, "a": 2}', RAW + "9" * 400, RAW + "0.1" + "1" * 300, RAW + "[" * 150 + "]" * 150, RAW + "01", RAW + '"\\x"', RAW + "{",
+    RAW + '"\\ud800"', RAW + '"\\udc00x\\ud83d"', RAW + '{"a": 1, "a": 2}', RAW + "9" * 400, RAW + "0.1" + "1" * 300, RAW + "[" * 150 + "]" * 150, RAW + "01", RAW + '"\\x"',
+    RAW + "{",
 )
 _FIELDS = ("type", "text", "content", "role", "name", "id", "tool_call_id", "tool_calls", "function", "arguments", "input", "thinking", "signature", "cache_control",
            "image_url", "url", "source", "media_type", "data", "call_id", "output", "summary", "encrypted_content", "annotations", "logprobs", "refusal", "strict",

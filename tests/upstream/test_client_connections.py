@@ -347,7 +347,8 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
 @pytest.mark.parametrize(
     ("url", "wanted"),
     [("ftp://x/", "must begin with"), ("x", "must begin with"), ("http://", "no usable host"), ("http://u:p@x/", "user name"),
-     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host"), ("http://a..b/", "cannot be one"), (f"http://{'a' * 64}.example/", "cannot be one"), ("http://\u2024/", "cannot be a name")],
+     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host"), ("http://a..b/", "cannot be one"),
+     (f"http://{'a' * 64}.example/", "cannot be one"), ("http://\u2024/", "cannot be a name")],
 )
 async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, wanted: str) -> None:
     with pytest.raises(UpstreamUnreachable, match=wanted):

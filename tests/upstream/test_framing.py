@@ -54,7 +54,8 @@ def test_a_failure_between_the_frames_of_a_stream_inside_is_told() -> None:
     reader = decoder("aws-eventstream", inner="ndjson")
     failed = message(b'{"message":"the model broke","errorCode":"StreamBroken"}', message_type="exception", exception_type="ModelStreamError")
     frames = reader.feed(message(b'{"a":1}\n{"b"', message_type="event", event_type="PayloadPart") + failed)
-    assert [(frame.name, frame.data, frame.error) for frame in frames] == [(None, b'{"a":1}', False), ("ModelStreamError", b'{"message":"the model broke","errorCode":"StreamBroken"}', True)]
+    assert [(frame.name, frame.data, frame.error) for frame in frames] == [(None, b'{"a":1}', False),
+                                                                           ("ModelStreamError", b'{"message":"the model broke","errorCode":"StreamBroken"}', True)]
 
 
 @pytest.mark.parametrize("framing", STREAMS)
