@@ -186,8 +186,8 @@ models:
 def test_the_can_words_that_code_reads_are_listed() -> None:
     source = Path(can_words.__file__).parents[1]
     read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
-    found = {found[1] or found[2] for name in ("routing.py", "embeddings/__init__.py", "completions/bound.py", "completions/exchange.py")
-             for found in read.finditer((source / name).read_text())}
+    places = ("routing.py", "embeddings/__init__.py", "completions/bound.py", "completions/exchange.py", "mapping/provider/offer.py")
+    found = {found[1] or found[2] for name in places for found in read.finditer((source / name).read_text())}
     assert found == can_words.READ_BY_CODE
 
 
@@ -205,3 +205,15 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
         "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
         f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
         f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean `cache_read`?)']
+
+
+def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    (here / "mappings").mkdir()
+    text = 'mapping: NAME\nrequest:\n  from_hub: {prompt: PROMPT}\n'
+    (here / "mappings" / "bare.yaml").write_text(text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"'))
+    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: $p.data, $else: {$refuse: [{when: true, say: no}]}}]"""
+    (here / "mappings" / "full.yaml").write_text(text.replace("NAME", "full").replace("PROMPT", says))
+    result = run("check")
+    assert "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: they are left out" in result.stderr
+    assert "full.yaml" not in result.stderr and result.exit_code == 0

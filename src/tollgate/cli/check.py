@@ -75,7 +75,7 @@ def check(path: Path | None, options: Options) -> Report:
 
 
 def _checked(path: Path | None, options: Options) -> Report:
-    from tollgate.cli import check_examples, check_running
+    from tollgate.cli import check_content, check_examples, check_running
     from tollgate.config.build import in_order, load_gateway
     from tollgate.runtime import build_runtime
 
@@ -84,7 +84,7 @@ def _checked(path: Path | None, options: Options) -> Report:
         report.loaded = load_gateway(path, environ=os.environ, everything=True)
         report.problems += report.loaded.warnings
         report.runtime = build_runtime(report.loaded, everything=True)
-        for stage in (check_running, check_examples):
+        for stage in (check_running, check_content, check_examples):
             stage.run(report, options)
     except ConfigErrors as errors:
         report.problems += errors.problems
