@@ -85,3 +85,14 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     again = Sessions(Files(tmp_path, clock), 12, clock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))
+
+
+def test_people_sign_in_and_out_while_the_disk_is_full(tmp_path, clock, caplog):
+    (tmp_path / "dashboard.secret.new").mkdir()  # what cannot be written to, like a full disk
+    (tmp_path / "dashboard.ended.new").mkdir()
+    sessions = Sessions(Files(tmp_path, clock), 12, clock)
+    cookie = sessions.cookie(made := sessions.signed_in(ALICE))
+    assert sessions.read(cookie) == made
+    sessions.end(made)
+    assert sessions.read(cookie) is None
+    assert "dashboard.secret cannot be written" in caplog.text and "dashboard.ended cannot be written" in caplog.text

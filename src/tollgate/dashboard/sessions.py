@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import time
@@ -22,6 +23,8 @@ from typing import Protocol
 import orjson
 
 from tollgate.ledger import Account
+
+log = logging.getLogger("tollgate.dashboard")
 
 _SECRET_NAME = "dashboard.secret"
 _ENDED_NAME = "dashboard.ended"
@@ -62,7 +65,7 @@ class Files:
     def end(self, id: str, ends: int) -> None:
         now = self._clock()
         self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
-        _write_private(self._file, "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode())
+        _keep(self._file, "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode(), "a session that was signed out is one again after a restart")
 
 
 class Sessions:
@@ -125,7 +128,7 @@ def _secret(path: Path) -> bytes:
         found = b""
     if len(found) < 32:
         found = secrets.token_bytes(48)
-        _write_private(path, found)
+        _keep(path, found, "whoever signs in is signed out by a restart")
     else:
         path.chmod(0o600)
     return found
@@ -138,6 +141,14 @@ def _read_ended(path: Path, now: float) -> dict[str, int]:
         return {}
     pairs = (line.split() for line in lines)
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit() and int(pair[1]) > now}
+
+
+def _keep(path: Path, content: bytes, otherwise: str) -> None:
+    """Write a file; on a full disk the pages go on without it: that is when somebody comes to look."""
+    try:
+        _write_private(path, content)
+    except OSError as error:
+        log.error("%s cannot be written (%s), so %s", path, error.strerror, otherwise)
 
 
 def _write_private(path: Path, content: bytes) -> None:
