@@ -169,7 +169,8 @@ class ErrorRules:
             read = reads.get("retry_after") or self._reads.get("retry_after")
             if wait is None and read is not None:
                 wait = seconds_of(read(body))
-        return Verdict(kind, alarm, said.message or status_words(status), said.type or None, said.code or None, said.param or None, status, wait,
+        code = None if not said.code or _STATUS.fullmatch(said.code) else said.code
+        return Verdict(kind, alarm, said.message or status_words(status), said.type or None, code, said.param or None, status, wait,
                        status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error")
 
     def _said(self, body: Any, reads: Mapping[str, Read]) -> Said:
@@ -182,6 +183,9 @@ class ErrorRules:
                     said = replace(said, **{name: clipped(str(found), MAX_MESSAGE)})
         return replace(said, **{name: self.redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
 
+
+_STATUS = re.compile("[1-5][0-9][0-9]")
+"""A code that only says the status again, as some do: to clients, codes are words."""
 
 _NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
 _FIELD = re.compile(r"\$\.(\w+)")
