@@ -255,10 +255,11 @@ def find(node: Node, path: Iterable[str | int]) -> Node:
 
 def walk(node: Node) -> Iterator[Node]:
     """Every node of a tree, top down, in file order."""
-    yield node
-    children = node.entries.values() if isinstance(node, Map) else node.items if isinstance(node, List) else ()
-    for child in children:
-        yield from walk(child)
+    waiting = [node]
+    while waiting:
+        here = waiting.pop()
+        yield here
+        waiting += reversed(here.entries.values() if isinstance(here, Map) else here.items if isinstance(here, List) else ())
 
 
 def _code_point(character: str | int | bytes) -> int:

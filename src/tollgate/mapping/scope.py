@@ -172,11 +172,11 @@ class Site:
 
     def inside(self, scope: Scope) -> Site:
         """The same place with other names."""
-        return replace(self, scope=scope)
+        return Site(self.unit, self.code, scope, self.out)
 
     def under(self, key: str) -> Site:
         """One step further down the output."""
-        return replace(self, out=f"{self.out}.{key}" if self.out else key)
+        return Site(self.unit, self.code, self.scope, f"{self.out}.{key}" if self.out else key)
 
     def temp(self, prefix: str = "t") -> str:
         """A fresh local name."""
