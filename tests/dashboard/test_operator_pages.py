@@ -8,6 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from tollgate.ledger import Ledger
+
 from .browser import text_of
 
 
@@ -26,6 +28,13 @@ async def test_a_wrong_account_form_says_why(here, operator, fields, told):
     reply = await operator.post("/operator/accounts", **fields)
     assert reply.status_code == 400 and told in text_of(reply)
     assert [account.id for account in await here.services.ledger.list_accounts()] == ["default"]
+
+
+async def test_every_page_tells_an_operator_that_new_requests_are_refused(operator, alice, monkeypatch):
+    assert "are refused" not in text_of(await operator.get("/models"))
+    monkeypatch.setattr(Ledger, "not_ready_reason", "the journal cannot be written: No space left on device")
+    assert "New requests are refused The journal cannot be written: No space left on device." in " ".join(text_of(await operator.get("/models")).split())
+    assert "are refused" not in text_of(await alice.get("/models"))
 
 
 async def test_credits_are_granted_once_and_taken_back(here, operator, alice):

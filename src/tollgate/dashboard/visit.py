@@ -169,5 +169,5 @@ class Visit:
             "api": state.address.removesuffix("/dashboard") + "/v1", "done": self.query["done"],
             "notices": _NOTICES,
             "wrong_files": self.is_operator and not state.reloader.state.ok, "alarmed": bool(self.is_operator and state.services.health.alarms()),
-            "damaged": state.reports.damaged,
+            "damaged": state.reports.damaged, "refusing": self.ledger.not_ready_reason if self.is_operator else "",
         }
