@@ -1,7 +1,8 @@
 """The ledger's boundary: where events are kept (`Backend`).
 
 `Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and gives
-everything back at start. The embedded one is `embedded.py`; one that several instances share fits behind the same face.
+everything back at start. The embedded one is `embedded.py`; the one that several gateways share, `shared/backend.py`, takes rows as events and
+decides the rest in its database.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier and "
                                     "multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
                                     "none where nothing was billed, empty for old rows and images"),
-    Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger"),
+    Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger, or one gateway of several that share a store"),
 )
 
 ROW_COLUMNS = COLUMNS[:-1]
