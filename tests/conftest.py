@@ -6,9 +6,12 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from support.postgres import Server, programs, running_postgres
 
 _IN_MEMORY = Path("/dev/shm")
 _WANTED_BYTES = 2 << 30
@@ -37,3 +40,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)  # as the gateway itself runs
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    found = programs()
+    if found is None:
+        pytest.skip("there is no PostgreSQL here: neither the test extra's nor the machine's")
+    with running_postgres(found) as server:
+        yield server
+
+
+@pytest.fixture
+async def address(postgres: Server) -> AsyncIterator[str]:
+    """The address of an empty database."""
+    async with postgres.database() as made:
+        yield made

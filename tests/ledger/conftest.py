@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from support.postgres import Server, programs, running_postgres
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import KeyRecord, Ledger, UsageRow, ledger_of
 
@@ -44,22 +43,6 @@ class Alice:
     ledger: Ledger
     key: KeyRecord
     secret: str
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    found = programs()
-    if found is None:
-        pytest.skip("there is no PostgreSQL here: neither the test extra's nor the machine's")
-    with running_postgres(found) as server:
-        yield server
-
-
-@pytest.fixture
-async def address(postgres: Server) -> AsyncIterator[str]:
-    """The address of an empty database."""
-    async with postgres.database() as made:
-        yield made
 
 
 @pytest.fixture
