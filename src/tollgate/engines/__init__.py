@@ -20,6 +20,8 @@ Stopped = Callable[[], Awaitable[None]]
 
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close one."""
+STUCK_SECONDS = 300
+"""How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket for good."""
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
 

@@ -14,7 +14,7 @@ from hypercorn.asyncio.worker_context import EventWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, STUCK_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2
 from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
@@ -86,6 +86,7 @@ class _Connection(TCPServer):
         self._idle_since: float | None = self.loop.time()
         """None while something is being answered."""
         self._writes = Writes(self.loop, self.writer.transport)
+        self._stuck: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the connection to its end."""
@@ -98,8 +99,12 @@ class _Connection(TCPServer):
         if self._writes.stuck():
             try:
                 self._writes.flush()
-                await self.writer.drain()
+                async with asyncio.timeout(STUCK_SECONDS):
+                    await self.writer.drain()
             except (ConnectionError, RuntimeError):
+                await self.protocol.handle(Closed())
+            except TimeoutError:
+                self.writer.transport.abort()
                 await self.protocol.handle(Closed())
 
     async def protocol_send(self, event: Event) -> None:
@@ -114,10 +119,21 @@ class _Connection(TCPServer):
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # the time to drain is over: a client that does not read would hold up the end
             self.writer.transport.abort()
-        await super()._close()
+        self._bound_last_words()
+        try:
+            await super()._close()
+        finally:
+            if self._stuck is not None:
+                self._stuck.cancel()
+
+    def _bound_last_words(self) -> None:
+        """A connection that is closed stays until what was written to it is read."""
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(STUCK_SECONDS, self.writer.transport.abort)
 
     async def _initiate_server_close(self) -> None:
         self._writes.flush()
+        self._bound_last_words()
         await super()._initiate_server_close()
 
     async def _idle_timeout(self) -> None:

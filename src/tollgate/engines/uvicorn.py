@@ -12,7 +12,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, STUCK_SECONDS, Stopped
 from tollgate.engines.heads import Answer
 from tollgate.engines.reading import Headers, refusal_of, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
@@ -70,6 +70,7 @@ class _Connection(HttpToolsProtocol):
     _bare = 0
     """Bytes since a head was complete or a body went on."""
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _answer: Answer | None = None
     """To the request whose turn it is."""
     _wish: tuple[bytes, bytes, str, Headers] | None = None
@@ -130,10 +131,26 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
+        self._end_stuck()
         if self._late is not None:
             self._late.cancel()
         if self._answer is not None:
             self._answer.leave()
+
+    def pause_writing(self) -> None:
+        """See asyncio's protocols: the client is slow to read."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """See asyncio's protocols."""
+        super().resume_writing()
+        self._end_stuck()
+
+    def _end_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _bound_what_comes(self) -> None:
         """What is not complete yet may not be endless; nor may it take forever, be it a head, or the rest of a body whose answer has left."""

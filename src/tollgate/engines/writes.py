@@ -45,6 +45,10 @@ class Writes:
         self.flush()
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close the transport without what is held."""
+        self._transport.abort()
+
     def is_closing(self) -> bool:
         """See asyncio's transports."""
         return self._transport.is_closing()
