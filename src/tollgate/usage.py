@@ -104,7 +104,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         elif told is not None and each in _COUNTS:
             counts[each] = _count(each, told, _FLAT.get(each, MAX_TOKENS), flags)
     count = counts.get
-    if counts.keys() <= _USUAL and not excludes and not flags and hub_usage.get("cost") is None:
+    if counts.keys() <= _USUAL and not excludes and not flags and hub_usage.get("cost") is None and "others" not in hub_usage:
         return Usage(input=count("input", 0), output=count("output", 0))
 
     def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
