@@ -78,36 +78,45 @@ BEGIN
     END LOOP;
 END $$;
 
--- Reserve at most what is there (the rule of `memory.Memory.hold`). `since`: first day of the cap's window, null for all days.
-CREATE FUNCTION tollgate.hold(p_instance text, p_ask jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- Reserve at most what is there, for requests of one key in the order in which they asked (the rule of `memory.Memory.hold`); gives an
+-- amount or a reason for each. `since`: first day of the cap's window, null for all days.
+CREATE FUNCTION tollgate.hold(p_instance text, p_asks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    v_account text := p_ask->>'account';
-    v_key text := p_ask->>'key';
-    v_cap numeric := (p_ask->>'cap')::numeric;
+    v_account text := p_asks->0->>'account';
+    v_key text := p_asks->0->>'key';
+    v_since date := (p_asks->0->>'since')::date;
     v_free numeric;
-    v_left numeric;
+    v_used numeric := 0;
+    v_held numeric := 0;
+    v_ask jsonb;
     v_amount numeric;
+    v_said jsonb := '[]';
 BEGIN
     SELECT granted - spent - held INTO v_free FROM tollgate.balances WHERE account_id = v_account;
-    IF v_free IS NULL OR v_free < (p_ask->>'minimum')::numeric THEN
-        RETURN '{"refused": "credits"}';
-    END IF;
-    IF v_cap IS NOT NULL THEN
-        IF p_ask->>'since' IS NULL THEN
-            SELECT v_cap - coalesce(sum(spent), 0) INTO v_left FROM tollgate.key_sums WHERE key_id = v_key;
+    IF p_asks @? '$[*].cap ? (@ != null)' THEN
+        IF v_since IS NULL THEN
+            SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
         ELSE
-            SELECT v_cap - coalesce(sum(spent), 0) INTO v_left FROM tollgate.key_days WHERE key_id = v_key AND day >= (p_ask->>'since')::date;
+            SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_days WHERE key_id = v_key AND day >= v_since;
         END IF;
-        SELECT v_left - coalesce(sum(held), 0) INTO v_left FROM tollgate.key_sums WHERE key_id = v_key;
-        IF v_left <= 0 THEN
-            RETURN '{"refused": "cap"}';
-        END IF;
-        v_free := least(v_free, v_left);
+        SELECT v_used + coalesce(sum(held), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
     END IF;
-    v_amount := greatest(0, least((p_ask->>'amount')::numeric, v_free));
-    PERFORM tollgate.set_held(p_instance, jsonb_build_array(jsonb_build_object('account', v_account, 'key', v_key, 'amount', (
-        v_amount + coalesce((SELECT amount FROM tollgate.holds WHERE instance = p_instance AND key_id = v_key), 0))::text)));
-    RETURN jsonb_build_object('amount', v_amount::text);
+    FOR v_ask IN SELECT jsonb_array_elements(p_asks) LOOP
+        IF v_free IS NULL OR v_free - v_held < (v_ask->>'minimum')::numeric THEN
+            v_said := v_said || '[{"refused": "credits"}]';
+        ELSIF (v_ask->>'cap')::numeric <= v_used + v_held THEN
+            v_said := v_said || '[{"refused": "cap"}]';
+        ELSE
+            v_amount := greatest(0, least((v_ask->>'amount')::numeric, v_free - v_held, (v_ask->>'cap')::numeric - v_used - v_held));
+            v_held := v_held + v_amount;
+            v_said := v_said || jsonb_build_array(jsonb_build_object('amount', v_amount::text));
+        END IF;
+    END LOOP;
+    IF v_held > 0 THEN
+        PERFORM tollgate.set_held(p_instance, jsonb_build_array(jsonb_build_object('account', v_account, 'key', v_key, 'amount', (
+            v_held + coalesce((SELECT amount FROM tollgate.holds WHERE instance = p_instance AND key_id = v_key), 0))::text)));
+    END IF;
+    RETURN v_said;
 END $$;
 
 -- A bucket of a rate limit with what time has brought (the rule of `limits.RateLimits`); gives its level.

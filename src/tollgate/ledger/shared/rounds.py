@@ -14,9 +14,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -258,10 +259,11 @@ class Rounds:
             for mark in taken.marks:
                 _tell(mark, None)
             return
-        asked = b'{"instance":%b,"accounts":%b,"held":%b,"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b],"holds":[%b]}' % (
+        holds = [list(group) for _, group in groupby(sorted(taken.holds, key=_key_of), _key_of)]
+        asked = b'{"instance":%b,"accounts":%b,"held":%b,"holds":[%b],"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b]}' % (
             orjson.dumps(self._instance), orjson.dumps(sorted({part.account_id for part in parts} | {account for account, _ in held})),
             orjson.dumps([{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]),
-            *(b",".join([part.json for part in kind]) for kind in (taken.rows, taken.jobs, taken.used, taken.admits, taken.holds)))
+            b",".join([b"[%b]" % _joined(group) for group in holds]), _joined(taken.rows), _joined(taken.jobs), _joined(taken.used), _joined(taken.admits))
         self._changed.clear()
         try:
             with told():
@@ -274,13 +276,13 @@ class Rounds:
         for pair in held:
             if not self._held[pair] and pair not in self._changed:
                 del self._held[pair]
-        for part, answer in zip(taken.holds, said["held"], strict=True):
+        granted = [*zip(chain(*holds), chain(*said["held"]), strict=True)]
+        for part, answer in granted:
             self._held[part.account_id, part.key_id] = self._held.get((part.account_id, part.key_id), _ZERO) + _granted(answer)
             if part.future.done():  # whoever asked is gone
                 self.release(part.account_id, part.key_id, _granted(answer))
-        for kind, answers in ((taken.holds, said["held"]), (taken.admits, said["admitted"]), (taken.jobs, said["won"])):
-            for part, answer in zip(kind, answers, strict=True):
-                _tell(part.future, answer)
+        for part, answer in (*granted, *zip(taken.admits, said["admitted"], strict=True), *zip(taken.jobs, said["won"], strict=True)):
+            _tell(part.future, answer)
         for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
             _tell(future, None)
 
@@ -340,6 +342,14 @@ class Rounds:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
+
+
+def _key_of(part: _Part) -> str:
+    return part.key_id
+
+
+def _joined(parts: Sequence[_Part]) -> bytes:
+    return b",".join([part.json for part in parts])
 
 
 def _granted(answer: Mapping[str, Any]) -> Decimal:
