@@ -52,6 +52,7 @@ def test_errors_become_text(error, said):
         pytest.param({"url": "https://x", "width": "1024", "height": 768.0}, {"url": "https://x", "width": 1024, "height": 768}, id="sizes"),
         pytest.param({"url": "https://x", "width": -1, "context_type": "image/png"}, {"url": "https://x"}, id="nonsense left out"),
         pytest.param({"url": None, "data": None}, None, id="neither"),
+        pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a head without end"),
         pytest.param({"url": "data:image/svg+xml,<svg/>"}, {"data": "PHN2Zy8+", "context_type": "image/svg+xml"}, id="data address as text"),
     ],
 )

@@ -231,6 +231,7 @@ EXPRESSIONS = {
     "'data:x' | starts('data:')": True, "7 | text": "7", "'7.5' | number": 7.5, "'x' | number": None, "2.5 | round": 2, "2.456 | round(2)": 2.46,
     "['a', 1, none] | join('-')": "a-1", "[] | join": None, "[1, none, 2] | total": 3, "[none] | total": None, "3 | clip(0, 2)": 2, "-1 | clip(0, 2)": 0,
     "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1}, "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
+    f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"}, f"'data:x{';a' * 2000};base64,AA' | data_url": None,  # its head has an end
     "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {},
     "($.o | json | json) | parse_json": {"k": "v"}, "'\"{hi\"' | parse_json": "{hi", "'\"[1]\"' | parse_json": "[1]", "{'a': 1} | json": '{"a":1}',
     "{'type': 'object', 'properties': {'type': {'type': 'string'}}} | closed_schema":

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?\Z")
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*?);base64,")
+_MOST_HEAD = 2000
+"""Characters of a data address before its data; trying every parameter of a head of megabytes takes seconds, in which no thread runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ def _distinct(value: Any, key: Any) -> list[Any] | None:
 def _data_url(value: Any) -> dict[str, str] | None:
     if type(value) is not str or not value.startswith("data:"):
         return None
-    found = _DATA_URL.match(value)
+    found = _DATA_URL.match(value, 0, _MOST_HEAD)
     if not found:
         return None
     return {"mime": found[1] or "text/plain", "data": value[found.end():]}

@@ -19,6 +19,8 @@ from tollgate.wire import GENERATION_STATUSES, GenerationStatus
 NO_IMAGE = "the provider returned no image"
 _IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
+_MOST_HEAD = 2000
+"""Characters before the data."""
 _DRAWINGS = (b"<svg", b"<?xml")
 """How a picture drawn in text begins; of other files it would not be enough to go by."""
 
@@ -98,7 +100,7 @@ def type_of(data: str) -> str:
 
 
 def _inline(url: str, told: object) -> dict[str, Any]:
-    match = _DATA_URL.match(url)
+    match = _DATA_URL.match(url, 0, _MOST_HEAD)
     if match is None:
         return {}
     data = url[match.end() :]
