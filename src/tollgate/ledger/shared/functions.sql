@@ -65,17 +65,18 @@ CREATE FUNCTION tollgate.lock_of(p_instance text) RETURNS bigint LANGUAGE sql IM
     SELECT hashtextextended('tollgate ' || p_instance, 0)
 $$;
 
--- Give back what gateways held whose session is over; gives their names.
-CREATE FUNCTION tollgate.release_gone(p_instance text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+-- Give back what a gateway held whose session is over, one at a time, since each locks its accounts in their order; gives its name.
+CREATE FUNCTION tollgate.release_gone(p_instance text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_other text;
 BEGIN
     FOR v_other IN SELECT DISTINCT instance FROM tollgate.holds WHERE instance <> p_instance ORDER BY 1 LOOP
         IF pg_try_advisory_xact_lock(tollgate.lock_of(v_other)) THEN
             PERFORM tollgate.release(v_other);
-            RETURN NEXT v_other;
+            RETURN v_other;
         END IF;
     END LOOP;
+    RETURN NULL;
 END $$;
 
 -- Reserve at most what is there, for requests of one key in the order in which they asked (the rule of `memory.Memory.hold`); gives an

@@ -335,8 +335,8 @@ class Rounds:
         assert self._connection is not None
         self._looks_at = time.monotonic() + _LOOK_SECONDS
         with told():
-            for row in await self._connection.fetch("SELECT tollgate.release_gone($1) AS name", self._instance):
-                log.warning("gateway \"%s\" is gone; what its requests held is given back", row["name"])
+            while (gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)) is not None:
+                log.warning("gateway \"%s\" is gone; what its requests held is given back", gone)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
