@@ -1,6 +1,8 @@
 """How an answer is framed on uvicorn's connections, what of a head is refused, and how a client that leaves is told."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from uvicorn.server import ServerState
 
 from tollgate.engines.uvicorn import _Connection
 from tollgate.http import Responder
+from tollgate.services import Reply
 
 
 class Transport(asyncio.Transport):
@@ -99,3 +102,31 @@ async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_t
     connection.connection_lost(None)
     await asyncio.sleep(0.01)
     assert ends == ["left"]
+
+
+async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
+    class Kept:
+        pass
+
+    left = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope["kept"] = kept = Kept()
+        left.append(weakref.ref(kept))
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        await responder.send(Reply(200, body=b"ok"))
+        responder.close()
+
+    connection, _ = connected(application)
+    gc.disable()
+    try:
+        for _ in range(3):
+            connection.data_received(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            while not connection.cycle.response_complete:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert [ref() is None for ref in left] == [True, True, False]  # the last is the connection's until the next
+    finally:
+        gc.enable()
+        connection.connection_lost(None)

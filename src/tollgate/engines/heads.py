@@ -14,26 +14,36 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 _BODILESS = (204, 304)
 
 
-class Answer:
-    """Gives the application `send` in the place of that of `cycle`, uvicorn's state of one request, and tells it of a client that leaves."""
+class Leaving:
+    """What one request wants called when its client leaves. Not its `Answer`, which leads back to the scope that has this: every request would
+    stay in memory until the collector comes by."""
 
-    __slots__ = ("_cycle", "_tell")
+    __slots__ = ("tell",)
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._tell: Callable[[], None] | None = None
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] | None = None
 
     def on_leaving(self, tell: Callable[[], None] | None) -> None:
         """See `http.LEAVING`."""
-        self._tell = tell
+        self.tell = tell
+
+
+class Answer:
+    """Gives the application `send` in the place of that of `cycle`, uvicorn's state of one request, and tells it of a client that leaves."""
+
+    __slots__ = ("_cycle", "leaving")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self.leaving = Leaving()
 
     def leave(self) -> None:
         """The connection is lost."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True
             self._cycle.message_event.set()
-            if self._tell is not None:
-                self._tell()
+            if self.leaving.tell is not None:
+                self.leaving.tell()
 
     def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
         """See ASGI."""

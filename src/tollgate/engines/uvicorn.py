@@ -121,7 +121,7 @@ class _Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answer = answer = Answer(cycle)
-        cycle.scope["extensions"] = {LEAVING: answer.on_leaving}
+        cycle.scope["extensions"] = {LEAVING: answer.leaving.on_leaving}
         super()._start_asgi_task(cycle, lambda scope, receive, send: app(scope, receive, answer.send))
 
     def on_response_complete(self) -> None:
