@@ -59,7 +59,7 @@ async def test_a_link_is_made_by_the_running_gateway(running):
     assert done.code == 0
     address, _, token = done.out.strip().rpartition("/")
     assert address == "http://127.0.0.1:8787/dashboard/link"
-    assert running.ledger.links.look(token) == "alice"
+    assert await running.ledger.links.look(token) == "alice"
 
 
 async def test_a_link_needs_an_account_and_a_dashboard(running):
