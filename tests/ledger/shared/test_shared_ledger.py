@@ -121,6 +121,7 @@ async def test_of_two_first_starts_one_makes_the_default_account(gateway: Gatewa
     ledgers = [await gateway("a"), await gateway("b")]
     secrets = await asyncio.gather(*(each.ensure_default_account() for each in ledgers))
     assert sum(secret is not None for secret in secrets) == 1
+    assert [account.id for each in ledgers for account in await each.list_accounts()] == ["default", "default"]
     assert (await ledgers[0].sums("default")).granted == 100
     assert len(await ledgers[1].list_keys()) == 1
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited
-from tollgate.ledger import DEFAULT_CREDITS, Ledger
+from tollgate.ledger import DEFAULT_ACCOUNT, DEFAULT_CREDITS, Ledger
 from tollgate.ledger.limits import UNLIMITED, Limits, Window
 from tollgate.ledger.memory import Hold, Memory, cap_days, cap_reached
 from tollgate.ledger.records import Account, AccountSums, CapWindow, Grant, KeyRecord
@@ -58,6 +58,7 @@ class SharedLedger(Ledger):
         try:
             return await super().ensure_default_account(credits)
         except BadRequest:  # another gateway has its first start at the same time
+            await self._shared.heard("account", DEFAULT_ACCOUNT)
             return None
 
     # ---- the hot path
