@@ -129,19 +129,23 @@ def test_a_client_that_does_not_read_holds_the_end_up_no_longer_than_the_time_to
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
-async def test_a_client_that_never_reads_does_not_keep_its_connection(name, monkeypatch, caplog):
+def test_a_client_that_never_reads_does_not_keep_its_connection(name, monkeypatch, caplog):
     monkeypatch.setattr(f"tollgate.engines.{name}.STUCK_SECONDS", 0.1)
     monkeypatch.setattr(f"tollgate.engines.{name}.KEEP_ALIVE_SECONDS", 0.1)
-    here = Served(name)
-    await here.connect()
-    here.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
-    await here.reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.4)
-    with contextlib.suppress(ConnectionResetError):
-        assert len(await asyncio.wait_for(here.reader.read(), 5)) < 30_000_000
-    here.writer.close()
-    here.stop.set()
-    await asyncio.wait_for(here.task, 5)
+
+    async def never_reading():
+        here = Served(name)
+        await here.connect()
+        here.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
+        await here.reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.4)
+        with contextlib.suppress(ConnectionResetError):
+            assert len(await asyncio.wait_for(here.reader.read(), 5)) < 30_000_000
+        here.writer.close()
+        here.stop.set()
+        await asyncio.wait_for(here.task, 5)
+
+    uvloop.run(never_reading())  # the loop that serves
     assert "Traceback" not in caplog.text
 
 
