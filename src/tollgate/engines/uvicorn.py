@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tollgate.app import App
     from tollgate.config.model import Server
 
+_MOST_WAITING = 8
+"""Requests that may wait behind the one that is answered, before no more are read."""
+
+
 class Uvicorn:
     """See `Engine`."""
 
@@ -110,6 +114,7 @@ class _Connection(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+        self._read_on()
 
     def on_body(self, body: bytes) -> None:
         self._bare = 0
@@ -126,8 +131,14 @@ class _Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.pipeline:  # more requests are read when those that came are answered
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Where only a few requests wait for their turn, reading goes on: it is how the end of a connection is noticed."""
+        if len(self.pipeline) > _MOST_WAITING:
             self.flow.pause_reading()
+        elif self.pipeline:
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
