@@ -7,7 +7,6 @@ connection reads everything again, because what was said meanwhile is said to no
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -37,6 +36,7 @@ class News:
         self._missed = missed
         self._said: asyncio.Queue[str] = asyncio.Queue()
         self._connection: Connection | None = None
+        self._closing = False
 
     async def open(self) -> None:
         """Listen, and read what there is. Raises `Lost`."""
@@ -44,10 +44,10 @@ class News:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Listen no more."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, TollgateError):
-            await self._task
+        """Listen no more. The task is told instead of cancelled: the driver may turn a cancellation into an error of its own."""
+        self._closing = True
+        self._said.put_nowait("")
+        await self._task
         self._drop()
 
     async def _begin(self) -> None:
@@ -63,7 +63,7 @@ class News:
         self._connection = connection
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 if self._connection is None:
                     await self._begin()
@@ -79,6 +79,11 @@ class News:
                 if not self.problem:
                     log.error("changes of other gateways are not heard: %s", error.message)
                 self.problem = error.message
+                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception as error:  # nobody may go on deaf because of a mistake of ours
+                log.exception("hearing of changes of other gateways went wrong")
+                self.problem = f"changes of other gateways are not heard: {type(error).__name__}"
+                self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _next(self, connection: Connection | None) -> None:
