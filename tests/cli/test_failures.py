@@ -11,6 +11,7 @@ import pytest
 from support.running import environment
 
 CASES = {
+    ("serve", "--instance", "eu 1"): (2, '"eu 1" is no name of a gateway'),
     ("serve", "--bind", "nonsense"): (2, '"nonsense" is no address'),
     ("sandbox", "--bind", "nonsense"): (2, '"nonsense" is no address'),
     ("sandbox", "--bind", "127.0.0.1:99999"): (2, '"127.0.0.1:99999" is no address'),

@@ -196,6 +196,9 @@ class Ledger(Administration):
             return self._backend.append("mark", b"null")
         event = encode_row(row)
         self.debit(row, hold)
+        return self._write(row, event)
+
+    def _write(self, row: UsageRow, event: bytes) -> asyncio.Future[None]:
         return self._backend.append("usage", event)
 
     def accept(self, row: UsageRow) -> bool:

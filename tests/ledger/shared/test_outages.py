@@ -137,6 +137,14 @@ async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, capl
     hold.release()
 
 
+async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_stored(alice: Alice) -> None:
+    await alice.ledger.settle()
+    broken = alice.ledger._shared.rounds.row("alice", b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", "cost": "1"}')
+    async with asyncio.timeout(20):
+        await alice.ledger.settle()
+    assert broken.exception() is not None
+
+
 async def test_a_hold_whose_request_is_gone_is_given_back(alice: Alice) -> None:
     for pause in (0.0, 0.001, 0.002, 0.004, 0.01):
         asking = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))

@@ -8,6 +8,7 @@ long: they refuse the hopeless early, and the hold decides.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,6 +24,7 @@ from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
 from tollgate.ledger.shared.links import SharedLinks
 from tollgate.ledger.shared.register import SharedRegister
+from tollgate.ledger.usage_row import UsageRow
 
 __all__ = ["SharedLedger"]
 
@@ -92,6 +94,9 @@ class SharedLedger(Ledger):
         if key.tpm is not None and tokens != counted:
             self._shared.rounds.correct(key.account_id, {"key": key.id, "tpm": key.tpm, "more": tokens - counted})
 
+    def _write(self, row: UsageRow, event: bytes) -> asyncio.Future[None]:
+        return self._shared.rounds.row(row.account_id, event)
+
     # ---- administration
 
     async def create_link(self, account_id: str) -> str:
@@ -107,7 +112,7 @@ class SharedLedger(Ledger):
         return (await self._records.sums(account_id))[0]
 
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
-        return [key for key, _ in await self._records.keys() if account_id in (None, key.account_id)]
+        return [key for key, _ in await self._records.keys(account_id=account_id)]
 
     async def key_spent(self, key_id: str) -> Decimal:
         return await self._records.key_spent(key_id, _since((await self.get_key(key_id)).cap_window))

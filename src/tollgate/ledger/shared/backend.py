@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import orjson
-
 from tollgate.config.model import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import EventKind, Snapshot
@@ -76,9 +74,7 @@ class SharedBackend:
         self._publishing.start()
 
     def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
-        """Rows of usage and marks; records are changed by `records`, jobs by `rounds`."""
-        if kind == "usage":
-            return self.rounds.row(orjson.loads(row)["account_id"], row)
+        """Marks; rows of usage and jobs go to `rounds`, records to `records`."""
         if kind == "mark":
             return self.rounds.mark()
         raise TollgateError(f"an event of kind \"{kind}\" cannot be kept here")

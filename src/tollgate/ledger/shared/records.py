@@ -35,11 +35,11 @@ class Records:
         return [decode(Account, dict(row)) for row in await self._desk.rows(
             f"SELECT {', '.join(_ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)]
 
-    async def keys(self, id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
-        """All keys with the digests of their secrets, oldest first, or the one with this id."""
+    async def keys(self, id: str | None = None, account_id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
+        """All keys with the digests of their secrets, oldest first, or the one with this id, or those of one account."""
         return [(decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"])) for row in await self._desk.rows(
             f"SELECT {', '.join(f'k.{name}' for name in _KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT JOIN tollgate.key_sums s ON s.key_id = k.id "
-            "WHERE $1::text IS NULL OR k.id = $1 ORDER BY k.created_at, k.id", id)]
+            "WHERE ($1::text IS NULL OR k.id = $1) AND ($2::text IS NULL OR k.account_id = $2) ORDER BY k.created_at, k.id", id, account_id)]
 
     async def sums(self, account_id: str | None = None) -> list[AccountSums]:
         """The arithmetic of all accounts, or of one."""

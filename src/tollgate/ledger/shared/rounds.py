@@ -143,6 +143,7 @@ class Rounds:
 
     async def admit(self, account_id: str, ask: Mapping[str, Any]) -> Any:
         """Count a request against the limits of its key; gives what `tollgate.admit` says. Raises `Unavailable`."""
+        self._refuse_unwritten()
         return await self._add(self._gathered.admits, orjson.dumps(ask), account_id)
 
     def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
@@ -151,6 +152,7 @@ class Rounds:
 
     async def hold(self, account_id: str, key_id: str, ask: Mapping[str, Any]) -> Any:
         """Reserve credits; gives what `tollgate.hold` says. Who is granted some gives them back with `release`. Raises `Unavailable`."""
+        self._refuse_unwritten()
         future = self._add(self._gathered.holds, orjson.dumps(ask), account_id, key_id)
         try:
             return await future
@@ -171,12 +173,14 @@ class Rounds:
         part = _Part(json, account_id, self._loop.create_future(), key_id)
         kind.append(part)
         if self.problem:
-            part.future.set_exception(Unavailable(self.problem))
-            part.future.exception()  # some parts nobody waits for
-            if kind is self._gathered.holds or kind is self._gathered.admits:
-                kind.remove(part)
+            _fail(part.future, Unavailable(self.problem))
         self._wake.set()
         return part.future
+
+    def _refuse_unwritten(self) -> None:
+        """Who can be refused does not wait for the database."""
+        if self.problem:
+            raise Unavailable(self.problem)
 
     def _numbered(self, row: bytes) -> bytes:
         if b"\\u0000" in row:  # a character that PostgreSQL's text cannot hold
@@ -250,6 +254,8 @@ class Rounds:
             for part in taken.parts():
                 log.critical("%s; it is not stored: %s", error.message, part.json.decode())
                 _fail(part.future, error)
+            for mark in taken.marks:
+                _tell(mark, None)
 
     async def _ask(self, taken: _Gathered) -> None:
         """One round with the database; raises before anybody was told anything."""

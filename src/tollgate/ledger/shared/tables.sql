@@ -7,6 +7,7 @@ CREATE TABLE tollgate.keys (
     id text PRIMARY KEY, account_id text NOT NULL REFERENCES tollgate.accounts, digest text NOT NULL UNIQUE, name text NOT NULL,
     last_four text NOT NULL, allowed_models text[], expires_at timestamptz, revoked boolean NOT NULL, spend_cap numeric,
     cap_window text NOT NULL, rpm bigint, tpm bigint, strict boolean NOT NULL, created_at timestamptz NOT NULL);
+CREATE INDEX ON tollgate.keys (account_id);
 
 CREATE TABLE tollgate.grants (
     id text PRIMARY KEY, account_id text NOT NULL REFERENCES tollgate.accounts, amount numeric NOT NULL, note text NOT NULL,
