@@ -253,8 +253,7 @@ def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
     else:
         here = Path(kept.__file__).parent
         shutil.copytree(here, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
-        (tmp_path / "config").mkdir()
-        shutil.copy(here.parent / "config" / "load.py", tmp_path / "config")
+        shutil.copytree(here.parent / "config", tmp_path / "config", ignore=shutil.ignore_patterns("__pycache__"))
         monkeypatch.setattr(kept, "__file__", str(tmp_path / "mapping" / "kept.py"))
         assert _found(store, store / "cache" / "code.bin")
         with (tmp_path / "mapping" / "directives" / "when.py").open("a") as file:

@@ -7,7 +7,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from tollgate.config import load
+from tollgate.config import load, yaml_tree
 
 
 class PurePython(Reader, Scanner, Parser):
@@ -22,7 +22,7 @@ class PurePython(Reader, Scanner, Parser):
 @pytest.fixture(params=["libyaml", "pure python"], autouse=True)
 def parser(request, monkeypatch):
     if request.param == "pure python":
-        monkeypatch.setattr(load, "Parser", PurePython)
+        monkeypatch.setattr(yaml_tree, "Parser", PurePython)
 
 
 def said(text):
@@ -60,6 +60,6 @@ def test_of_what_is_no_yaml_nothing_else_is_said():
 
 
 def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(load, "MAX_NODES", 100)
+    monkeypatch.setattr(yaml_tree, "MAX_NODES", 100)
     text = "a: &a [1, 2, 3]\n" + "".join(f"{after}: &{after} [*{before}, *{before}, *{before}, *{before}]\n" for before, after in zip("abcde", "bcdef", strict=True))
     assert said(text) == ["4:8: more than 100 values in one file"]

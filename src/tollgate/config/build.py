@@ -17,7 +17,7 @@ from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
 from tollgate.config.included import include, names_others
 from tollgate.config.known import Known, Source
-from tollgate.config.load import MAX_NODES, Document, List, Map, Mark, Node, Problem, read_file
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
@@ -26,6 +26,7 @@ from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets,
 from tollgate.config.server import read_settings, store_reference
 from tollgate.config.shape import check_shape
 from tollgate.config.slips import check_slips
+from tollgate.config.yaml_tree import MAX_NODES
 from tollgate.errors import ConfigErrors
 from tollgate.wire import CLIENT_FORMATS
 

@@ -105,7 +105,8 @@ def stamp() -> bytes:
     here = Path(__file__).parent
     found = hashlib.blake2b(digest_size=20)
     for part in (importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(), version("jinja2").encode(), version("jsonpath-ng").encode(),
-                 *(path.read_bytes() for path in (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")), here.parent / "config" / "load.py"))):
+                 *(path.read_bytes() for path in (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")),
+                                                  here.parent / "config" / "load.py", here.parent / "config" / "yaml_tree.py"))):
         found.update(len(part).to_bytes(8, "big") + part)
     return found.digest()
 

@@ -1,0 +1,171 @@
+"""A document's text, event by event, into its tree: the reading rules that `load` tells of, and the bounds of a file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from yaml import events
+from yaml.composer import ComposerError
+
+from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
+from tollgate.config.yaml_parser import Parser
+
+_TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
+_WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
+_MAX_DEPTH = 100
+"""Nesting a person can still read; it also bounds every recursive walk over a file."""
+MAX_NODES = 1_000_000
+"""Ten times the largest file there is reason for: aliases of aliases must not fill the memory."""
+
+
+class Tree:
+    """One reading of a document's text, event by event: a graph of YAML's own nodes would take ten times the memory of the
+    tree, and leave holes all over the heap where what is kept of it had stood between."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.parser = Parser(document.text)
+        self.next: Callable[[], Any] = self.parser.get_event
+        self.anchors: dict[str, tuple[Any, Node | None, int]] = {}
+        """Where each anchor stands, its node, and how many nodes that is; no node while it is being read."""
+        self.full = False
+
+    def read(self) -> Node | None:
+        """The tree, None of an empty text. Raises the parser's errors."""
+        try:
+            self.next()  # the stream's start
+            first = self.next()
+            if type(first) is events.StreamEndEvent:
+                return None
+            tree = self._node(self.next(), 0)
+            self.next()  # the document's end
+            other = self.next()
+            if type(other) is not events.StreamEndEvent:
+                raise ComposerError("expected a single document in the stream", first.start_mark, "but found another document", other.start_mark)
+            return tree
+        finally:
+            self.parser.dispose()
+
+    def _node(self, event: Any, depth: int) -> Node:
+        """The node that begins with `event`; what follows of it is read too."""
+        document, kind, mark = self.document, type(event), self._mark(event)
+        if depth > _MAX_DEPTH:
+            self._say(mark, f"nested more than {_MAX_DEPTH} levels deep")
+            return self._unread(event, mark)
+        if kind is events.AliasEvent:
+            return self._alias(event, mark)
+        before = document.size
+        document.size += 1
+        if document.size >= MAX_NODES:
+            return self._too_many(event, mark)
+        if event.anchor:
+            self._anchor(event, None, 0)
+        node: Node
+        if kind is events.ScalarEvent:
+            node = self._scalar(event, mark)
+        elif kind is events.SequenceStartEvent:
+            items = []
+            while type(inner := self.next()) is not events.SequenceEndEvent:
+                items.append(self._node(inner, depth + 1))
+            node = List(tuple(items), mark, bool(event.flow_style))
+        else:
+            node = self._map(event, mark, depth)
+        if event.anchor:
+            self.anchors[event.anchor] = event, node, document.size - before
+        return node
+
+    def _map(self, event: Any, mark: Mark, depth: int) -> Map:
+        entries: dict[str, Node] = {}
+        keys: dict[str, Mark] = {}
+        while type(inner := self.next()) is not events.MappingEndEvent:
+            place = self._mark(inner)
+            key = self._key(inner, place)
+            if key is None:
+                pass
+            elif key in entries:
+                self._say(place, f"key `{key}` is written twice (first at line {keys[key].line})")
+            else:
+                key = sys.intern(key)  # a catalog has the same ones a thousand times
+                keys[key] = place
+                entries[key] = self._node(self.next(), depth + 1)
+                continue
+            self._unread(self.next(), place)
+        return Map(entries, keys, mark, bool(event.flow_style))
+
+    def _key(self, event: Any, place: Mark) -> str | None:
+        """A key, which is text; None where its value is not read."""
+        if type(event) is events.AliasEvent:
+            meant = self._alias(event, place)
+            text = meant.text if isinstance(meant, Scalar) else None
+        elif type(event) is events.ScalarEvent:
+            text = event.value
+            if event.anchor:
+                self._anchor(event, self._scalar(event, place), 1)
+            if text == "<<" and not event.style:
+                self._say(place, "merge keys (`<<`) are not read", "write the keys out, or use an alias for the whole value")
+                return None
+        else:
+            self._unread(event, place)
+            text = None
+        if text is None:
+            braces = type(event) is events.MappingStartEvent
+            self._say(place, "a key must be a word", "braces start a YAML object here: put quotes around \"{{ ... }}\"" if braces else "")
+        return text
+
+    def _scalar(self, event: Any, mark: Mark) -> Scalar:
+        text: str = event.value
+        if event.tag not in _TEXT_TAGS:
+            self._say(mark, f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read", "write the value without a tag")
+        if event.style:
+            return Scalar(text, text, True, mark)
+        if text in _WORDS:
+            return Scalar(_WORDS[text], text, False, mark)  # type: ignore[arg-type]
+        if _INTEGER.match(text) and len(text) < 400:
+            return Scalar(int(text), text, False, mark)
+        if _NUMBER.match(text) and len(text) < 400:
+            return Scalar(Decimal(text), text, False, mark)
+        return Scalar(text, text, False, mark)
+
+    def _anchor(self, event: Any, node: Node | None, size: int) -> None:
+        if event.anchor in self.anchors:
+            raise ComposerError("found duplicate anchor; first occurrence", self.anchors[event.anchor][0].start_mark, "second occurrence", event.start_mark)
+        self.anchors[event.anchor] = event, node, size
+
+    def _alias(self, event: Any, mark: Mark) -> Node:
+        """Its anchor's node again."""
+        if event.anchor not in self.anchors:
+            raise ComposerError(None, None, "found undefined alias", event.start_mark)
+        _, node, size = self.anchors[event.anchor]
+        if node is None:
+            self._say(mark, f"`*{event.anchor}` stands inside of what it stands for")
+            return self._unread(event, mark)
+        self.document.size += size
+        return node if self.document.size < MAX_NODES else self._too_many(event, mark)
+
+    def _unread(self, event: Any, mark: Mark) -> Scalar:
+        """Pass over all that belongs to the node which begins with `event`."""
+        inside = 0
+        while True:
+            inside += isinstance(event, events.CollectionStartEvent) - isinstance(event, events.CollectionEndEvent)
+            if not inside:
+                return Scalar(None, "", False, mark)
+            event = self.next()
+
+    def _too_many(self, event: Any, mark: Mark) -> Scalar:
+        if not self.full:
+            self.full = True
+            self._say(mark, f"more than {MAX_NODES} values in one file")
+        return self._unread(event, mark)
+
+    def _mark(self, event: Any) -> Mark:
+        at = event.start_mark
+        return Mark(self.document.file, at.line + 1, at.column + 1)
+
+    def _say(self, mark: Mark, message: str, hint: str = "") -> None:
+        self.document.problems.append(self.document.problem(mark, message, hint=hint))
