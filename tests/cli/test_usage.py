@@ -110,6 +110,7 @@ def test_sql_may_come_from_stdin(used: Tollgate) -> None:
 @pytest.mark.parametrize(("words", "code", "reason"), [
     (("--sql", "SELECT nothing_like_this FROM usage"), 1, "nothing_like_this"), (("--sql", "DELETE FROM usage"), 1, "base table"),
     (("--since", "yesterday"), 2, "yesterday"), (("nonsense",), 2, "nonsense"), (("--since", "99999y"), 2, "before the year 1"),
+    (("--since", "2026-11-20", "--until", "2026-11-19"), 2, '"2026-11-19" is not later than "2026-11-20" of --since'), (("--since", "1h", "--until", "2h"), 2, "--until"),
     (("--endpoint", "chats"), 2, "chats"), (("--outcome", "okay"), 2, "okay"), (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere")])
 def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
     done = used("usage", *words)

@@ -61,7 +61,10 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
     if form == "parquet" and output is None and sys.stdout.isatty():
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
     folder = directory or settings(path).store.usage_directory
-    filters = Filters(since=_moment(since, "--since"), until=_moment(until, "--until"), **names)
+    begin, end = _moment(since, "--since"), _moment(until, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise click.BadParameter(f"\"{until}\" is not later than \"{since}\" of --since, so nothing lies between", param_hint="--until")
+    filters = Filters(since=begin, until=end, **names)
     query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
     if not query:
         fail("the query is empty")
