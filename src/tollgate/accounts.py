@@ -163,9 +163,11 @@ async def open_account(books: Administration, id: str, name: str = "", role: str
 
 
 async def change_account(books: Administration, account_id: str, name: str | None = None, role: str | None = None) -> Account:
-    """Give an account another name or role; None keeps what it has."""
+    """Give an account another name or role; None keeps what it has. The only operator stays one: somebody must see to the others."""
     if role not in (None, "user", "operator"):
         raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+    if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
+        raise BadRequest(f"account \"{account_id}\" is the only operator; make another account one first", "role")
     changes = {"name": _named(name) if name is not None else None, "role": role}
     return await books.update_account(account_id, **{field: value for field, value in changes.items() if value is not None})
 

@@ -98,3 +98,14 @@ def test_a_role_and_a_name_are_changed(tollgate):
     tollgate("accounts", "create", "alice")
     assert tollgate("accounts", "change", "alice", "--role", "operator", "--name", "Alice A.").code == 0
     assert '"role": "operator"' in tollgate("accounts", "show", "alice", "--json").out
+
+
+def test_the_only_operator_stays_one(tollgate):
+    for account in ("alice", "bob"):
+        tollgate("accounts", "create", account, "--role", "operator")
+    assert tollgate("accounts", "change", "alice", "--role", "user").code == 0
+    refused = tollgate("accounts", "change", "bob", "--role", "user", "--name", "Bob")
+    assert (refused.code, refused.out) == (1, "") and 'account "bob" is the only operator; make another account one first' in refused.err
+    kept = json.loads(tollgate("accounts", "show", "bob", "--json").out)
+    assert (kept["role"], kept["name"]) == ("operator", "bob")
+    assert tollgate("accounts", "change", "alice", "--role", "user").code == 0, "one who is none may be told so again"
