@@ -26,7 +26,7 @@ from tollgate.errors import (
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Order, Unsaved
-from tollgate.ledger import UsageRow
+from tollgate.ledger import Generation, UsageRow
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import read_host
 from tollgate.mapping.images.offer import ImageOffers, Step
@@ -720,6 +720,29 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     now += 5
     await refresher.tick(10)
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "failed"
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["polled", "held call"])
+async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_look_on(gateway, held):
+    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held))
+    held_credits = {"held": "0.04", "attempts": 1, "runs": 1, "instance": "eu-9", "endpoint": "images", "asked_model": "acme/draw"}
+    left = Generation("6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11", key.account_id, key.id, "req_left", "acme/draw", "acme", "processing", {"prompt": "a cat"},
+                      upstream_id="" if held else "p1", row=held_credits, deadline_at=datetime.now(UTC) + timedelta(hours=1))
+    await services.ledger.create_generation(left)
+    refresher = Refresher(jobs := jobs_of(services))
+    now = jobs.clock()
+    jobs.clock = lambda: now
+    await refresher.resume()
+    await refresher.tick(10)
+    assert (jobs.pending, provider.calls) == ({}, [])
+    now += 30
+    await refresher.tick(10)
+    now += 3
+    await refresher.tick(10)
+    await settled(services)
+    ended = await services.ledger.get_generation(key.account_id, left.id)
+    assert (ended.status, ended.row["instance"], len(provider.calls)) == ("succeeded", "main", 1)
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
 
 async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):

@@ -14,6 +14,7 @@ from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.images.runner import Jobs
+    from tollgate.ledger import Generation, Hold
 
 log = logging.getLogger("tollgate.images")
 
@@ -29,21 +30,35 @@ class Refresher:
         self._jobs = jobs
         self._services = jobs.services
         self._adopts_at = 0.0
+        self._gone: set[str] = set()
+        """Gateways that were gone at the last look: who is still gone at the next one does not just start anew."""
 
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
-        instance = self._services.runtime.current.gateway.store.instance
         for generation in await self._services.ledger.pending():
-            row = generation.row or {}
-            if row.get("instance") not in (None, instance) or generation.id in self._jobs.pending:
-                continue
-            hold = None
-            try:
-                hold = await self._services.ledger.hold(await self._services.ledger.get_key(generation.key_id), Decimal(row.get("held", "0")))
-            except QuotaExhausted:
-                log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
-            self._jobs.keep(generation, hold)
-            await self._jobs.call_again(generation)
+            if self._gateway_of(generation) == self._own and generation.id not in self._jobs.pending:
+                await self._go_on(generation, await self._hold(generation))
+
+    async def _hold(self, generation: Generation) -> Hold | None:
+        ledger = self._services.ledger
+        try:
+            return await ledger.hold(await ledger.get_key(generation.key_id), Decimal((generation.row or {}).get("held", "0")))
+        except QuotaExhausted:
+            log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
+            return None
+
+    async def _go_on(self, generation: Generation, hold: Hold | None) -> None:
+        """Look after a job whose process ended."""
+        self._jobs.keep(generation, hold)
+        await self._jobs.call_again(generation)
+
+    @property
+    def _own(self) -> str:
+        return self._services.runtime.current.gateway.store.instance
+
+    def _gateway_of(self, generation: Generation) -> str:
+        """The gateway that looks after a job."""
+        return str((generation.row or {}).get("instance") or self._own)
 
     async def tick(self, most: int) -> None:
         """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow to
@@ -60,11 +75,29 @@ class Refresher:
             await asyncio.wait([self._services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS)
 
     async def _adopt(self) -> None:
-        """Look after jobs past their deadline that nobody looks after: their instance is gone."""
-        now = datetime.now(UTC)
-        for generation in await self._services.ledger.pending():
-            if generation.id not in self._jobs.pending and generation.deadline_at is not None and generation.deadline_at < now:
+        """Look after jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
+        now, ledger = datetime.now(UTC), self._services.ledger
+        others = [each for each in await ledger.pending() if each.id not in self._jobs.pending]
+        gone = await ledger.gone({self._gateway_of(each) for each in others} - {self._own})
+        for generation in others:
+            instance = self._gateway_of(generation)
+            if instance in gone & self._gone:
+                await self._take_over(generation, instance)
+            elif generation.deadline_at is not None and generation.deadline_at < now:
                 self._jobs.keep(generation, None)
+        self._gone = gone
+
+    async def _take_over(self, generation: Generation, instance: str) -> None:
+        """Go on with a job of a gateway that is gone, unless another gateway is faster."""
+        adopted, hold = None, await self._hold(generation)
+        try:
+            adopted = await self._services.ledger.adopt_generation(generation.id, instance)
+        finally:
+            if adopted is None and hold is not None:
+                hold.release()
+        if adopted is not None:
+            log.warning("gateway \"%s\" is gone; this one looks after its job %s", instance, generation.id)
+            await self._go_on(adopted, hold)
 
     async def _visit(self, job_id: str) -> None:
         watch = self._jobs.pending.get(job_id)

@@ -249,6 +249,17 @@ class Ledger(Administration):
         """
         return await self._generations.update(id, expected_status, changes, row, hold)
 
+    async def gone(self, instances: Collection[str]) -> set[str]:
+        """Which of these other gateways, by their names, do not run now."""
+        return await self._generations.gone(instances)
+
+    async def adopt_generation(self, id: str, instance: str) -> Generation | None:
+        """Have this gateway look after a running job of one that is gone: its row's `instance` changes from that name to this one's.
+
+        The job, durably, for exactly one of any number of gateways; None for the others, and when it has ended.
+        """
+        return await self._generations.adopt(id, instance, self.store.instance)
+
     # ---- the first start
 
     async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:

@@ -92,6 +92,20 @@ class Generations:
         await asyncio.shield(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
         return True
 
+    async def gone(self, instances: Collection[str]) -> set[str]:
+        """Which of these gateways are gone: all, since a store has one process, which asks about others."""
+        return set(instances)
+
+    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
+        """Make `heir` the gateway that looks after a running job of a gateway that is gone; the job as it stands now, or None
+        when it has ended, or another gateway looks after it."""
+        found = self._pending.get(id)
+        if found is None or (found.row or {}).get("instance") != instance:
+            return None
+        adopted = replace(found, row={**found.row, "instance": heir})
+        await asyncio.shield(self._put(adopted, None, None))
+        return adopted
+
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:
         """Everything up to the returned future happens in one step, so no other caller sees a job half changed."""
         if row is not None and not self._ledger.accept(row):

@@ -75,7 +75,7 @@ class Generation:
 
     `upstream_id` and `upstream_state` are what the provider's poll step reads; `answer` is the provider's last answer,
     `input` the caller's, both as they came. `row` is the usage row prepared at submission (a plain map), so that the
-    charge at success knows key, prices and times.
+    charge at success knows key, prices and times; its `instance` is the gateway that looks after the job.
     """
 
     id: str

@@ -143,6 +143,25 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     assert (sums.spent, sums.held) == (Decimal("0.04"), 0)
 
 
+async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_others(two, store: Callable[[str], Store]) -> None:
+    alice, other = two
+    async with ledger_of(store("c"), Credits()) as third:
+        made = job(input={"prompt": "a nul \0"}, row={"instance": "c", "held": "1"}, answer={"a": 1.0})
+        await third.create_generation(made)
+        assert await other.gone({"a", "c", "d"}) == {"d"}
+        assert await other.adopt_generation(made.id, "c") is None
+    assert await other.gone({"a", "c"}) == {"c"}
+    taken = await asyncio.gather(*(ledger.adopt_generation(made.id, "c") for ledger in (alice.ledger, other) for _ in range(5)))
+    [adopted] = [each for each in taken if each is not None]
+    assert adopted == replace(made, row={"instance": adopted.row["instance"], "held": "1"})
+    assert await other.pending() == [adopted]
+    assert adopted.row["instance"] in ("a", "b")
+    await other.update_generation(made.id, PENDING, DONE)
+    assert await alice.ledger.adopt_generation(made.id, adopted.row["instance"]) is None
+    async with ledger_of(store("c"), Credits()) as third:
+        assert third.ready
+
+
 async def test_a_link_signs_in_once_at_any_gateway(two) -> None:
     alice, other = two
     token = await alice.ledger.links.make("alice")

@@ -56,6 +56,14 @@ class SharedGenerations(Generations):
             return False
         return await asyncio.shield(self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold))
 
+    async def gone(self, instances: Collection[str]) -> set[str]:
+        """Which of these gateways have no session."""
+        return {name for name in instances if await self._records.is_gone(name)}
+
+    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
+        """Make `heir` the gateway that looks after a job, for one of all gateways that ask."""
+        return await self._records.adopt(id, instance, heir)
+
     async def _found(self, id: str) -> Generation | None:
         """The job as it stands. What a provider did is not thrown away because the database is gone for a while: it is waited for."""
         while True:

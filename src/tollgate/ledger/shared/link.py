@@ -71,6 +71,13 @@ def _line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
+def storable(value: Any) -> Any:
+    """The value as the database can hold it: its text has no NUL, and lists are its only sequences."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    return list(value) if isinstance(value, tuple) else value
+
+
 class Desk:
     """A few connections for what is not a round: reading, administration."""
 

@@ -12,7 +12,7 @@ import orjson
 from tollgate.errors import NotFound
 from tollgate.ledger.administration import account_exists
 from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord, decode, encode, fitting
-from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.link import Desk, storable
 from tollgate.ledger.shared.news import CHANNEL
 from tollgate.wire import PENDING
 
@@ -20,6 +20,9 @@ _ACCOUNT = tuple(each.name for each in fields(Account))
 _KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
 _GRANT = tuple(each.name for each in fields(Grant))
 _ZERO = Decimal(0)
+_GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
+"""A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one that starts
+waits for a moment."""
 
 
 class Records:
@@ -83,7 +86,7 @@ class Records:
             return
         settings = ", ".join(f"{name} = ${number}" for number, name in enumerate(changes, start=2))
         async with self._desk.connection() as connection, connection.transaction():
-            if await connection.fetchval(f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id", id, *map(_value, changes.values())) is None:
+            if await connection.fetchval(f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id", id, *map(storable, changes.values())) is None:
                 raise NotFound(f"no {what} \"{id}\"")
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{what} {id}")
 
@@ -115,13 +118,34 @@ class Records:
         return [_generation(row["document"], row["answer"]) for row in await self._desk.rows(
             "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at", list(PENDING))]
 
+    async def is_gone(self, instance: str) -> bool:
+        """Whether no gateway of this name is connected."""
+        return bool(await self._desk.value(_GONE, instance))
+
+    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
+        """Give a running job of a gateway that is gone to another; None when that one came back, or another one was first."""
+        async with self._desk.connection() as connection, connection.transaction():
+            if not await connection.fetchval(_GONE, instance):
+                return None
+            row = await connection.fetchrow("SELECT document, answer FROM tollgate.generations WHERE id = $1 AND status = ANY($2) FOR UPDATE", id, list(PENDING))
+            found = None if row is None else _generation(row["document"], row["answer"])
+            if found is None or (found.row or {}).get("instance") != instance:
+                return None
+            adopted = replace(found, row={**found.row, "instance": heir})
+            await connection.execute("UPDATE tollgate.generations SET document = $2 WHERE id = $1", id, _document(adopted))
+        return adopted
+
 
 def written_job(generation: Generation, expected: Sequence[str] | None) -> dict[str, Any]:
     """A job as `tollgate.put_job` takes it; `expected` None makes a new one."""
     return {"id": generation.id, "account_id": generation.account_id, "status": generation.status, "model": generation.model,
             "created_at": generation.created_at, "cost": None if generation.cost is None else str(generation.cost),
-            "document": encode(replace(generation, answer=None)).decode(), "answer": orjson.dumps(generation.answer).decode(),
+            "document": _document(generation), "answer": orjson.dumps(generation.answer).decode(),
             "expected": None if expected is None else list(expected)}
+
+
+def _document(generation: Generation) -> str:
+    return encode(replace(generation, answer=None)).decode()
 
 
 def _generation(document: str, answer: str = "null") -> Generation:
@@ -133,10 +157,5 @@ def _marks(names: Sequence[str]) -> str:
 
 
 def _values(record: object, names: Sequence[str]) -> list[Any]:
-    return [_value(getattr(record, name)) for name in names]
+    return [storable(getattr(record, name)) for name in names]
 
-
-def _value(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")  # a character that PostgreSQL's text cannot hold
-    return list(value) if isinstance(value, tuple) else value

@@ -24,7 +24,7 @@ import orjson
 
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.shared.link import Lost, Refused, connect, told
+from tollgate.ledger.shared.link import Lost, Refused, connect, storable, told
 from tollgate.ledger.shared.tables import migrate
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class Rounds:
             raise Unavailable(self.problem)
 
     def _numbered(self, row: bytes) -> bytes:
-        if b"\\u0000" in row:  # a character that PostgreSQL's text cannot hold
-            row = orjson.dumps({name: value.replace("\0", "\ufffd") if isinstance(value, str) else value for name, value in orjson.loads(row).items()})
+        if b"\\u0000" in row:
+            row = orjson.dumps({name: storable(value) for name, value in orjson.loads(row).items()})
         seq = self._next_seq
         self._next_seq = seq + 1
         return b'{"seq":%d,%b' % (seq, row[1:])
