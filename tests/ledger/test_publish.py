@@ -194,6 +194,19 @@ def test_a_start_rebuilds_a_recent_file_that_lacks_rows(desk: Desk) -> None:
     assert desk.publisher.publish(TEN, recheck=True) == 0
 
 
+def test_files_that_may_be_short_of_rows_are_looked_at_also_when_a_start_takes_several_turns(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, early = TEN, TEN - timedelta(hours=1)
+    desk.add(row("req_early", time=early), row("req_late", time=late))
+    desk.publisher.publish(TEN)
+    whole = [desk.publisher.path(hour).read_bytes() for hour in (early, late)]
+    desk.add(row("req_early_2", time=early), row("req_late_2", time=late))
+    desk.publisher.publish(TEN)
+    for hour, content in zip((early, late), whole, strict=True):
+        desk.publisher.path(hour).write_bytes(content)  # as after a loss of power
+    monkeypatch.setattr("tollgate.ledger.publish._TURN_SECONDS", -1.0)
+    assert [desk.publisher.publish(TEN, recheck=turn == 0) for turn in range(3)] == [1, 1, 0]
+
+
 def test_a_start_rebuilds_every_file_that_is_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a restore of `var/` without `usage/`; the newest hours come first, and a turn that takes too long goes on later."""
     days = [TEN - timedelta(days=back) for back in (2, 1, 0)]

@@ -54,7 +54,7 @@ class Publisher:
         self._shared = shared
         self._suffix = "" if instance in ("", "main") else f"-{instance}"
         self._lacking: set[datetime] = set()
-        """Hours with rows whose file is gone, still to be written; found at start."""
+        """Hours whose file is still to be looked at or written; found at start."""
 
     def path(self, hour: datetime) -> Path:
         """The file of an hour; the instance's name is part of it when several gateways share the directory."""
@@ -72,11 +72,12 @@ class Publisher:
         hours = set(source.hours(published))
         if recheck:
             known = source.hours()
-            hours |= {hour for hour in known if hour >= known[-1] - _RECHECK}
+            young = {hour for hour in known if hour >= known[-1] - _RECHECK}
+            hours |= young
             # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
-            self._lacking = {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
+            self._lacking = young | {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
         written = 0
         ends = time.monotonic() + _TURN_SECONDS
         for hour in [*sorted(hours), *sorted(self._lacking - hours)]:
