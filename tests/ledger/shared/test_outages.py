@@ -17,6 +17,7 @@ from support.postgres import Server
 from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
+from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import tables
 from tollgate.wire import PENDING
 
@@ -176,6 +177,59 @@ async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str],
         await ledger.record(row("req_2"))
     found = duckdb.sql(f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq), count(DISTINCT seq)").fetchall()
     assert found == [(["req_1", "req_2"], 2)]
+
+
+async def left_by(ledger: Ledger, eye: asyncpg.Connection, *rows: str) -> None:
+    """Rows of a gateway that ends before it publishes them."""
+    publishing = ledger._shared._publishing
+    publishing._stop.set()
+    await publishing._task
+    publishing.publish = lambda: asyncio.sleep(0)
+    for each in rows:
+        await ledger.record(row(each))
+    await ledger.close()
+
+
+def published(folder: Path) -> list[tuple[str, list[str]]]:
+    """What each name's usage files hold."""
+    return duckdb.sql(f"SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', "
+                      "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
+
+
+async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_its_second_look(
+        store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with ledger_of(store("a"), Credits()) as first, ledger_of(store("b"), Credits()) as other:
+        await with_alice(first)
+        await first.record(row("req_1"))
+        await first.settle()
+        looking = other._shared._publishing._leftovers
+        await looking.look()
+        assert looking._gone == set(), "it has its session"
+        await left_by(first, eye, "req_2", "req_3")
+        await looking.look()
+        assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
+        async with ledger_of(store("c"), Credits()) as third:
+            await third._shared._publishing._leftovers.look()
+            await asyncio.gather(looking.look(), third._shared._publishing._leftovers.look())
+        assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2", "req_3"])]
+        assert caplog.text.count('gateway "a" is gone; 1 usage file(s) got the rows that it had not published') == 1
+        await looking.look()
+        assert looking._gone == set()
+        async with ledger_of(store("a"), Credits()) as again:
+            await again.record(row("req_4"))
+        assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2", "req_3", "req_4"])]
+
+
+async def test_a_gateway_whose_files_are_just_written_by_another_waits_with_its_start(store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path) -> None:
+    async with ledger_of(store("a"), Credits()) as first:
+        await with_alice(first)
+        await left_by(first, eye, "req_1")
+    locks = FileLocks()
+    locks.take_usage(tmp_path / "usage", "a")
+    asyncio.get_running_loop().call_later(0.3, locks.release)
+    async with ledger_of(store("a"), Credits()) as again:
+        await again.record(row("req_2"))
+    assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2"])]
 
 
 async def test_changes_made_while_nobody_listened_are_read_afterwards(alice: Alice, eye: asyncpg.Connection) -> None:

@@ -20,7 +20,7 @@ _ACCOUNT = tuple(each.name for each in fields(Account))
 _KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
 _GRANT = tuple(each.name for each in fields(Grant))
 _ZERO = Decimal(0)
-_GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
+GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one that starts
 waits for a moment."""
 
@@ -120,12 +120,12 @@ class Records:
 
     async def is_gone(self, instance: str) -> bool:
         """Whether no gateway of this name is connected."""
-        return bool(await self._desk.value(_GONE, instance))
+        return bool(await self._desk.value(GONE, instance))
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
         """Give a running job of a gateway that is gone to another; None when that one came back, or another one was first."""
         async with self._desk.connection() as connection, connection.transaction():
-            if not await connection.fetchval(_GONE, instance):
+            if not await connection.fetchval(GONE, instance):
                 return None
             row = await connection.fetchrow("SELECT document, answer FROM tollgate.generations WHERE id = $1 AND status = ANY($2) FOR UPDATE", id, list(PENDING))
             found = None if row is None else _generation(row["document"], row["answer"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,8 +15,10 @@ import orjson
 
 from tollgate.config.model import Store
 from tollgate.errors import TollgateError
+from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
+from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.link import CALL_SECONDS, Desk
 from tollgate.ledger.usage_row import COLUMNS, base_type
 from tollgate.ledger.usage_source import HOUR
@@ -22,6 +26,10 @@ from tollgate.ledger.usage_source import HOUR
 log = logging.getLogger("tollgate.ledger")
 
 _PAGE = 2000
+_LOOK_SECONDS = 30.0
+"""How often it is looked whether other gateways are gone and left rows."""
+_LOCK_SECONDS = 15.0
+"""How long a start waits for a gateway that just publishes what this one left: a turn of `Publisher.publish`, and an hour's file."""
 _PAUSE = 20
 """A publication that took a second is not repeated within twenty."""
 _FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL") else c.name for c in COLUMNS)
@@ -35,10 +43,10 @@ _COPIED = f"BY NAME SELECT unnest(from_json(j, '{_SHAPE}')) FROM (SELECT unnest(
 class SharedRows:
     """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the event loop."""
 
-    def __init__(self, desk: Desk, instance: str) -> None:
+    def __init__(self, desk: Desk, instance: str, loop: asyncio.AbstractEventLoop) -> None:
         self._desk = desk
         self._instance = instance
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "96MB"})
 
     def progress(self) -> tuple[int, int]:
@@ -47,7 +55,7 @@ class SharedRows:
         return row["published"] or 0, row["newest"]
 
     def set_published(self, seq: int) -> None:
-        self._rows("UPDATE tollgate.instances SET published = $2 WHERE name = $1", self._instance, seq)
+        self._rows("UPDATE tollgate.instances SET published = greatest(published, $2) WHERE name = $1", self._instance, seq)
 
     def hours(self, after: int = 0) -> list[datetime]:
         return [_naive(row["hour"]) for row in self._rows(
@@ -73,10 +81,13 @@ class Publishing:
     """Publishes every few seconds what is new, on a thread of the event loop's."""
 
     def __init__(self, desk: Desk, settings: Store) -> None:
+        loop = asyncio.get_running_loop()
         self._settings = settings
         self._locks = FileLocks()
-        self._rows = SharedRows(desk, settings.instance)
+        self._rows = SharedRows(desk, settings.instance, loop)
         self._publisher = Publisher(self._rows, settings.usage_directory, settings.instance, shared=True)
+        self._leftovers = Leftovers(desk, settings, lambda name: SharedRows(desk, name, loop))
+        self._looks_at = 0.0
         self._recheck = True
         self._problem = ""
         self._turn = asyncio.Lock()
@@ -87,11 +98,22 @@ class Publishing:
         directory = self._settings.usage_directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._locks.take_usage(directory, self._settings.instance)
+            await self._take_name(directory)
         except OSError as error:
             raise TollgateError(f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}") from error
         self._publisher.remove_leftovers()
         return await asyncio.to_thread(self._publisher.highest_seq)
+
+    async def _take_name(self, directory: Path) -> None:
+        ends = asyncio.get_running_loop().time() + _LOCK_SECONDS
+        while True:
+            try:
+                return self._locks.take_usage(directory, self._settings.instance)
+            except StoreInUse:
+                self._locks.release()
+                if asyncio.get_running_loop().time() >= ends:
+                    raise
+            await asyncio.sleep(0.1)
 
     def start(self) -> None:
         """Begin to publish."""
@@ -102,23 +124,34 @@ class Publishing:
         while not self._stop.is_set():
             began = loop.time()
             await self.publish()
+            if began >= self._looks_at and not self._problem:
+                self._looks_at = began + _LOOK_SECONDS
+                await self._tried(self._leftovers.look)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began)))
 
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""
         async with self._turn:
-            try:
-                await asyncio.to_thread(self._publisher.publish, datetime.now(UTC), recheck=self._recheck)
-                self._recheck = False
-                if self._problem:
-                    log.warning("usage files are published again")
-                    self._problem = ""
-            except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
-                reason = (str(error) or "no answer").splitlines()[0]
-                if reason != self._problem:
-                    log.error("usage files could not be published, tried again every few seconds: %s", reason)
-                self._problem = reason
+            if await self._tried(self._publish) and self._problem:
+                log.warning("usage files are published again")
+                self._problem = ""
+
+    async def _publish(self) -> None:
+        await asyncio.to_thread(self._publisher.publish, datetime.now(UTC), recheck=self._recheck)
+        self._recheck = False
+
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do it, and say why it could not be done, once; whether it was."""
+        try:
+            await work()
+        except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
+            reason = (str(error) or "no answer").splitlines()[0]
+            if reason != self._problem:
+                log.error("usage files could not be published, tried again every few seconds: %s", reason)
+            self._problem = reason
+            return False
+        return True
 
     async def close(self) -> None:
         """Publish the rest."""
