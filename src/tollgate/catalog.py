@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,6 +25,8 @@ from tollgate.tariff import Tariff
 
 _MAX_CACHED = 256
 """Distinct lists kept as bytes: one per set of visible models, not per key."""
+_SNAPSHOT = re.compile(r"[-@]20\d{6}(?:-v\d+(?::\d+)?)?$")
+"""The date at the end of a provider's name for a model, by which it names one state of it: -20261101."""
 
 
 class _Key(Protocol):
@@ -91,6 +94,7 @@ class Catalog:
         self.models: Mapping[str, CatalogModel] = {model.id: model for model in sorted(models, key=lambda model: model.id)}
         self.aliases = {alias: target for alias, target in aliases.items() if target in self.models and alias not in self.models}
         self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
+        self._upstream: dict[str, dict[str, CatalogModel]] = {}
         self._listings: dict[Access, Listing] = {}
         self._by_names: dict[tuple[str, ...], Listing] = {}
         self._rendering = Lock()
@@ -98,6 +102,28 @@ class Catalog:
     def resolve(self, name: str) -> CatalogModel | None:
         """The model of a canonical id or alias."""
         return self._names.get(name)
+
+    def meant(self, name: str, provider: str = "") -> CatalogModel | None:
+        """The model of a canonical id, an alias, or the name that `provider` (else any) has for it, a snapshot's date at its end aside.
+
+        Providers name models in their own words: in what tools they run are to ask, and in what they tell of usage.
+        """
+        upstream = self._upstream_names()
+        for each in dict.fromkeys((name, _SNAPSHOT.sub("", name))):
+            owners = upstream.get(each, {})
+            found = owners.get(provider) or self._names.get(each) or next(iter(owners.values()), None)
+            if found is not None:
+                return found
+        return None
+
+    def _upstream_names(self) -> Mapping[str, Mapping[str, CatalogModel]]:
+        if not self._upstream:  # made when first asked for: few requests have it said
+            names: dict[str, dict[str, CatalogModel]] = {}
+            for model in self.models.values():
+                for route in model.routes:
+                    names.setdefault(route.model.upstream, {}).setdefault(route.provider, model)
+            self._upstream = names
+        return self._upstream
 
     def example(self) -> str:
         """A chat model to show in examples: the sandbox's, else the first; MODEL when there is none."""

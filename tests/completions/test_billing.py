@@ -269,25 +269,51 @@ async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
     assert names == {"ann\x00", "x" * 1000}
 
 
-@pytest.mark.parametrize("named", ["up-2", "unheard-of"])
+@pytest.mark.parametrize("named", ["up-2", "two", "up-2-20261101", "up-2@20261101", "unheard-of"])
 async def test_what_another_model_was_asked_for_costs_what_that_one_does(tmp_path, named):
     passes = [{"type": "message", "input_tokens": 6, "output_tokens": 3}, {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},
               {"type": "message", "input_tokens": 4, "output_tokens": 2}]
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
-    more = '  acme/two: {upstream: up-2, aliases: [up-2], price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
+    more = '  acme/two: {upstream: up-2, aliases: [two], price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
     async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
         _, spent_now = await spent(here, ASK, "/v1/messages")
         (row,) = (await rows_by_id(here, tmp_path)).values()
-    advice = Decimal(100) * Decimal("0.14") if named == "up-2" else Decimal(4)
+    advice = Decimal(100) * Decimal("0.14") if named != "unheard-of" else Decimal(4)
     assert spent_now == row["cost"] == row["native_cost"] == BASE + advice
-    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (30, 15, "base + acme/two" if named == "up-2" else "base")
+    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (30, 15, "base + acme/two" if named != "unheard-of" else "base")
 
 
-async def test_a_model_that_a_tool_is_to_ask_must_be_one_the_key_may_use(tmp_path):
-    more = '  acme/two: {upstream: up-2, aliases: [up-2]}\n'
+async def test_passes_that_name_the_asked_model_are_no_other_models(tmp_path):
+    passes = [{"type": "message", "model": "up-1", "input_tokens": 6, "output_tokens": 3}, {"type": "fallback_message", "model": "up-2", "input_tokens": 4, "output_tokens": 2}]
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 4, "output_tokens": 2, "iterations": passes}}).encode()
+    more = '  acme/two: {upstream: up-2, price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+        _, spent_now = await spent(here, ASK, "/v1/messages")
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    assert spent_now == row["cost"] == BASE * 6 / 10 + Decimal(20) * Decimal("0.14")
+    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (10, 5, "base + acme/two")
+
+
+@pytest.mark.parametrize("asking", [
+    pytest.param(lambda name: {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": name}]}, id="a tool"),
+    pytest.param(lambda name: {"tools": [{"type": "house:advisor", "parameters": {"model": name}}]}, id="a tool with parameters"),
+    pytest.param(lambda name: {"fallbacks": [{"model": "up-1"}, {"model": name}]}, id="a stand-in"),
+])
+async def test_a_model_that_the_provider_is_to_ask_must_be_one_the_key_may_use(tmp_path, asking):
+    more = '  acme/two: {upstream: up-2, aliases: [two]}\n'
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
     async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
         _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
-        for name, key, status in (("up-2", narrow, 404), ("up-2", here.key, 200), ("acme/one", narrow, 200), ("unheard-of", narrow, 200)):
-            reply = await here.post("/v1/messages", {**ASK, "tools": [{"type": "advisor_20260301", "name": "advisor", "model": name}]}, key=key)
+        for name, status in (("two", 404), ("up-2", 404), ("up-2-20261101", 404), ("acme/one", 200), ("unheard-of", 200)):
+            reply = await here.post("/v1/messages", {**ASK, **asking(name)}, key=narrow)
             assert reply.status_code == status, (name, reply.text)
+        assert (await here.post("/v1/messages", {**ASK, **asking("up-2")})).status_code == 200
+
+
+async def test_a_function_may_have_any_parameters(tmp_path):
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
+    more = '  acme/two: {upstream: up-2}\n'
+    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+        _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
+        tools = [{"type": "custom", "name": "f", "model": "up-2"}, {"type": "web_search_20250305", "name": "web_search"}]
+        assert (await here.post("/v1/messages", {**ASK, "tools": tools}, key=narrow)).status_code == 200

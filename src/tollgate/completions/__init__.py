@@ -44,8 +44,8 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     else:
         body, outline, needs = _read(inbound, gateway.server)
     model = chat_model(services, inbound, body["model"])
-    if needs.prefer_native:
-        check_consulted(services, inbound, body.get("tools"))
+    if needs.prefer_native or "fallbacks" in body:
+        check_consulted(services, inbound, body)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(outline)

@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
 
-    from tollgate.catalog import Catalog
+    from tollgate.catalog import Catalog, CatalogModel
     from tollgate.tariff import Tariff
     from tollgate.usage import Usage
 
 
-def charge_of(usage: Usage, tariff: Tariff | None, catalog: Catalog, rates: Mapping[str, Decimal], *, at: datetime, **told: Any) -> Charge:
-    """`price_usage`, with what the asked model had others do at their catalog prices; one that is not in the catalog costs what the asked one does."""
-    others = [(model, part) for name, part in usage.others if (model := catalog.resolve(name)) is not None and model.tariff is not None]
+def charge_of(usage: Usage, tariff: Tariff | None, asked: CatalogModel, provider: str, catalog: Catalog, rates: Mapping[str, Decimal], *, at: datetime, **told: Any) -> Charge:
+    """`price_usage` of an answer by `asked`, with what other models did at their catalog prices.
+
+    They are named as `provider` names them; one that is not in the catalog costs what `asked` does.
+    """
+    others = [(model, part) for name, part in usage.others if (model := catalog.meant(name, provider)) is not None and model.id != asked.id and model.tariff is not None]
     for _, part in others:
         usage = usage.without(part)
     charge = price_usage(usage, tariff, rates, at=at, **told)

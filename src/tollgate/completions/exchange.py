@@ -172,7 +172,8 @@ class Exchange:
         multipliers = self.hub_usage.get("multipliers", ())
         if usage.others:
             catalog = self.services.runtime.current.catalog
-            return charge_of(usage, tariff, catalog, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
+            provider = self.offer.provider if self.offer else ""
+            return charge_of(usage, tariff, self.model, provider, catalog, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
         return price_usage(usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
 
     def _row(self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None) -> UsageRow:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tollgate.catalog import CatalogModel, access_of
+from tollgate.catalog import CatalogModel, access_of, may_use
 from tollgate.errors import ModelNotFound
 from tollgate.services import Inbound, Services
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
@@ -17,10 +20,24 @@ def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
     return model
 
 
-def check_consulted(services: Services, inbound: Inbound, tools: Any) -> None:
-    """A model that a tool of the provider's is to ask must be one that this caller may ask himself. Raises `ModelNotFound` as for any other."""
+def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any]) -> None:
+    """Every model that a provider is to ask besides the one asked for must be one that this caller may ask himself. Raises `ModelNotFound` as for any other.
+
+    A tool of the provider's names it (`model`, also among its `parameters`), or a list of those that are to stand in (`fallbacks`).
+    """
     catalog = services.runtime.current.catalog
-    for tool in tools if isinstance(tools, list) else ():
-        name = tool.get("model") if isinstance(tool, dict) else None
-        if isinstance(name, str) and catalog.resolve(name) is not None and catalog.find(name, access_of(inbound.key)) is None:
+    for name in _consulted(body):
+        model = catalog.meant(name)
+        if model is not None and not may_use(access_of(inbound.key), model):
             raise ModelNotFound(name[:200])
+
+
+def _consulted(body: Mapping[str, Any]) -> Iterator[str]:
+    for field in ("tools", "fallbacks"):
+        entries = body.get(field)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("type") not in ("function", "custom"):
+                inner = entry.get("parameters")
+                for name in (entry.get("model"), inner.get("model") if isinstance(inner, dict) else None):
+                    if isinstance(name, str):
+                        yield name
