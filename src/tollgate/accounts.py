@@ -22,10 +22,17 @@ from tollgate.passwords import hash_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 _SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdwy])\Z")
-_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "y": timedelta(days=365),
+}
 _LONGEST_NAME = 100
 _MOST_GLOBS, _LONGEST_GLOB = 500, 200
-"""Every request of a key is held against its list: 140,000 entries, which a form can carry, hold the event loop up for five seconds."""
+"""Every request of a key is held against its list: 140,000 entries, which a form can carry,
+hold the event loop up for five seconds."""
 _MOST_PER_MINUTE = 1_000_000_000
 
 
@@ -66,14 +73,16 @@ class AccountView:
 
 
 async def starter(books: Administration) -> str:
-    """The account of whoever starts the gateway: an operator, `default` before others; the oldest where there is none."""
+    """The account of whoever starts the gateway: an operator, `default` before others;
+    the oldest where there is none."""
     found = await books.list_accounts()
     operators = [account.id for account in found if account.role == "operator"]
     return DEFAULT_ACCOUNT if DEFAULT_ACCOUNT in operators else (operators or [account.id for account in found])[0]
 
 
 def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
-    """When a key ends: "30d" (m, h, d, w, y from now), "2027-01-31" (that day is its last, UTC), an ISO time, or "never"."""
+    """When a key ends: "30d" (m, h, d, w, y from now), "2027-01-31" (that day is its last, UTC), an ISO time,
+    or "never"."""
     now = now or datetime.now(UTC)
     said = text.strip().lower()
     if said in ("", "never"):
@@ -86,9 +95,13 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
             moment += timedelta(days=1)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise BadRequest(f"expiry is \"{text}\", which is after the year 9999; wanted an earlier one, or never", "expires") from None
+        raise BadRequest(
+            f'expiry is "{text}", which is after the year 9999; wanted an earlier one, or never', "expires"
+        ) from None
     except ValueError:
-        raise BadRequest(f"expiry is \"{text}\", wanted a span such as 30d, a date such as 2027-01-31, or never", "expires") from None
+        raise BadRequest(
+            f'expiry is "{text}", wanted a span such as 30d, a date such as 2027-01-31, or never', "expires"
+        ) from None
     if moment <= now:
         raise BadRequest(f"expiry is \"{text}\", which is over already", "expires")
     return moment
@@ -101,7 +114,8 @@ def read_span(text: str) -> timedelta | None:
 
 
 def read_models(text: str) -> tuple[str, ...] | None:
-    """Which models a key may use: "acme/*, !acme/old*" (globs; "!": not these); "" or "all" is every model, "none" is none."""
+    """Which models a key may use: "acme/*, !acme/old*" (globs; "!": not these); "" or "all" is every model,
+    "none" is none."""
     said = text.strip()
     if said.lower() in ("", "all", "*"):
         return None
@@ -109,9 +123,14 @@ def read_models(text: str) -> tuple[str, ...] | None:
         return ()
     parts = tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", said)) if part)
     if len(parts) > _MOST_GLOBS or any(len(part) > _LONGEST_GLOB for part in parts):
-        raise BadRequest(f"models has {len(parts)} entries, wanted at most {_MOST_GLOBS} of at most {_LONGEST_GLOB} characters", "models")
+        raise BadRequest(
+            f"models has {len(parts)} entries, wanted at most {_MOST_GLOBS} of at most {_LONGEST_GLOB} characters",
+            "models",
+        )
     if "!" in parts:
-        raise BadRequest(f"models is \"{said[:100]}\", wanted what is left out right after its !, such as !acme/old", "models")
+        raise BadRequest(
+            f'models is "{said[:100]}", wanted what is left out right after its !, such as !acme/old', "models"
+        )
     return parts
 
 
@@ -127,7 +146,10 @@ def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
     """The amount itself; refuses one of which digits would be rounded away."""
     if round_cost(amount) != amount:
         places = len(show(amount).partition(".")[2])
-        raise BadRequest(f"{what} is {show(amount)}, which has {places} decimal places, wanted at most the {PLACES} that are kept", what)
+        raise BadRequest(
+            f"{what} is {show(amount)}, which has {places} decimal places, wanted at most the {PLACES} that are kept",
+            what,
+        )
     return amount
 
 
@@ -144,13 +166,17 @@ def read_rate(text: str, what: str) -> int | None:
 async def create_account(books: Administration, id: str, name: str = "", role: str = "user") -> Account:
     """A new account; its id is a readable word, because every usage row shows it."""
     if not _ACCOUNT_ID.match(id):
-        raise BadRequest(f"account is \"{id}\", wanted lower-case letters, digits, dot, dash or underscore, at most 63", "id")
+        raise BadRequest(
+            f'account is "{id}", wanted lower-case letters, digits, dot, dash or underscore, at most 63', "id"
+        )
     if role not in ("user", "operator"):
         raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
     return await books.create_account(id, _named(name), role)
 
 
-async def open_account(books: Administration, id: str, name: str = "", role: str = "user", credits: str = "") -> Account:
+async def open_account(
+    books: Administration, id: str, name: str = "", role: str = "user", credits: str = ""
+) -> Account:
     """A new account with credits to begin with, if some are named; a wrong amount leaves no account."""
     if not credits.strip():
         return await create_account(books, id, name, role)
@@ -162,18 +188,24 @@ async def open_account(books: Administration, id: str, name: str = "", role: str
     return account
 
 
-async def change_account(books: Administration, account_id: str, name: str | None = None, role: str | None = None) -> Account:
-    """Give an account another name or role; None keeps what it has. The only operator stays one: somebody must see to the others."""
+async def change_account(
+    books: Administration, account_id: str, name: str | None = None, role: str | None = None
+) -> Account:
+    """Give an account another name or role; None keeps what it has. The only operator stays one:
+    somebody must see to the others."""
     if role not in (None, "user", "operator"):
         raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
     if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
         raise BadRequest(f"account \"{account_id}\" is the only operator; make another account one first", "role")
     changes = {"name": _named(name) if name is not None else None, "role": role}
-    return await books.update_account(account_id, **{field: value for field, value in changes.items() if value is not None})
+    return await books.update_account(
+        account_id, **{field: value for field, value in changes.items() if value is not None}
+    )
 
 
 async def set_password(books: Administration, account_id: str, password: str | None) -> Account:
-    """The password of the dashboard from now on; None takes it away. Everybody signed in to the account is signed out."""
+    """The password of the dashboard from now on; None takes it away.
+    Everybody signed in to the account is signed out."""
     try:
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
     except ValueError as error:
@@ -213,14 +245,18 @@ async def find_key(books: Administration, hint: str, account_id: str | None = No
         if len(found) == 1:
             return found[0]
         if found:
-            raise BadRequest(f"\"{hint}\" fits {len(found)} keys: {', '.join(key.id for key in found)}; name one by its id", "key")
+            raise BadRequest(
+                f'"{hint}" fits {len(found)} keys: {", ".join(key.id for key in found)}; name one by its id', "key"
+            )
     return await books.get_key(hint)
 
 
 async def key_views(books: Administration, account_id: str | None = None) -> list[KeyView]:
     """Keys with their state and what they spent."""
     now = datetime.now(UTC)
-    return [KeyView(key, await books.key_spent(key.id), state_of(key, now)) for key in await books.list_keys(account_id)]
+    return [
+        KeyView(key, await books.key_spent(key.id), state_of(key, now)) for key in await books.list_keys(account_id)
+    ]
 
 
 def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "revoked"]:
@@ -243,8 +279,15 @@ def _key_fields(wish: KeyWish) -> dict[str, Any]:
     cap = kept_amount(read_amount(wish.cap, "cap"), "cap") if wish.cap.strip() else None
     if cap is not None and cap < 0:
         raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
-    return {"allowed_models": read_models(wish.models), "expires_at": read_expiry(wish.expires), "spend_cap": cap,
-            "cap_window": wish.window, "rpm": read_rate(wish.rpm, "rpm"), "tpm": read_rate(wish.tpm, "tpm"), "strict": wish.strict}
+    return {
+        "allowed_models": read_models(wish.models),
+        "expires_at": read_expiry(wish.expires),
+        "spend_cap": cap,
+        "cap_window": wish.window,
+        "rpm": read_rate(wish.rpm, "rpm"),
+        "tpm": read_rate(wish.tpm, "tpm"),
+        "strict": wish.strict,
+    }
 
 
 def _named(name: str) -> str:

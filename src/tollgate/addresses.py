@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 
 def with_query(address: str, query: str | Mapping[str, Any]) -> str:
-    """An address with more query parameters: a raw query string as it is, or names and values, of which absent ones are left out.
+    """An address with more query parameters: a raw query string as it is, or names and values,
+    of which absent ones are left out.
 
     with_query("https://x/?a=1", {"b": "c d", "e": None}) -> "https://x/?a=1&b=c%20d"
     """

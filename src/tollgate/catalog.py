@@ -36,14 +36,16 @@ class _Key(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a caller may use: globs over canonical ids, those with a `!` in front leave out. None is everything, () is nothing; `public_only` is a caller without a key."""
+    """What a caller may use: globs over canonical ids, those with a `!` in front leave out. None is everything, () is
+    nothing; `public_only` is a caller without a key."""
 
     allowed: tuple[str, ...] | None = None
     public_only: bool = False
 
 
 class Listing(NamedTuple):
-    """The body of `GET /v1/models` with its ETag, and the same packed by gzip, which is another representation (RFC 9110, 8.8.3.3)."""
+    """The body of `GET /v1/models` with its ETag, and the same packed by gzip,
+    which is another representation (RFC 9110, 8.8.3.3)."""
 
     body: bytes
     etag: bytes
@@ -91,8 +93,12 @@ class Catalog:
     """All models by canonical id and alias; immutable but for its memo of rendered lists."""
 
     def __init__(self, models: Iterable[CatalogModel], aliases: Mapping[str, str]) -> None:
-        self.models: Mapping[str, CatalogModel] = {model.id: model for model in sorted(models, key=lambda model: model.id)}
-        self.aliases = {alias: target for alias, target in aliases.items() if target in self.models and alias not in self.models}
+        self.models: Mapping[str, CatalogModel] = {
+            model.id: model for model in sorted(models, key=lambda model: model.id)
+        }
+        self.aliases = {
+            alias: target for alias, target in aliases.items() if target in self.models and alias not in self.models
+        }
         self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
         self._upstream: dict[str, dict[str, CatalogModel]] = {}
         self._listings: dict[Access, Listing] = {}
@@ -127,7 +133,11 @@ class Catalog:
 
     def example(self) -> str:
         """A chat model to show in examples: the sandbox's, else the first; MODEL when there is none."""
-        return "sandbox/echo" if "sandbox/echo" in self.models else next((model.id for model in self.models.values() if model.type == "chat"), "MODEL")
+        return (
+            "sandbox/echo"
+            if "sandbox/echo" in self.models
+            else next((model.id for model in self.models.values() if model.type == "chat"), "MODEL")
+        )
 
     def find(self, name: str, access: Access) -> CatalogModel | None:
         """The same, when this caller may use it; unknown and not permitted look alike."""
@@ -148,7 +158,8 @@ class Catalog:
         return self._listings.get(access)
 
     def listing(self, access: Access) -> Listing:
-        """The body of `GET /v1/models`; rendered once for each set of visible models. A thousand models take 10 ms: from any thread."""
+        """The body of `GET /v1/models`; rendered once for each set of visible models. A thousand models take 10 ms:
+        from any thread."""
         with self._rendering:
             names = self._visible(access)
             found = self._by_names.get(names)

@@ -1,4 +1,5 @@
-"""Facts about models on sale become the YAML of a models file (`models_from:` of a provider). Pure: values in, text out.
+"""Facts about models on sale become the YAML of a models file (`models_from:` of a provider). Pure: values in,
+text out.
 
 A facts file has `models`, one entry per offer (a model at a provider), and may have `canonical`, one entry per model,
 whose names become aliases. A price stays the exact decimal it is; only its point moves, so that all are per million.
@@ -21,8 +22,9 @@ from tollgate.money import CONTEXT, decimal_of, show
 
 UNIT = 1_000_000
 GENERATED = (
-    "upstream", "aliases", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer", "encoding", "instruct_type",
-    "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires", "price",
+    "upstream", "aliases", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer",
+    "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires",
+    "price",
 )
 """The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
 _ADDED_PRICES = ("image_output_token", "why")
@@ -73,12 +75,16 @@ class Import:
 def offers_of(facts: Any) -> list[dict[str, Any]]:
     """The offers of a facts document. ValueError when it is none."""
     listed = facts.get("models") if isinstance(facts, dict) else facts
-    if not isinstance(listed, list) or not all(isinstance(offer, dict) and offer.get("id") and offer.get("provider") for offer in listed):
+    if not isinstance(listed, list) or not all(
+        isinstance(offer, dict) and offer.get("id") and offer.get("provider") for offer in listed
+    ):
         raise ValueError("found no list `models` whose entries have `id` and `provider`")
     return listed
 
 
-def import_models(facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None) -> Import:
+def import_models(
+    facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None
+) -> Import:
     """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
     `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
     made = Import(source)
@@ -86,7 +92,11 @@ def import_models(facts: Any, source: Source, *, speaks: Collection[str] = (), k
     best: dict[str, dict[str, Any]] = {}
     for offer in offers_of(facts):
         upstream = str(offer.get("upstream_model") or "")
-        if offer["provider"] != source.provider or offer.get("status", "current") != "current" or not source.takes(offer["id"], upstream):
+        if (
+            offer["provider"] != source.provider
+            or offer.get("status", "current") != "current"
+            or not source.takes(offer["id"], upstream)
+        ):
             continue
         if not re.match(CANONICAL_ID, offer["id"]):
             made.left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
@@ -100,7 +110,9 @@ def import_models(facts: Any, source: Source, *, speaks: Collection[str] = (), k
             continue
         first, second = sorted((known, offer), key=_rank)
         best[offer["id"]] = first
-        made.left_out.append(f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})")
+        made.left_out.append(
+            f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})"
+        )
     for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
         entry = _entry(best[name], names.get(name, ()), frozenset(speaks), made)
         if entry is not None:
@@ -122,12 +134,17 @@ def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
         upstream = rest.rpartition("|")[0]
         first = own.get((provider, upstream), {})
         names = [model.get("short_alias"), upstream, *first.get("aliases", ())]
-        wanted[model["id"]] = list(dict.fromkeys(name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name)))
+        wanted[model["id"]] = list(
+            dict.fromkeys(name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name))
+        )
     meant: dict[str, set[str]] = {}
     for name, others in wanted.items():
         for other in others:
             meant.setdefault(other, set()).add(name)
-    return {name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted) for name, others in wanted.items()}
+    return {
+        name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted)
+        for name, others in wanted.items()
+    }
 
 
 def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
@@ -137,7 +154,9 @@ def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
             len(str(offer.get("upstream_model"))))
 
 
-def _entry(offer: Mapping[str, Any], names: Sequence[str], speaks: frozenset[str], made: Import) -> dict[str, Any] | None:
+def _entry(
+    offer: Mapping[str, Any], names: Sequence[str], speaks: frozenset[str], made: Import
+) -> dict[str, Any] | None:
     name = offer["id"]
     kind = offer.get("type", "chat")
     protocols = _protocols(offer, speaks)
@@ -156,14 +175,18 @@ def _entry(offer: Mapping[str, Any], names: Sequence[str], speaks: frozenset[str
         "created": offer.get("created") or None,
         "context": offer.get("context_length"),
         "max_output": offer.get("max_output_tokens") or None,
-        "modalities": Flow(input=into, output=out) if kind != "embedding" and (into, out) != (["text"], ["text"]) else None,
+        "modalities": Flow(input=into, output=out)
+        if kind != "embedding" and (into, out) != (["text"], ["text"])
+        else None,
         "tokenizer": shape.get("tokenizer") if shape.get("tokenizer") != "Other" else None,
         "encoding": encoding if encoding in ENCODINGS else None,
         "instruct_type": shape.get("instruct_type"),
         "hugging_face_id": offer.get("hugging_face_id"),
         "parameters": list(offer.get("supported_parameters") or ()),
         "dimensions": sorted(set(offer.get("dimensions") or ())),
-        "max_dimension": offer.get("max_dimension") if offer.get("max_dimension") not in (None, max(offer.get("dimensions") or [0])) else None,
+        "max_dimension": offer.get("max_dimension")
+        if offer.get("max_dimension") not in (None, max(offer.get("dimensions") or [0]))
+        else None,
         "protocols": protocols,
         "retires": offer.get("retires"),
         "price": _price(name, offer["pricing"], made),
@@ -225,17 +248,30 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
             volumes.append(Flow({key: row[key] for key in _CONDITIONS if row.get(key) is not None} | prices))
     tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
     multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
-    windows = [Flow(start=Quoted(start), end=Quoted(end), days=list(row.get("weekdays") or range(1, 8)), prices=Flow(_row(
-        name, row, factor, made, frozenset({"hours_utc", "weekdays"}))))
-        for row in pricing.get("windows") or () for start, _, end in (hours.partition("-") for hours in row.get("hours_utc") or ())]
-    for key, value in (("volumes", volumes), ("service_tiers", {tier: row for tier, row in tiers.items() if row}), ("windows", windows),
-                       ("multipliers", multipliers)):
+    windows = [
+        Flow(
+            start=Quoted(start),
+            end=Quoted(end),
+            days=list(row.get("weekdays") or range(1, 8)),
+            prices=Flow(_row(name, row, factor, made, frozenset({"hours_utc", "weekdays"}))),
+        )
+        for row in pricing.get("windows") or ()
+        for start, _, end in (hours.partition("-") for hours in row.get("hours_utc") or ())
+    ]
+    for key, value in (
+        ("volumes", volumes),
+        ("service_tiers", {tier: row for tier, row in tiers.items() if row}),
+        ("windows", windows),
+        ("multipliers", multipliers),
+    ):
         if value:
             price[key] = value
     return price
 
 
-def _row(name: str, row: Mapping[str, Any], factor: Decimal, made: Import, known: frozenset[str] = frozenset()) -> dict[str, Any]:
+def _row(
+    name: str, row: Mapping[str, Any], factor: Decimal, made: Import, known: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """The prices of one row: tokens per million, calls, pictures and searches as they are."""
     prices: dict[str, Any] = {}
     for key in PRICES:
@@ -273,10 +309,13 @@ def write(made: Import, name: str) -> str:
     """The text of a models file; the same entries always give the same text."""
     source = made.source
     head = {"provider": source.provider, "only": list(source.only), "without": list(source.without)}
-    lines = ["# yaml-language-server: $schema=../../src/tollgate/schemas/models.schema.json",
-             f"# Models of `{name}`, written by `tollgate catalog import`. Entries of the same id in the provider's own file win.",
-             f"from: {_flow(Flow({key: value for key, value in head.items() if value}))}",
-             "models:"]
+    lines = [
+        "# yaml-language-server: $schema=../../src/tollgate/schemas/models.schema.json",
+        f"# Models of `{name}`, written by `tollgate catalog import`. "
+        + "Entries of the same id in the provider's own file win.",
+        f"from: {_flow(Flow({key: value for key, value in head.items() if value}))}",
+        "models:",
+    ]
     counts = Counter(_shared(entry) for entry in made.models.values())
     anchors: dict[str, str] = {}
     for model, entry in made.models.items():
@@ -353,7 +392,11 @@ def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping
     said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
     for name in after:
         if name in before:
-            keys = [key for key in dict.fromkeys((*before[name], *after[name])) if before[name].get(key) != after[name].get(key)]
+            keys = [
+                key
+                for key in dict.fromkeys((*before[name], *after[name]))
+                if before[name].get(key) != after[name].get(key)
+            ]
             if keys:
                 said.append(f"~ {name}: {', '.join(keys)}")
     return said

@@ -1,6 +1,8 @@
-"""Web pages of other origins: those in `server.cors_origins` may call the gateway from a browser (Fetch standard, "CORS protocol").
+"""Web pages of other origins: those in `server.cors_origins` may call the gateway from a browser (Fetch standard,
+"CORS protocol").
 
-Credentials are never allowed: keys travel in a header that the page sets itself, and the dashboard's cookie stays out of it.
+Credentials are never allowed: keys travel in a header that the page sets itself,
+and the dashboard's cookie stays out of it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def admits(origins: tuple[str, ...], origin: str) -> bool:
 
 
 async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send | None:
-    """How the answer to a request is sent when pages of these origins may call: with the headers their browser asks for.
+    """How the answer to a request is sent when pages of these origins may call:
+    with the headers their browser asks for.
 
     None when the request was the browser's own question before the page's; it is answered then.
     """
@@ -32,10 +35,19 @@ async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send 
     origin = asked.get(b"origin")
     if origin is None or not admits(origins, origin.decode("latin-1")):
         return send
-    shared = [(b"access-control-allow-origin", b"*")] if _ANY in origins else [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+    shared = (
+        [(b"access-control-allow-origin", b"*")]
+        if _ANY in origins
+        else [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+    )
     if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
-        headers = asked.get(b"access-control-request-headers", b"authorization, content-type")  # `*` would not stand for authorization
-        await send({"type": "http.response.start", "status": 204, "headers": [*shared, _METHODS, (b"access-control-allow-headers", headers), _AGE]})
+        # `*` would not stand for authorization
+        headers = asked.get(b"access-control-request-headers", b"authorization, content-type")
+        await send({
+            "type": "http.response.start",
+            "status": 204,
+            "headers": [*shared, _METHODS, (b"access-control-allow-headers", headers), _AGE],
+        })
         await send({"type": "http.response.body", "body": b""})
         return None
 

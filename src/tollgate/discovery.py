@@ -63,8 +63,14 @@ class ListState:
 class Discoverer:
     """Asks the lists and puts what changed into the runtime of `holder`. `on_swap` hears of every new runtime."""
 
-    def __init__(self, holder: RuntimeHolder, client: Client, *, on_swap: Callable[[Runtime], None] = lambda runtime: None,
-                 spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1)) -> None:
+    def __init__(
+        self,
+        holder: RuntimeHolder,
+        client: Client,
+        *,
+        on_swap: Callable[[Runtime], None] = lambda runtime: None,
+        spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1),
+    ) -> None:
         self._holder = holder
         self._client = client
         self._on_swap = on_swap
@@ -127,8 +133,13 @@ class Discoverer:
         _tell_skipped(name, state.skipped, problems)
         unpriced = tuple(model.id for model in models if lacking(model))
         if unpriced and set(unpriced) != set(state.unpriced):
-            log.warning('%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): %s',
-                        len(unpriced), name, first_names(unpriced))
+            log.warning(
+                '%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says '
+                'that they are free): %s',
+                len(unpriced),
+                name,
+                first_names(unpriced),
+            )
         state.at, state.models, state.problem, state.failures = datetime.now(UTC), len(models), "", 0
         state.skipped, state.unpriced = problems, unpriced
         state.due = now + discovery.every * self._spread()
@@ -139,8 +150,10 @@ class Discoverer:
 
     async def _body(self, name: str, discovery: Discovery) -> object:
         provider = discovery.provider
-        call = Call("GET", discovery.url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name, proxy=provider.proxy,
-                    verify=provider.verify_tls, ca_file=provider.ca_file)
+        call = Call(
+            "GET", discovery.url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name,
+            proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+        )
         async with await self._client.open(call) as answer:
             raw = await answer.read(MAX_BYTES)
         if answer.status != 200:
@@ -177,8 +190,13 @@ def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ..
         log.info("every entry in the list of models of %s is used again", name)
         return
     more = len(said) - _MOST_TOLD
-    log.warning("entries in the list of models of %s were left out (%d problems):\n%s%s", name, len(now), "\n".join(said[:_MOST_TOLD]),
-                f"\nand {more} more" if more > 0 else "")
+    log.warning(
+        "entries in the list of models of %s were left out (%d problems):\n%s%s",
+        name,
+        len(now),
+        "\n".join(said[:_MOST_TOLD]),
+        f"\nand {more} more" if more > 0 else "",
+    )
 
 
 class _Unusable(Exception):

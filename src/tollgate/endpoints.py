@@ -50,7 +50,11 @@ class Route:
 def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
     """The reply for an error; when a stream has already begun (a keep-alive comment went out), its error event."""
     if responder.started:  # as 200; the status is no longer ours to choose
-        return Reply(200, [], stream_error_events(dialect, error) if responder.told else unbegun_error_events(dialect, error, request_id))
+        return Reply(
+            200,
+            [],
+            stream_error_events(dialect, error) if responder.told else unbegun_error_events(dialect, error, request_id),
+        )
     return error_reply(dialect, error, request_id)
 
 
@@ -75,17 +79,28 @@ def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
         server = request.services.runtime.current.gateway.server
         inbound = await _inbound(request, dialect, server.max_body_bytes)
         responder = request.responder
-        return await complete(request.services, inbound, streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds), begun=responder.has_begun)
+        return await complete(
+            request.services,
+            inbound,
+            streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds),
+            begun=responder.has_begun,
+        )
 
     return endpoint
 
 
 async def _count_tokens(request: Request) -> Reply:
-    return await count_tokens(request.services, await _inbound(request, "count_tokens", request.services.runtime.current.gateway.server.max_body_bytes))
+    return await count_tokens(
+        request.services,
+        await _inbound(request, "count_tokens", request.services.runtime.current.gateway.server.max_body_bytes),
+    )
 
 
 async def _embeddings(request: Request) -> Reply:
-    return await embeddings.embed(request.services, await _inbound(request, "embeddings", request.services.runtime.current.gateway.server.max_body_bytes))
+    return await embeddings.embed(
+        request.services,
+        await _inbound(request, "embeddings", request.services.runtime.current.gateway.server.max_body_bytes),
+    )
 
 
 def _known_key(request: Request) -> KeyRecord | None:
@@ -160,10 +175,22 @@ async def _ready(request: Request) -> Reply:
 async def _metrics(request: Request) -> Reply:
     services = request.services
     gauges = {
-        "tollgate_ready": ("1 when /readyz says so: the journal can be written, and no stop was asked for.", float(services.ledger.ready and not services.draining)),
-        "tollgate_config_current": ("1 while the newest files are in force; 0 when they have a mistake and older ones stay.", float(not services.runtime.stale)),
-        "tollgate_alarms": ("Alarms for the operator: a provider refuses our key, or our balance there is used up.", float(len(services.health.alarms()))),
-        "tollgate_routes_cooling": ("Routes that rest after failures, and are asked last.", float(len(services.health.cooling()))),
+        "tollgate_ready": (
+            "1 when /readyz says so: the journal can be written, and no stop was asked for.",
+            float(services.ledger.ready and not services.draining),
+        ),
+        "tollgate_config_current": (
+            "1 while the newest files are in force; 0 when they have a mistake and older ones stay.",
+            float(not services.runtime.stale),
+        ),
+        "tollgate_alarms": (
+            "Alarms for the operator: a provider refuses our key, or our balance there is used up.",
+            float(len(services.health.alarms())),
+        ),
+        "tollgate_routes_cooling": (
+            "Routes that rest after failures, and are asked last.",
+            float(len(services.health.cooling())),
+        ),
     }
     text = services.metrics.render(gauges)
     return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
@@ -173,7 +200,10 @@ async def _root(request: Request) -> Reply:
     return Reply(200, [], orjson.dumps({"service": "tollgate", "models": "/v1/models", "health": "/healthz"}))
 
 
-_LISTING_HEADERS: Headers = [(b"cache-control", b"private, max-age=60"), (b"vary", b"authorization, x-api-key, accept-encoding")]
+_LISTING_HEADERS: Headers = [
+    (b"cache-control", b"private, max-age=60"),
+    (b"vary", b"authorization, x-api-key, accept-encoding"),
+]
 _GET = ("GET",)
 _POST = ("POST",)
 _CATALOG = Route("models", _GET, "catalog", _models)
@@ -212,5 +242,6 @@ def find(path: str) -> tuple[Route | None, str]:
 
 
 def nowhere(path: str) -> str:
-    """The dialect in which a path without an endpoint is told so: that of the API it belongs to, such as batches of messages."""
+    """The dialect in which a path without an endpoint is told so: that of the API it belongs to,
+    such as batches of messages."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"

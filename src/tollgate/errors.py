@@ -1,4 +1,5 @@
-"""The error tree. Every failure a caller or operator can see is one of these, or below one in the module that alone raises it.
+"""The error tree. Every failure a caller or operator can see is one of these,
+or below one in the module that alone raises it.
 
     TollgateError
     ├── ConfigErrors              all problems of a set of files at once (start, check, reload)
@@ -159,7 +160,9 @@ class UpstreamError(TollgateError):
     status = 500
     code = "upstream_error"
 
-    def __init__(self, message: str, *, provider: str = "", retry_after: float | None = None, alarm: AlarmKind | None = None) -> None:
+    def __init__(
+        self, message: str, *, provider: str = "", retry_after: float | None = None, alarm: AlarmKind | None = None
+    ) -> None:
         super().__init__(message)
         self.provider = provider
         self.retry_after = retry_after

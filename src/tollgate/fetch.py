@@ -57,7 +57,9 @@ async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolv
         async with asyncio.timeout(settings.seconds):
             return await _follow(transport, url, settings)
     except (TimeoutError, UpstreamTimeout):
-        raise BadRequest(f"{_shown(url)} cannot be fetched: it takes longer than {settings.seconds:g} s", code="url_not_fetched") from None
+        raise BadRequest(
+            f"{_shown(url)} cannot be fetched: it takes longer than {settings.seconds:g} s", code="url_not_fetched"
+        ) from None
     finally:
         await transport.close()
 
@@ -93,7 +95,9 @@ async def _get(transport: HttpTransport, url: str, first: str, settings: Fetch) 
         raise _refused(first, "only http, https and data URLs with a plain host are") from None
     if port < _LOWEST_PORT and port not in (80, 443):
         raise _refused(first, f"port {port} is not allowed")
-    budgets = Timeouts(connect=min(10.0, settings.seconds), first_byte=settings.seconds, idle=settings.seconds, total=settings.seconds)
+    budgets = Timeouts(
+        connect=min(10.0, settings.seconds), first_byte=settings.seconds, idle=settings.seconds, total=settings.seconds
+    )
     try:
         return await transport.open(Call("GET", url, timeouts=budgets))
     except UpstreamTimeout:
@@ -120,13 +124,22 @@ def _guarded(resolver: Resolve, settings: Fetch) -> Resolve:
 def is_public(address: str) -> bool:
     """Whether an address is on the public internet, and is itself rather than a way to another one."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_loopback or ip.is_link_local or ip.is_private:
+    if (
+        not ip.is_global
+        or ip.is_multicast
+        or ip.is_reserved
+        or ip.is_unspecified
+        or ip.is_loopback
+        or ip.is_link_local
+        or ip.is_private
+    ):
         return False
     return not any(ip in network for network in _REFUSED if network.version == ip.version)
 
 
 def media_type(header: str, data: bytes) -> str:
-    """What the bytes begin like, else what the server says: some call every picture `image/jpeg`, and upstreams check."""
+    """What the bytes begin like, else what the server says: some call every picture `image/jpeg`,
+    and upstreams check."""
     known = type_by_bytes(data)
     if known is not None:
         return known

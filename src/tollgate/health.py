@@ -19,7 +19,8 @@ _SMOOTHING = 0.2
 _RATE_SMOOTHING = 0.05
 """The same for the share of failures, over the last forty."""
 _TELL_SECONDS = 10.0
-"""The log tells of a failing route this often at most: every failure of an outage would be as many lines as requests."""
+"""The log tells of a failing route this often at most:
+every failure of an outage would be as many lines as requests."""
 
 
 @dataclass(slots=True)
@@ -63,10 +64,15 @@ def alarm_text(provider: str, alarm: AlarmKind | None, message: str) -> str:
     return f"provider {provider}: {what} ({_one_line(message[:200])})"
 
 
-def tell_failure(health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str) -> None:
-    """Tell the health of a route that it failed, and the operator by the log: a new alarm at once, of all else one failure every ten seconds.
-    `subject` is what failed there ("request req_1"); at the level of debugging the log has every failure."""
-    alarmed = health.failed(route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm)
+def tell_failure(
+    health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str
+) -> None:
+    """Tell the health of a route that it failed, and the operator by the log: a new alarm at once, of all else one
+    failure every ten seconds. `subject` is what failed there ("request req_1"); at the level of debugging the log has
+    every failure."""
+    alarmed = health.failed(
+        route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm
+    )
     failures = health.to_tell(route)
     if alarmed:
         log.error("%s", alarm_text(provider, error.alarm, error.message))
@@ -84,7 +90,12 @@ def _one_line(text: str) -> str:
 class Health:
     """The state of every route that has been tried. `settings` may be replaced at a reload."""
 
-    def __init__(self, settings: Retry | None = None, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: Retry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.settings = settings or Retry()
         self.now = clock
         self._wall = wall
@@ -106,7 +117,9 @@ class Health:
         health.cooling_until = 0.0
         health.error_rate -= _RATE_SMOOTHING * health.error_rate
         if latency is not None:
-            health.latency = latency if health.latency is None else health.latency + _SMOOTHING * (latency - health.latency)
+            health.latency = (
+                latency if health.latency is None else health.latency + _SMOOTHING * (latency - health.latency)
+            )
         if self._providers:
             self._providers.pop(provider, None)
         if self._alarms:
@@ -130,7 +143,9 @@ class Health:
         health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
         health.errors[code] = health.errors.get(code, 0) + 1
         health.last_error, health.last_error_at = f"{code}: {message}"[:300] if message else code, self._wall()
-        rest = min(retry_after, settings.max_retry_after_seconds) if retry_after is not None and retry_after > 0 else 0.0
+        rest = (
+            min(retry_after, settings.max_retry_after_seconds) if retry_after is not None and retry_after > 0 else 0.0
+        )
         if health.in_a_row >= settings.cooldown_failures:
             rest = max(rest, settings.cooldown_seconds)
         if rest:
@@ -147,7 +162,8 @@ class Health:
         return False
 
     def to_tell(self, route: str) -> int:
-        """How many failures of the route the log has not told of, when it is time to tell of one; else 0. They count as told then."""
+        """How many failures of the route the log has not told of, when it is time to tell of one; else 0.
+        They count as told then."""
         known = self._routes.get(route)
         if known is None or known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
             return 0
@@ -156,7 +172,9 @@ class Health:
 
     def alarms(self) -> list[tuple[str, Alarm]]:
         """(provider, alarm) of everything waiting for the operator, oldest first."""
-        return sorted(((provider, alarm) for (provider, _), alarm in self._alarms.items()), key=lambda entry: entry[1].since)
+        return sorted(
+            ((provider, alarm) for (provider, _), alarm in self._alarms.items()), key=lambda entry: entry[1].since
+        )
 
     def routes(self) -> list[RouteHealth]:
         """Every route tried so far, by name."""

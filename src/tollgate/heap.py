@@ -12,7 +12,8 @@ _M_ARENA_MAX = -8  # malloc.h
 
 
 def one_heap() -> None:
-    """Have all threads share one heap: glibc gives each its own, and DuckDB's and the journal's would keep 10 MB between them."""
+    """Have all threads share one heap: glibc gives each its own,
+    and DuckDB's and the journal's would keep 10 MB between them."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 

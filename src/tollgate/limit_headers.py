@@ -15,7 +15,11 @@ def limit_headers(names: ReplyHeaders, limits: Limits) -> Headers:
     Resets are durations (`12ms`, `1s`, `6m0s`), or instants (RFC 3339) where the format tells those.
     """
     windows = {"requests": limits.requests, "tokens": limits.tokens}
-    return [(name, _told(fact, window, instants=names.instants).encode()) for kind, fact, name in names.limits if (window := windows[kind]) is not None]
+    return [
+        (name, _told(fact, window, instants=names.instants).encode())
+        for kind, fact, name in names.limits
+        if (window := windows[kind]) is not None
+    ]
 
 
 def _told(fact: str, window: Window, *, instants: bool) -> str:

@@ -54,7 +54,13 @@ class Measures:
     @property
     def tokens(self) -> int:
         """All tokens, of every bucket."""
-        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens + self.output_tokens + self.reasoning_tokens
+        return (
+            self.input_tokens
+            + self.cache_read_tokens
+            + self.cache_write_tokens
+            + self.output_tokens
+            + self.reasoning_tokens
+        )
 
     @property
     def failure_rate(self) -> float:

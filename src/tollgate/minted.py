@@ -1,9 +1,9 @@
 """Ids that a provider minted through this gateway: which account got them and which provider keeps what they name.
 
-A stored response, a file or a container lives at one provider under *our* account there, so its id is honoured only
-for the account that was handed it (DESIGN section 4). One small SQLite file; digests only, the ids themselves are not
-kept. Reads and writes run off the event loop. An id that cannot be written is known in memory and written with the next:
-it must not cost anybody the answer that it came with, which is paid for.
+A stored response, a file or a container lives at one provider under *our* account there, so its id is honoured only for
+the account that was handed it (DESIGN section 4). One small SQLite file; digests only, the ids themselves are not kept.
+Reads and writes run off the event loop. An id that cannot be written is known in memory and written with the next: it
+must not cost anybody the answer that it came with, which is paid for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SOMEBODY = ""
 
 
 class Minted:
-    """The register. `path` None keeps it in memory (tests). The file is opened when the first id comes: most gateways see none."""
+    """The register. `path` None keeps it in memory (tests). The file is opened when the first id comes:
+    most gateways see none."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -61,7 +62,8 @@ class Minted:
         return known if known is not None else await asyncio.to_thread(self._read, sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
-        """The first of these ids that was handed to other accounts and not to this one; an id nobody was handed is not foreign."""
+        """The first of these ids that was handed to other accounts and not to this one;
+        an id nobody was handed is not foreign."""
         return await asyncio.to_thread(self._first_foreign, account_id, list(ids))
 
     def close(self) -> None:
@@ -78,11 +80,17 @@ class Minted:
 
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # SQLite gives its logs the mode that it finds
-            opened = sqlite3.connect(str(self._path) if self._path else ":memory:", check_same_thread=False, isolation_level=None)
+                # SQLite gives its logs the mode that it finds
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            opened = sqlite3.connect(
+                str(self._path) if self._path else ":memory:", check_same_thread=False, isolation_level=None
+            )
             opened.execute("PRAGMA journal_mode = WAL")
             opened.execute("PRAGMA synchronous = NORMAL")
-            opened.execute("CREATE TABLE IF NOT EXISTS minted (digest BLOB PRIMARY KEY, provider TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID")
+            opened.execute(
+                "CREATE TABLE IF NOT EXISTS minted (digest BLOB PRIMARY KEY, provider TEXT NOT NULL, at INTEGER NOT "
+                "NULL) WITHOUT ROWID"
+            )
             opened.execute("DELETE FROM minted WHERE at < ?", (int(time.time()) - KEEP_SECONDS,))
             self._opened = opened
         return self._opened
@@ -98,7 +106,12 @@ class Minted:
                     file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", self._unwritten)
             except (sqlite3.Error, OSError) as error:
                 if str(error) != self._problem:
-                    log.error("%s: which provider keeps what it answered cannot be written, so it is known until the next start only: %s", self._path, error)
+                    log.error(
+                        "%s: which provider keeps what it answered cannot be written, so it is known until the next "
+                        "start only: %s",
+                        self._path,
+                        error,
+                    )
                 self._problem = str(error)
                 del self._unwritten[:-_RECENT]
                 return

@@ -36,7 +36,10 @@ _MAX_EXPONENT = 24
 
 
 def decimal_of(text: str | int | Decimal) -> Decimal:
-    """The exact decimal written as `text`: "0.30" -> Decimal("0.30"). ValueError for floats, NaN, infinities and absurd sizes."""
+    """The exact decimal written as `text`: "0.30" -> Decimal("0.30").
+
+    Raises ValueError for floats, NaN, infinities and absurd sizes.
+    """
     if isinstance(text, bool) or not isinstance(text, (str, int, Decimal)):
         raise ValueError(f"{text!r} is a {type(text).__name__}, wanted an exact decimal such as \"0.30\"")
     if isinstance(text, str):

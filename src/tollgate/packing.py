@@ -1,4 +1,5 @@
-"""Undoing a `content-encoding`, of requests and of answers: gzip (of several members too) and deflate, with and without zlib's frame."""
+"""Undoing a `content-encoding`, of requests and of answers: gzip (of several members too) and deflate,
+with and without zlib's frame."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Passwords of the web pages: scrypt, slow on purpose, with its parameters beside the hash so that they can be raised.
 
-`scrypt$<log2 N>$<r>$<p>$<salt>$<hash>`, both in base64. A check takes some 70 ms and 32 MiB: callers run it off the event loop.
+`scrypt$<log2 N>$<r>$<p>$<salt>$<hash>`, both in base64. A check takes some 70 ms and 32 MiB:
+callers run it off the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ def hash_password(password: str) -> str:
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"the password has {len(password)} characters, wanted {SHORTEST} to {LONGEST}")
     salt = os.urandom(_SALT_BYTES)
-    return "$".join(("scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(_scrypt(password, salt, _LOG_N, _R, _P))))
+    return "$".join((
+        "scrypt",
+        str(_LOG_N),
+        str(_R),
+        str(_P),
+        _text(salt),
+        _text(_scrypt(password, salt, _LOG_N, _R, _P)),
+    ))
 
 
 def check_password(password: str, stored: str) -> bool:
@@ -42,7 +50,9 @@ def check_password(password: str, stored: str) -> bool:
 
 
 def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(password.encode("utf-8", "surrogatepass"), salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=_HASH_BYTES)
+    return hashlib.scrypt(
+        password.encode("utf-8", "surrogatepass"), salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=_HASH_BYTES
+    )
 
 
 def _text(value: bytes) -> str:

@@ -1,6 +1,7 @@
 """What a caller may read of an error, and how a stream that has begun tells one.
 
-Whole replies are the surface's (`replies.py`); a stream's last event is said by the pipeline that runs it, so it is here.
+Whole replies are the surface's (`replies.py`); a stream's last event is said by the pipeline that runs it,
+so it is here.
 """
 
 from __future__ import annotations
@@ -10,21 +11,39 @@ from typing import Any
 
 import orjson
 
-from tollgate.errors import RateLimited, TollgateError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import (
+    RateLimited,
+    TollgateError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 
-_MESSAGES_TYPES = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
-                   409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error"}
+_MESSAGES_TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
+    404: "not_found_error", 409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error",
+    504: "timeout_error",
+}
 """The error types the messages format enumerates for a caller's faults, by status."""
 
 
-def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0, response: dict[str, Any] | None = None) -> bytes:
+def stream_error_events(
+    dialect: str, error: TollgateError, *, sequence: int = 0, response: dict[str, Any] | None = None
+) -> bytes:
     """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
 
     `sequence` is the next `sequence_number` and `response` the response object so far, for the responses dialect.
     """
     message = public_message(error)
     if dialect == "messages":
-        kind = "overloaded_error" if getattr(error, "overloaded", False) else "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
+        kind = (
+            "overloaded_error"
+            if getattr(error, "overloaded", False)
+            else "timeout_error"
+            if isinstance(error, UpstreamTimeout)
+            else "api_error"
+        )
         if isinstance(error, UpstreamRejected):
             kind = messages_error_type(error)
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
@@ -32,16 +51,21 @@ def stream_error_events(dialect: str, error: TollgateError, *, sequence: int = 0
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
         if isinstance(error, UpstreamRejected):
             code = error.told_code or error.kind or "invalid_prompt"
-        out = _event("error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence})
+        out = _event(
+            "error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence}
+        )
         if response is not None:
             failed = {**response, "status": "failed", "error": {"code": code, "message": message}}
-            out += _event("response.failed", {"type": "response.failed", "response": failed, "sequence_number": sequence + 1})
+            out += _event(
+                "response.failed", {"type": "response.failed", "response": failed, "sequence_number": sequence + 1}
+            )
         return out
     return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
 
 
 def unbegun_error_events(dialect: str, error: TollgateError, request_id: str) -> bytes:
-    """The same for a stream of which only keep-alive comments went out: the responses format wants a response before its failure (CLIENTS 3a)."""
+    """The same for a stream of which only keep-alive comments went out:
+    the responses format wants a response before its failure (CLIENTS 3a)."""
     if dialect != "responses":
         return stream_error_events(dialect, error)
     response = {**_NO_RESPONSE, "id": "resp_" + request_id.removeprefix("req_"), "created_at": int(time.time())}
@@ -50,20 +74,27 @@ def unbegun_error_events(dialect: str, error: TollgateError, request_id: str) ->
 
 
 _NO_RESPONSE = {
-    "id": "", "object": "response", "created_at": 0, "status": "in_progress", "background": False, "completed_at": None, "error": None,
-    "incomplete_details": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "model": "unknown", "output": [],
-    "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None, "service_tier": "default", "store": False, "temperature": 1.0, "text": {"format": {"type": "text"}}, "tool_choice": "auto",
-    "tools": [], "top_logprobs": 0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "truncation": "disabled", "usage": None,
-    "metadata": {},
+    "id": "", "object": "response", "created_at": 0, "status": "in_progress", "background": False, "completed_at": None,
+    "error": None, "incomplete_details": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None,
+    "model": "unknown", "output": [], "parallel_tool_calls": True, "previous_response_id": None,
+    "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None}, "safety_identifier": None,
+    "service_tier": "default", "store": False, "temperature": 1.0, "text": {"format": {"type": "text"}},
+    "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0, "presence_penalty": 0.0,
+    "frequency_penalty": 0.0, "truncation": "disabled", "usage": None, "metadata": {},
 }
 """A response nothing is known of: every field the published schema wants, at its default (CLIENTS 3f)."""
-_NO_USAGE = {"input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 0,
-             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0}
+_NO_USAGE = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
 
 
 def public_status(dialect: str, error: TollgateError) -> int:
-    """The HTTP status a caller of this dialect gets for an error of a provider; for the row of a request that got no answer."""
+    """The HTTP status a caller of this dialect gets for an error of a provider;
+    for the row of a request that got no answer."""
     if isinstance(error, UpstreamRejected):
         return error.status if dialect in ("responses", "messages") else 400
     if isinstance(error, UpstreamTimeout):
@@ -74,14 +105,16 @@ def public_status(dialect: str, error: TollgateError) -> int:
 
 
 def messages_error_type(error: UpstreamRejected) -> str:
-    """The error type a messages client knows, for a request a provider of any format refused; other formats have one word for all of them."""
+    """The error type a messages client knows, for a request a provider of any format refused;
+    other formats have one word for all of them."""
     if error.kind is not None and error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
         return error.kind
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
 
 def messages_error_code(error: UpstreamRejected) -> str | None:
-    """`error.details.error_code`, where a provider of this format says what its clients can act on; other formats have nothing like it."""
+    """`error.details.error_code`, where a provider of this format says what its clients can act on;
+    other formats have nothing like it."""
     said = error.body.get("error") if isinstance(error.body, dict) else None
     details = said.get("details") if isinstance(said, dict) else None
     code = details.get("error_code") if isinstance(details, dict) else None
@@ -89,18 +122,21 @@ def messages_error_code(error: UpstreamRejected) -> str | None:
 
 
 def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:
-    """Type and code as the responses format has them: every fault of a caller is one type there, and what tells them apart is the code."""
+    """Type and code as the responses format has them: every fault of a caller is one type there,
+    and what tells them apart is the code."""
     kind, code = error.kind, error.told_code
     if error.status == 413 or kind == "request_too_large":
         code = "request_too_large"
-    own = kind and kind.islower() and kind not in _MESSAGES_TYPES.values()  # others write BadRequestError or INVALID_ARGUMENT
+    # others write BadRequestError or INVALID_ARGUMENT
+    own = kind and kind.islower() and kind not in _MESSAGES_TYPES.values()
     return kind if kind and own else "invalid_request_error", code
 
 
 def public_message(error: TollgateError) -> str:
     """What a caller may read of an error: their own faults in full, a provider's failure in our words."""
     if isinstance(error, UpstreamTimeout):
-        return f"The model service did not answer in time ({error.budget.replace('_', '-')} budget of {error.seconds:g} s exceeded)."
+        budget = f"{error.budget.replace('_', '-')} budget of {error.seconds:g} s"
+        return f"The model service did not answer in time ({budget} exceeded)."
     if isinstance(error, UpstreamFailed):
         if error.upstream_status == 429 or error.overloaded:
             return "The model service is overloaded or rate limited. Please retry later."

@@ -66,7 +66,8 @@ class Reloader:
             except ConfigErrors as errors:
                 self._holder.stale = True
                 self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
-                wrong = "\n".join(problem.render() for problem in errors.problems if problem.level == "error")  # warnings were told before
+                # warnings were told before
+                wrong = "\n".join(problem.render() for problem in errors.problems if problem.level == "error")
                 log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
                 return self.state
             except OSError as error:
@@ -88,7 +89,8 @@ class Reloader:
         seen = self._stamp()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with contextlib.suppress(OSError):  # a folder that cannot be listed now, such as for want of descriptors, can be later
+            # a folder that cannot be listed now, such as for want of descriptors, can be later
+            with contextlib.suppress(OSError):
                 seen = await self._look(seen)
 
     async def _look(self, seen: Stamp) -> Stamp:
@@ -106,8 +108,11 @@ class Reloader:
         before = self._holder.current
         loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
-        changed = [(before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()]
-        changed = [(old, new) for old, new in changed if old is not new]  # a provider whose file says the same is the same object
+        changed = [
+            (before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()
+        ]
+        # a provider whose file says the same is the same object
+        changed = [(old, new) for old, new in changed if old is not new]
         said = {*before.loaded.warnings, *check_unpriced(old for old, _ in changed if old is not None)}
         for warning in (*loaded.warnings, *check_unpriced(new for _, new in changed)):
             if warning not in said:
@@ -118,8 +123,8 @@ class Reloader:
         return runtime
 
     def _try_out(self, before: Runtime, now: Runtime) -> None:
-        """Run the examples of what changed, and log what its mappings are warned of. Raises `ConfigErrors` when an example fails:
-        a mapping that no longer does what its file says is not taken."""
+        """Run the examples of what changed, and log what its mappings are warned of. Raises `ConfigErrors` when an
+        example fails: a mapping that no longer does what its file says is not taken."""
         problems: list[Problem] = []
         for name, mapping in now.mappings.items():
             if before.mappings.get(name) is not mapping:
@@ -128,18 +133,27 @@ class Reloader:
                 problems += run_examples(mapping, now.mappings, _examples(mapping.document))
         for name, provider in now.providers.items():
             if before.providers.get(name) is not provider:
-                read = replace(provider, config=replace(provider.config, examples=provider.config.examples or _examples(provider.config.document)))
+                read = replace(
+                    provider,
+                    config=replace(
+                        provider.config, examples=provider.config.examples or _examples(provider.config.document)
+                    ),
+                )
                 problems += run_provider_examples(read)
         if any(problem.level == "error" for problem in problems):
             raise ConfigErrors(problems)
 
     def _stamp(self) -> Stamp:
-        """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that would
-        take the place of built-in ones."""
+        """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that
+        would take the place of built-in ones."""
         found = set()
         gateway = self._holder.current.gateway
         folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
-        for file in (*gateway.files, gateway.root / GATEWAY_FILE, *(new for folder in folders for new in folder.glob("*.yaml"))):
+        for file in (
+            *gateway.files,
+            gateway.root / GATEWAY_FILE,
+            *(new for folder in folders for new in folder.glob("*.yaml")),
+        ):
             try:
                 about = file.stat()
             except OSError:
@@ -164,7 +178,9 @@ def _tell_switched(before: Gateway, now: Gateway) -> None:
     on = {name for name, provider in now.providers.items() if not provider.off}
     off = now.providers.keys() - on
     if went_off := sorted(off - were_off):
-        log.warning("providers that went off, because a secret is not set (`tollgate check` names it): %s", ", ".join(went_off))
+        log.warning(
+            "providers that went off, because a secret is not set (`tollgate check` names it): %s", ", ".join(went_off)
+        )
     if gone := sorted(before.providers.keys() - now.providers.keys()):
         log.warning("providers that are gone with their files: %s", ", ".join(gone))
     if came := sorted(on - were_on):

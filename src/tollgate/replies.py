@@ -73,7 +73,9 @@ def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
             return 401, _error_object(_NO_KEY, "invalid_request_error")
-        return 401, _error_object(f"Incorrect API key provided: {error.shown}", "invalid_request_error", "invalid_api_key")
+        return 401, _error_object(
+            f"Incorrect API key provided: {error.shown}", "invalid_request_error", "invalid_api_key"
+        )
     if isinstance(error, QuotaExhausted):
         body = _error_object(error.message, "insufficient_quota", "insufficient_quota")
         return 403, {"message": error.message, **body}
@@ -100,7 +102,9 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, An
     if isinstance(error, BodyTooLarge):
         return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
-        return 400, _error_object(f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model")
+        return 400, _error_object(
+            f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model"
+        )
     if isinstance(error, UpstreamRejected):
         return error.status, _error_object(error.message, *responses_error_words(error), error.param)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
@@ -117,10 +121,18 @@ _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
 def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
     def say(status: int, kind: str, message: str, code: str | None = None) -> tuple[int, dict[str, Any]]:
         details = {"details": {"error_code": code}} if code else {}
-        return status, {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id}
+        return status, {
+            "type": "error",
+            "error": {"type": kind, "message": message, **details},
+            "request_id": request_id,
+        }
 
     if isinstance(error, Unauthorized):
-        return say(401, "authentication_error", "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key")
+        return say(
+            401,
+            "authentication_error",
+            "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key",
+        )
     if isinstance(error, QuotaExhausted):
         return say(403, "billing_error", error.message)
     if isinstance(error, RateLimited):
@@ -133,7 +145,9 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
         return say(error.status, messages_error_type(error), error.message, messages_error_code(error))
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code in _ACTED_ON else None
-        return say(error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code)
+        return say(
+            error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code
+        )
     if isinstance(error, UpstreamTimeout):
         return say(504, "timeout_error", public_message(error))
     if isinstance(error, UpstreamFailed) and error.overloaded:
@@ -176,7 +190,9 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
         said = error.message
-        return _envelope(400, said if said.startswith("input validation failed") else f"input validation failed: {said}")
+        return _envelope(
+            400, said if said.startswith("input validation failed") else f"input validation failed: {said}"
+        )
     return _envelope(500, InternalError.told)
 
 
@@ -185,7 +201,9 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any]
     if known:
         return known
     if isinstance(error, ModelNotFound):
-        return 404, _error_object(f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model")
+        return 404, _error_object(
+            f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
+        )
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     return error.status, _error_object(error.message if error.status < 500 else InternalError.told, kind, error.code)
 

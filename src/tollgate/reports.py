@@ -1,8 +1,9 @@
-"""Usage as the pages need it: sums over time, the newest rows, one row, files to download. Reads the published files only.
+"""Usage as the pages need it: sums over time, the newest rows, one row, files to download.
+Reads the published files only.
 
-Every query runs on a thread of its own with bounded memory and time, never on the event loop. Sums are kept by time bucket
-together with the state (name, time, size) of the files they came from, so a page that is shown again reads only what changed;
-10 million rows are read once, not once a page.
+Every query runs on a thread of its own with bounded memory and time, never on the event loop. Sums are kept by time
+bucket together with the state (name, time, size) of the files they came from, so a page that is shown again reads only
+what changed; 10 million rows are read once, not once a page.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _MOST_KEPT = 40_000
 _BYTES_A_ROW = 80
 """What a row takes in a published file, about."""
 _MEASURED_ROWS = 1_000_000
-"""Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile, only take longer."""
+"""Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile,
+only take longer."""
 MOST_ROWS_OUT = 2_000_000
 """Rows of one download; more is for `tollgate usage`, which needs no browser."""
 OPERATORS_ONLY = ("provider_cost",)
@@ -60,21 +62,25 @@ _COUNTED = ("requests", "failed", "cost", *_TOKENS, "images", "estimated")
 
 
 def _sums(width: timedelta, dimensions: Sequence[str]) -> str:
-    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them, then added up."""
+    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them,
+    then added up."""
     dims = ", ".join(dimensions)
     inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *_TOKENS, "images"))
     outer = ", ".join(f"sum({name})" + ("" if name == "cost" else "::BIGINT") for name in _COUNTED)
     return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {dims}, count(*) AS requests,
-    count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner}, count(*) FILTER (WHERE estimated) AS estimated FROM usage GROUP BY ALL)
+    count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner}, count(*) FILTER (WHERE estimated) AS estimated
+    FROM usage GROUP BY ALL)
 SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING SETS ({_sets(dimensions, "")})"""
 
 
 def _times(width: timedelta, dimensions: Sequence[str], every: int) -> str:
-    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value, from one row in `every`."""
+    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value,
+    from one row in `every`."""
     dims = ", ".join(dimensions)
     step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
     sample = f" AND seq % {every} = 0" if every > 1 else ""
-    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {dims}, unnest([ttfb_ms, total_ms]) AS ms, unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
+    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {dims}, unnest([ttfb_ms, total_ms]) AS ms,
+    unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
 stepped AS (SELECT bucket, {dims}, kind, {step} AS step FROM timed WHERE ms > 0),
 counted AS (SELECT bucket, grouping_id({dims}) AS which, {dims}, kind, step, count(*) * {every} AS n FROM stepped
     GROUP BY GROUPING SETS ({_sets(dimensions, ", kind, step")}))
@@ -90,7 +96,8 @@ def _bucket(width: timedelta) -> str:
 
 
 class Reports:
-    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` when too much is asked at once.
+    """Reads one usage directory. Methods belong to one event loop;
+    they raise `Unavailable` when too much is asked at once.
 
     A damaged file is left out, and named in `damaged`, until it is changed or gone."""
 
@@ -104,7 +111,8 @@ class Reports:
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
         self._damaged: dict[Path, tuple[int, float]] = {}
-        """Files that cannot be read, with the time of their last change and the clock time until which that is believed."""
+        """Files that cannot be read, with the time of their last change and the
+        clock time until which that is believed."""
         self._incomplete_at = 0.0
         """Clock time at which a query last left a file out: what came of it is not kept."""
 
@@ -125,8 +133,11 @@ class Reports:
         """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
         return await self._run(lambda: self._report(filters, width, count))
 
-    async def rows(self, filters: Filters, limit: int, before: tuple[datetime, int] | None = None) -> list[dict[str, Any]]:
-        """The newest rows, older than the row at `before` (its time and seq). Looks at new files first, and stops when it has enough."""
+    async def rows(
+        self, filters: Filters, limit: int, before: tuple[datetime, int] | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest rows, older than the row at `before` (its time and seq). Looks at new files first,
+        and stops when it has enough."""
         return await self._run(lambda: self._rows(filters, limit, before))
 
     async def row(self, filters: Filters, request_id: str, around: datetime | None = None) -> dict[str, Any] | None:
@@ -134,7 +145,8 @@ class Reports:
         return await self._run(lambda: self._row(filters, request_id, around))
 
     async def export(self, filters: Filters, form: Literal["csv", "parquet"], *, all_columns: bool = False) -> Path:
-        """A temporary file with all rows that fit, oldest first; the caller deletes it. Raises `BadRequest` when there are too many."""
+        """A temporary file with all rows that fit, oldest first; the caller deletes it.
+        Raises `BadRequest` when there are too many."""
         return await self._run(lambda: self._export(filters, form, all_columns))
 
     # ---- on a thread
@@ -148,17 +160,23 @@ class Reports:
         except duckdb.InterruptException:
             raise Unavailable(f"this took more than {_SECONDS:g} s; choose a shorter time or more filters") from None
         except duckdb.OutOfMemoryException:
-            raise Unavailable(f"this takes more than {_MEMORY} of memory; choose a shorter time or more filters") from None
+            raise Unavailable(
+                f"this takes more than {_MEMORY} of memory; choose a shorter time or more filters"
+            ) from None
         finally:
             self._waiting -= 1
 
-    def _query(self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = "") -> list[tuple[Any, ...]]:
+    def _query(
+        self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = ""
+    ) -> list[tuple[Any, ...]]:
         """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own."""
         left_out = self._left_out()
         if left_out:
             self._incomplete_at = time.monotonic()
         try:
-            return self._run_sql(f"WITH usage AS ({select_usage(self.directory, filters, left_out)}) {statement}", values or [], copy_to)
+            return self._run_sql(
+                f"WITH usage AS ({select_usage(self.directory, filters, left_out)}) {statement}", values or [], copy_to
+            )
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
         except duckdb.Error:
@@ -185,7 +203,9 @@ class Reports:
     def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
-        connection = duckdb.connect(config={"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False})
+        connection = duckdb.connect(
+            config={"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
+        )
         watch = threading.Timer(_SECONDS, connection.interrupt)
         watch.start()
         self._running.add(connection)
@@ -212,7 +232,9 @@ class Reports:
         if missing:
             began = time.monotonic()
             rows = sum(size for start in missing for _, _, size in states[start]) // _BYTES_A_ROW
-            fresh = self._sum(replace(filters, since=missing[0], until=missing[-1] + width), width, every=1 + rows // _MEASURED_ROWS)
+            fresh = self._sum(
+                replace(filters, since=missing[0], until=missing[-1] + width), width, every=1 + rows // _MEASURED_ROWS
+            )
             for start in missing:
                 found[start] = fresh.get(start, {})
                 if self._incomplete_at < began:
@@ -220,7 +242,9 @@ class Reports:
         return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts))
 
     def _sum(self, filters: Filters, width: timedelta, every: int) -> dict[datetime, Facts]:
-        dimensions = DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
+        dimensions = (
+            DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
+        )
         buckets: dict[datetime, Facts] = {}
 
         def measures(row: tuple[Any, ...]) -> Measures:
@@ -234,7 +258,9 @@ class Reports:
             for name, number in zip(_COUNTED, row[after:], strict=True):
                 setattr(measured, name, number)
         for row in self._query(filters, _times(width, dimensions, every)):
-            setattr(measures(row), "total" if row[after] else "first_byte", Measures.pack(row[after + 1], row[after + 2]))
+            setattr(
+                measures(row), "total" if row[after] else "first_byte", Measures.pack(row[after + 1], row[after + 2])
+            )
         return buckets
 
     def _states(self, starts: list[datetime], width: timedelta) -> dict[datetime, Signature]:
@@ -268,11 +294,16 @@ class Reports:
         condition, values = "", []
         if before is not None:
             ends = min(ends, before[0] + timedelta(microseconds=1))
-            condition, values = "WHERE (time, seq) < (?, ?) ", [before[0].astimezone(UTC).replace(tzinfo=None), before[1]]
+            condition, values = (
+                "WHERE (time, seq) < (?, ?) ",
+                [before[0].astimezone(UTC).replace(tzinfo=None), before[1]],
+            )
         found: list[dict[str, Any]] = []
         statement = f"SELECT * FROM usage {condition}ORDER BY time DESC, seq DESC LIMIT "
         for since, until in self._spans(filters.since, ends):
-            rows = self._query(replace(filters, since=since, until=until), f"{statement}{limit - len(found)}", list(values))
+            rows = self._query(
+                replace(filters, since=since, until=until), f"{statement}{limit - len(found)}", list(values)
+            )
             found += [_named(row) for row in rows]
             if len(found) >= limit:
                 break
@@ -281,7 +312,9 @@ class Reports:
     def _spans(self, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Stretches of time with files in them, newest first, each a few times as long as the one before."""
         files = usage_files(self.directory, since, until)
-        hours = sorted({datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00") for path in files}, reverse=True)
+        hours = sorted(
+            {datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00") for path in files}, reverse=True
+        )
         take = 2
         while hours:
             newest, oldest = hours[0], hours[min(take, len(hours)) - 1]
@@ -301,8 +334,15 @@ class Reports:
     def _export(self, filters: Filters, form: str, all_columns: bool) -> Path:
         count = self._query(filters, "SELECT count(*) FROM usage")[0][0]
         if count > MOST_ROWS_OUT:
-            raise BadRequest(f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: tollgate usage --format {form}")
-        chosen = ", ".join(_cell(column) if form == "csv" else column.name for column in COLUMNS if all_columns or column.name not in OPERATORS_ONLY)
+            raise BadRequest(
+                f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: "
+                f"tollgate usage --format {form}"
+            )
+        chosen = ", ".join(
+            _cell(column) if form == "csv" else column.name
+            for column in COLUMNS
+            if all_columns or column.name not in OPERATORS_ONLY
+        )
         with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
             path = Path(file.name)
         name = str(path).replace("'", "''")
@@ -315,15 +355,17 @@ class Reports:
 
 
 def _cell(column: Column) -> str:
-    """A column for a file that spreadsheets open: a text they would take for a formula gets an apostrophe in front (OWASP, CSV
-    injection), as callers choose some of these texts (`end_user`)."""
+    """A column for a file that spreadsheets open: a text they would take for a formula gets an apostrophe in front
+    (OWASP, CSV injection), as callers choose some of these texts (`end_user`)."""
     if base_type(column) != "VARCHAR":
         return column.name
-    return f"CASE WHEN regexp_matches({column.name}, '^[-=+@\\t\\r]') THEN chr(39) || {column.name} ELSE {column.name} END AS {column.name}"
+    name = column.name
+    return f"CASE WHEN regexp_matches({name}, '^[-=+@\\t\\r]') THEN chr(39) || {name} ELSE {name} END AS {name}"
 
 
 def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
-    """The beginnings of the last `count` buckets, oldest first; the last one holds `now`. Widths divide a day, or are days."""
+    """The beginnings of the last `count` buckets, oldest first; the last one holds `now`. Widths divide a day,
+    or are days."""
     origin = datetime(2000, 1, 3, tzinfo=UTC)
     newest = origin + (now - origin) // width * width
     for back in range(count - 1, -1, -1):
@@ -331,7 +373,8 @@ def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datet
 
 
 def _place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str]:
-    """What a grouping set's row is about: its dimension and value, from the bits of `grouping_id` (0: grouped by it)."""
+    """What a grouping set's row is about: its dimension and value, from the bits of `grouping_id` (0:
+    grouped by it)."""
     for position, name in enumerate(dimensions):
         if not which >> (len(dimensions) - 1 - position) & 1:
             return name, values[position] or ""

@@ -1,4 +1,5 @@
-"""Which routes a request tries, in which order: at most three attempts, each a different route, decided before the first byte.
+"""Which routes a request tries, in which order: at most three attempts, each a different route,
+decided before the first byte.
 
 A route is one provider's offer of the model. Everything that decides an order is here; what an upstream's answer means
 (retry or not) is `mapping/provider/errors.py`, how routes are doing is `health.py`.
@@ -36,7 +37,8 @@ _TYPES = {"chat": "chat", "responses": "chat", "messages": "chat", "embeddings":
 
 @dataclass(slots=True)
 class Needs:
-    """What a request asks of a route beyond its protocol. `native`: only a route that speaks the client's protocol will do."""
+    """What a request asks of a route beyond its protocol. `native`:
+    only a route that speaks the client's protocol will do."""
 
     tools: bool = False
     images: bool = False
@@ -47,7 +49,8 @@ class Needs:
     max_output: int = 0
     native: bool = False
     threads: bool = False
-    """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads: true}` will do."""
+    """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads:
+    true}` will do."""
     effort: str = "unset"
     """How much thought a chat request asks for in so many words."""
     prefer_native: bool = False
@@ -60,7 +63,8 @@ NO_NEEDS = Needs()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One provider's offer of a model, through one or more protocols; `ranked` has them for each client protocol, the one that loses least first."""
+    """One provider's offer of a model, through one or more protocols; `ranked` has them for each client protocol,
+    the one that loses least first."""
 
     key: str
     provider: str
@@ -82,20 +86,27 @@ def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, we
     return Route(key, model.provider, model, offers, priority, weight, ranked)
 
 
-def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, health: Health | None = None, sticky: str | None = None, *,
-         attempts: int = 3, pinned: str | None = None, rng: Callable[[], float] = random.random) -> list[Offer]:
+def plan(
+    model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, health: Health | None = None,
+    sticky: str | None = None, *, attempts: int = 3, pinned: str | None = None,
+    rng: Callable[[], float] = random.random,
+) -> list[Offer]:
     """The offers to try, best first, each of a different route; empty when no route can serve this protocol.
 
     Order: routes that fit the request's needs (others only when none fits, since declared abilities may be out of
     date), the conversation's last route (`sticky`), lower `priority` (the operator's word), the client's own protocol
-    before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that recovers first
-    is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
+    before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that
+    recovers first is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
     """
     found = [(route, offer) for route in model.routes if (offer := _serving(route, client_protocol, needs)) is not None]
     if pinned is not None or needs.native:
-        found = [(route, offer) for route, offer in found
-                 if (pinned is None or route.provider == pinned) and (not needs.native or offer.protocol == client_protocol)
-                 and (not needs.threads or offer.can.get("threads") is True)]
+        found = [
+            (route, offer)
+            for route, offer in found
+            if (pinned is None or route.provider == pinned)
+            and (not needs.native or offer.protocol == client_protocol)
+            and (not needs.threads or offer.can.get("threads") is True)
+        ]
     if len(found) < 2:
         return [offer for _, offer in found]
     fitting = [(route, offer) for route, offer in found if fits(offer, needs)]
@@ -105,7 +116,13 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
     for route, offer in found:
         until = health.cooling_until(route.key, route.provider) if health is not None else 0.0
         converted = offer.protocol != client_protocol
-        rank = (route.key != sticky, converted and needs.prefer_native, route.priority, converted, _draw(route.weight, rng))
+        rank = (
+            route.key != sticky,
+            converted and needs.prefer_native,
+            route.priority,
+            converted,
+            _draw(route.weight, rng),
+        )
         if until > now:
             cooling.append((until, rank, offer))
         else:
@@ -119,11 +136,14 @@ def plan(model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, hea
 
 def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:
     liked = _PREFERENCE.get(client_protocol, (client_protocol,))
-    return tuple(sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked)))
+    return tuple(
+        sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
+    )
 
 
 def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
-    """The offer of a route for this request: the protocol that loses least, or the next one where only that takes what the request needs."""
+    """The offer of a route for this request: the protocol that loses least,
+    or the next one where only that takes what the request needs."""
     ranked = route.ranked.get(client_protocol)
     if ranked is None:
         return None
@@ -171,7 +191,8 @@ def _draw(weight: int, rng: Callable[[], float]) -> float:
 
 
 class Sticky:
-    """Which route a conversation used last, so that a provider's prompt cache is met again; the least recent are forgotten."""
+    """Which route a conversation used last, so that a provider's prompt cache is met again;
+    the least recent are forgotten."""
 
     def __init__(self, capacity: int = 50_000) -> None:
         self._capacity = capacity

@@ -95,9 +95,13 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
     offered = {name: _offered(provider, previous) for name, provider in providers.items()}
     groups = grouped(route for routes in offered.values() for route in routes)
     catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], loaded.gateway.aliases)
-    images = ImageOffers(offer for provider in providers.values() if not provider.config.off for offer in provider.images)
-    return Runtime(loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded, MappingProxyType(fingerprints),
-                   offered, groups)
+    images = ImageOffers(
+        offer for provider in providers.values() if not provider.config.off for offer in provider.images
+    )
+    return Runtime(
+        loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded,
+        MappingProxyType(fingerprints), offered, groups,
+    )
 
 
 class _Build:
@@ -121,11 +125,17 @@ class _Build:
         return found
 
     def _mapping(self, name: str, document: Document) -> ProtocolMapping | None:
-        if self.previous is not None and name in self.previous.mappings and _same_text(self.previous.gateway.mappings.get(name), document):
+        if (
+            self.previous is not None
+            and name in self.previous.mappings
+            and _same_text(self.previous.gateway.mappings.get(name), document)
+        ):
             return self.previous.mappings[name]
         return self._noting(lambda: compile_mapping(document, plugins=self.plugins))
 
-    def providers(self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
+    def providers(
+        self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered
+    ) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
         """The providers by name, and what each was made from."""
         secrets = hash(frozenset((name, self.loaded.secrets.get(name)) for name in self.loaded.secrets.names()))
         found: dict[str, CompiledProvider] = {}
@@ -139,11 +149,17 @@ class _Build:
                 found[name] = compiled
         return found, fingerprints
 
-    def _provider(self, provider: Provider, fingerprint: Any, mappings: Mapping[str, ProtocolMapping]) -> CompiledProvider | None:
+    def _provider(
+        self, provider: Provider, fingerprint: Any, mappings: Mapping[str, ProtocolMapping]
+    ) -> CompiledProvider | None:
         name, previous = provider.name, self.previous
         if previous is not None and name in previous.providers and previous.fingerprints.get(name) == fingerprint:
             return previous.providers[name]
-        return self._noting(lambda: compile_provider(provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins))
+        return self._noting(
+            lambda: compile_provider(
+                provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins
+            )
+        )
 
     def raise_mistakes(self) -> None:
         """Raise all that was wrong."""
@@ -177,8 +193,8 @@ def _offered(provider: CompiledProvider, previous: Runtime | None) -> tuple[Rout
 
 
 def _model(name: str, routes: tuple[Route, ...], previous: Runtime | None) -> CatalogModel:
-    """A model of the catalog, taken over when its routes are the same ones. Every offer bills at the price the model has
-    in the catalog, whichever route serves it (SPEC service 1)."""
+    """A model of the catalog, taken over when its routes are the same ones. Every offer bills at the price the model
+    has in the catalog, whichever route serves it (SPEC service 1)."""
     if previous is not None and previous.made_from.get(name) == routes:
         return previous.catalog.models[name]
     model = make_model(name, routes)
@@ -189,7 +205,10 @@ def _model(name: str, routes: tuple[Route, ...], previous: Runtime | None) -> Ca
 
 
 def _at(route: Route, model: CatalogModel, prices_text: str) -> Route:
-    offers = tuple(offer if offer.tariff is model.tariff else replace(offer, tariff=model.tariff, prices_text=prices_text) for offer in route.offers)
+    offers = tuple(
+        offer if offer.tariff is model.tariff else replace(offer, tariff=model.tariff, prices_text=prices_text)
+        for offer in route.offers
+    )
     return make_route(route.model, offers, priority=route.priority, weight=route.weight)
 
 
@@ -203,8 +222,12 @@ def _same_text(one: Any, other: Any) -> bool:
     return one is not None and one.text == other.text and one.file == other.file
 
 
-def _fingerprint(provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, ProtocolMapping]) -> tuple[Any, ...]:
+def _fingerprint(
+    provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, ProtocolMapping]
+) -> tuple[Any, ...]:
     """What a compiled provider depends on; equal means it can be taken over."""
-    used = tuple(sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values()))
+    used = tuple(
+        sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values())
+    )
     texts = tuple((document.file, document.text) for document in (provider.document, *provider.document.included))
     return texts, provider.off, loaded.gateway.timeouts, used, secrets, provider.models[written:]

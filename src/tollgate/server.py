@@ -46,7 +46,8 @@ _MOST_NAMED = 10
 _LAST_WORDS_SECONDS = 0.5
 """Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
 _SETTLE_SECONDS = 10.0
-"""The least time that what has ended gets for its row, however short the time to drain is: counting it may first have to read an encoding."""
+"""The least time that what has ended gets for its row, however short the time to drain is:
+counting it may first have to read an encoding."""
 _TIDY_SECONDS = 3.0
 """After the start; it holds the requests of that moment up for 20 ms (150 with all providers on)."""
 
@@ -75,15 +76,27 @@ def as_read(gateway: Gateway) -> Gateway:
     return gateway
 
 
-def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: StartCache | None = None, adjust: Adjust = as_read) -> Runtime:
+def load(
+    path: Path | None,
+    environ: Mapping[str, str] | None = None,
+    cache: StartCache | None = None,
+    adjust: Adjust = as_read,
+) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
-    loaded = load_gateway(path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None)
+    loaded = load_gateway(
+        path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None
+    )
     for warning in (*loaded.warnings, *check_unpriced(loaded.gateway.providers.values())):
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:
         named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
-        log.info("%d of %d providers are off, because a secret is not set (`tollgate check` names it)%s", len(off), len(loaded.gateway.providers), named)
+        log.info(
+            "%d of %d providers are off, because a secret is not set (`tollgate check` names it)%s",
+            len(off),
+            len(loaded.gateway.providers),
+            named,
+        )
     for note in loaded.notes:
         log.debug("%s", note)
     loaded = replace(loaded, gateway=adjust(loaded.gateway))
@@ -93,7 +106,8 @@ def load(path: Path | None, environ: Mapping[str, str] | None = None, cache: Sta
 
 
 def cache_of(path: Path | None) -> StartCache | None:
-    """What an earlier start left in this configuration's store; None when the gateway file does not say where that is."""
+    """What an earlier start left in this configuration's store;
+    None when the gateway file does not say where that is."""
     try:
         return StartCache(load_settings(path, environ=os.environ).store.directory)
     except ConfigErrors:
@@ -140,15 +154,22 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
         ledger.use(new.gateway.credits)
 
     discoverer = Discoverer(holder, client, on_swap=swapped)
-    reloader = Reloader(holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=lambda read: at_ports(adjust(read)))
+    reloader = Reloader(
+        holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=lambda read: at_ports(adjust(read))
+    )
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services), below=False)
     sign_in = None
     if gateway.dashboard.enabled:
         app.mount("/dashboard", dashboard_app(services, reloader))
         sign_in = await ledger.create_link(account)
-        if (await ledger.get_account(account)).role != "operator":  # all were made by commands before the first start, or none was left one
-            log.warning("no account is an operator, so nobody sees the operator's pages; to make one: tollgate accounts change %s --role operator", account)
+        # all were made by commands before the first start, or none was left one
+        if (await ledger.get_account(account)).role != "operator":
+            log.warning(
+                "no account is an operator, so nobody sees the operator's pages; to make one: tollgate accounts "
+                "change %s --role operator",
+                account,
+            )
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
@@ -168,10 +189,15 @@ async def close_gateway(opened: Opened) -> None:
     await services.ledger.close()
 
 
-async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened], None], cache: StartCache | None = None,
-                adjust: Adjust = as_read) -> None:
-    """Serve until SIGTERM or SIGINT, a second of which ends what still runs; `announce` is called once the gateway listens.
-    `cache` gets what the next start can use; `adjust` is applied to what reloads read."""
+async def serve(
+    runtime: Runtime,
+    path: Path | None,
+    announce: Callable[[Opened], None],
+    cache: StartCache | None = None,
+    adjust: Adjust = as_read,
+) -> None:
+    """Serve until SIGTERM or SIGINT, a second of which ends what still runs; `announce` is called once the gateway
+    listens. `cache` gets what the next start can use; `adjust` is applied to what reloads read."""
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -184,7 +210,11 @@ async def serve(runtime: Runtime, path: Path | None, announce: Callable[[Opened]
         stop.set()
         if running := opened.services.metrics.running:
             seconds = opened.services.runtime.current.gateway.server.drain_seconds
-            log.info("stopping: %d requests are running and have %g seconds; the same signal again ends them now", running, seconds)
+            log.info(
+                "stopping: %d requests are running and have %g seconds; the same signal again ends them now",
+                running,
+                seconds,
+            )
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)

@@ -107,7 +107,8 @@ class Services:
     images: Any = None
     """The image jobs of this process (`images.Jobs`), made at first use."""
     live: set[Exchange] = field(default_factory=set)
-    """Requests being answered now, for the operator's page: from `Exchange.begin` until they are settled or released."""
+    """Requests being answered now, for the operator's page:
+    from `Exchange.begin` until they are settled or released."""
 
 
 def dropped_text(lost: Sequence[str]) -> bytes:

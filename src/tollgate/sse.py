@@ -26,7 +26,8 @@ _MOST_LINES = 100_000
 
 
 class Event(NamedTuple):
-    """One block of a stream: its `event:` name if any, its data lines joined, and its exact bytes with the blank line."""
+    """One block of a stream: its `event:` name if any, its data lines joined,
+    and its exact bytes with the blank line."""
 
     name: str | None
     data: bytes
@@ -95,10 +96,11 @@ class Decoder:
         return self._split(whole)
 
     def feed_pairs(self, data: bytes) -> list[tuple[str | None, bytes]]:
-        """`feed` for who needs no raw bytes: (name, data) of each event, in a quarter of the time for the way most upstreams write.
+        """`feed` for who needs no raw bytes: (name, data) of each event,
+        in a quarter of the time for the way most upstreams write.
 
-        That way is `data:` lines alone, or each after its `event:` line. The number of lines shows that there is nothing
-        else between them.
+        That way is `data:` lines alone, or each after its `event:` line.
+        The number of lines shows that there is nothing else between them.
         """
         if not self._started and not self._held and data and data[:1] != _BOM[:1]:
             self._started = True
@@ -109,7 +111,8 @@ class Decoder:
         return [(event.name, event.data) for event in self.feed(data)]
 
     def _alike(self, lines: list[bytes]) -> list[tuple[str | None, bytes]] | None:
-        """The pairs in the lines of whole events that are all written one of the two usual ways; None when one is not."""
+        """The pairs in the lines of whole events that are all written one of the two usual ways;
+        None when one is not."""
         lines.pop()  # what follows the last line feed
         named = lines[0].startswith(b"event: ")
         width = 3 if named else 2
@@ -117,12 +120,18 @@ class Decoder:
         if count * width != len(lines) or any(lines[width - 1 :: width]):
             return None
         if not named:
-            pairs: list[tuple[str | None, bytes]] = [(None, line[6:]) for line in lines[::2] if line.startswith(b"data: ")]
+            pairs: list[tuple[str | None, bytes]] = [
+                (None, line[6:]) for line in lines[::2] if line.startswith(b"data: ")
+            ]
             return pairs if len(pairs) == count else None
         heads = lines[::3]
         known = self._heads
         try:
-            pairs = [(known[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ")]
+            pairs = [
+                (known[head], line[6:])
+                for head, line in zip(heads, lines[1::3], strict=True)
+                if line.startswith(b"data: ")
+            ]
         except KeyError:
             if len(known) > _KNOWN_NAMES:
                 known.clear()
@@ -130,7 +139,11 @@ class Decoder:
                 if not head.startswith(b"event: ") or len(head) == 7:
                     return None
                 known[head] = self._name(head[7:])
-            pairs = [(known[head], line[6:]) for head, line in zip(heads, lines[1::3], strict=True) if line.startswith(b"data: ")]
+            pairs = [
+                (known[head], line[6:])
+                for head, line in zip(heads, lines[1::3], strict=True)
+                if line.startswith(b"data: ")
+            ]
         return pairs if len(pairs) == count else None
 
     @property

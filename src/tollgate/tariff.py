@@ -44,8 +44,8 @@ _FALLBACKS = (
 
 @dataclass(slots=True)
 class Charge:
-    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used. Treat it as
-    frozen, as `Usage`."""
+    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used.
+    Treat it as frozen, as `Usage`."""
 
     cost: Decimal
     native: Decimal
@@ -59,7 +59,11 @@ NO_CHARGE = Charge(round_cost(Decimal(0)), round_cost(Decimal(0)), USD, Decimal(
 
 def no_charge(tariff: Tariff | None, rates: Mapping[str, Decimal]) -> Charge:
     """What a request costs that got no answer: nothing, flat prices included, in the currency of its price list."""
-    return NO_CHARGE if tariff is None else replace(NO_CHARGE, currency=tariff.currency, rate=_rate(tariff.currency, rates))
+    return (
+        NO_CHARGE
+        if tariff is None
+        else replace(NO_CHARGE, currency=tariff.currency, rate=_rate(tariff.currency, rates))
+    )
 
 
 class _Prices:
@@ -108,14 +112,17 @@ class _Prices:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)))
         for name in FLAT_PRICES:
             setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)) * unit)
-        self.dearest_in = max(self.prompt, self.input_cache_read, self.input_cache_write, self.audio, self.input_audio_cache)
+        self.dearest_in = max(
+            self.prompt, self.input_cache_read, self.input_cache_write, self.audio, self.input_audio_cache
+        )
         self.dearest_out = max(self.completion, self.internal_reasoning, self.audio_output, self.image_output_token)
         self.divisor = Decimal(unit).scaleb(places, CONTEXT)
         self.rule = rule
 
 
 class Tariff:
-    """A price block, compiled; immutable but for its memo of price combinations. ValueError for a unit, window or currency that cannot be meant."""
+    """A price block, compiled; immutable but for its memo of price combinations. ValueError for a unit,
+    window or currency that cannot be meant."""
 
     __slots__ = ("_memo", "_windows", "base", "currency", "of_pictures", "pricing", "simple", "unit")
 
@@ -128,12 +135,20 @@ class Tariff:
         self.base = _Prices(pricing.prices, pricing.unit, "base")
         self._windows = tuple(_minutes(window) for window in pricing.windows)
         self.simple = not pricing.volumes and not pricing.windows
-        rows = (pricing.prices, *(row.prices for row in pricing.volumes), *(window.prices for window in pricing.windows), *pricing.service_tiers.values())
+        rows = (
+            pricing.prices,
+            *(row.prices for row in pricing.volumes),
+            *(window.prices for window in pricing.windows),
+            *pricing.service_tiers.values(),
+        )
         self.of_pictures = any(prices.get("image") for prices in rows)
         """Whether each picture of a prompt has a price."""
         self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
 
-    def prices(self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None, told: Collection[str] = ()) -> _Prices:
+    def prices(
+        self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None,
+        told: Collection[str] = (),
+    ) -> _Prices:
         """The prices that hold for a request of this size at this moment; `told` may name multipliers."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
@@ -177,16 +192,28 @@ class Tariff:
                 merged[name] = _moved(price, base.get(name), merged.get(name))
         for each in factors:
             rule.append(each)
-            merged |= {name: CONTEXT.multiply(merged[name], pricing.multipliers[each]) for name in TOKEN_PRICES if name in merged}
+            merged |= {
+                name: CONTEXT.multiply(merged[name], pricing.multipliers[each])
+                for name in TOKEN_PRICES
+                if name in merged
+            }
         return _Prices(merged, pricing.unit, " ".join(rule) or "base")
 
 
-def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal], *, at: datetime, service_tier: str | None = None,
-                multipliers: Collection[str] = ()) -> Charge:
-    """What `usage` costs at `tariff`: sum of bucket x price / unit, plus call, pictures and searches, in USD by `rates`.
+def price_usage(
+    usage: Usage,
+    tariff: Tariff | None,
+    rates: Mapping[str, Decimal],
+    *,
+    at: datetime,
+    service_tier: str | None = None,
+    multipliers: Collection[str] = (),
+) -> Charge:
+    """What `usage` costs at `tariff`: sum of bucket x price / unit, plus call, pictures and searches,
+    in USD by `rates`.
 
-    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the answer's usage that may be those
-    of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
+    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the answer's usage that
+    may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
     """
     if tariff is None:
         return NO_CHARGE
@@ -220,13 +247,18 @@ def price_usage(usage: Usage, tariff: Tariff | None, rates: Mapping[str, Decimal
     return Charge(cost, rounded, tariff.currency, rate, prices.rule)
 
 
-def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rates: Mapping[str, Decimal], *, at: datetime | None = None,
-                service_tier: str | None = None, hour_cache: bool = False, multipliers: Collection[str] = (), searches: int = 0, images: int = 0) -> Decimal:
-    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price, and so many searches and pictures.
+def upper_bound(
+    prompt_tokens: int, max_output: int, tariff: Tariff | None, rates: Mapping[str, Decimal], *,
+    at: datetime | None = None, service_tier: str | None = None, hour_cache: bool = False,
+    multipliers: Collection[str] = (), searches: int = 0, images: int = 0,
+) -> Decimal:
+    """The most a request can cost in USD, for its hold:
+    every prompt token and every output token at its dearest price, and so many searches and pictures.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
-    `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request that
-    may be those of the price list. A row of `volumes` that ends below these sizes counts too: what is used may be less.
+    `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request
+    that may be those of the price list. A row of `volumes` that ends below these sizes counts too: what is used may be
+    less.
     """
     if tariff is None:
         return NO_CHARGE.cost
@@ -245,15 +277,38 @@ def upper_bound(prompt_tokens: int, max_output: int, tariff: Tariff | None, rate
 
 
 def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> list[tuple[int, int, bool]]:
-    """The sizes at which a request may be dearest, with and without thinking where a row asks: the largest it can have, and the last of every row that ends below."""
-    prompts = {prompt_tokens, *(row.max_prompt_tokens for row in volumes if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens)}
-    outputs = {max_output, *(row.max_completion_tokens for row in volumes if row.max_completion_tokens is not None and row.max_completion_tokens < max_output)}
+    """The sizes at which a request may be dearest, with and without thinking where a row asks: the largest it can have,
+    and the last of every row that ends below."""
+    prompts = {
+        prompt_tokens,
+        *(
+            row.max_prompt_tokens
+            for row in volumes
+            if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens
+        ),
+    }
+    outputs = {
+        max_output,
+        *(
+            row.max_completion_tokens
+            for row in volumes
+            if row.max_completion_tokens is not None and row.max_completion_tokens < max_output
+        ),
+    }
     thoughts = (False, True) if any(row.thinking is not None for row in volumes) else (False,)
     return list(product(prompts, outputs, thoughts))
 
 
-def _bound_at(prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, searches: int, images: int, rate: Decimal) -> Decimal:
-    due = prompt_tokens * a_token + max_output * prices.dearest_out + prices.request + searches * prices.web_search + images * prices.image
+def _bound_at(
+    prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, searches: int, images: int, rate: Decimal
+) -> Decimal:
+    due = (
+        prompt_tokens * a_token
+        + max_output * prices.dearest_out
+        + prices.request
+        + searches * prices.web_search
+        + images * prices.image
+    )
     return round_cost(CONTEXT.multiply(CONTEXT.divide(Decimal(due), prices.divisor), rate))
 
 
@@ -282,7 +337,11 @@ def _moved(tier_price: Decimal, base: Decimal | None, moved: Decimal | None) -> 
         return tier_price
     exact = Fraction(tier_price) * Fraction(moved) / Fraction(base)
     value = CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    return value if len(value.as_tuple().digits) <= 30 else value.normalize(CONTEXT).quantize(Decimal(1).scaleb(-30), context=CONTEXT)
+    return (
+        value
+        if len(value.as_tuple().digits) <= 30
+        else value.normalize(CONTEXT).quantize(Decimal(1).scaleb(-30), context=CONTEXT)
+    )
 
 
 def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
@@ -292,7 +351,11 @@ def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
 
 def _minute(text: str) -> int:
     hours, colon, minutes = text.partition(":")
-    if not (colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2) or int(minutes) > 59 or int(hours) * 60 + int(minutes) > 1440:
+    if (
+        not (colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2)
+        or int(minutes) > 59
+        or int(hours) * 60 + int(minutes) > 1440
+    ):
         raise ValueError(f"\"{text}\" is no hour and minute in UTC, wanted one such as \"16:30\"")
     return (int(hours) * 60 + int(minutes)) % 1440
 

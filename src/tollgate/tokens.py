@@ -1,8 +1,8 @@
 """Counting tokens locally, when an upstream did not: off the event loop, bounded, with no network.
 
 Used for usage that is missing, for `count_tokens` and for embeddings; a figure from here is an estimate and is marked
-so. What must stay true: the loop never tokenises more than a page, a huge or pathological text costs no more than a capped one, and
-an encoding that cannot be loaded is replaced by the heuristic, not by an error.
+so. What must stay true: the loop never tokenises more than a page, a huge or pathological text costs no more than a
+capped one, and an encoding that cannot be loaded is replaced by the heuristic, not by an error.
 """
 
 from __future__ import annotations
@@ -84,12 +84,18 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
         _waiting -= 1
 
 
-async def count_request(dialect: str, body: Mapping[str, Any], encoding: str | None = None, *, large: bool = False) -> int:
+async def count_request(
+    dialect: str, body: Mapping[str, Any], encoding: str | None = None, *, large: bool = False
+) -> int:
     """Prompt tokens of a chat, responses, messages or embeddings body: texts, tools, frames, and media by constants.
 
     A `large` one is gone through by a thread: a body of the largest size may hold a million texts, which take a second.
     """
-    texts, extra = await asyncio.get_running_loop().run_in_executor(_executor, request_texts, dialect, body) if large else request_texts(dialect, body)
+    texts, extra = (
+        await asyncio.get_running_loop().run_in_executor(_executor, request_texts, dialect, body)
+        if large
+        else request_texts(dialect, body)
+    )
     return extra + await count(texts, encoding)
 
 

@@ -15,20 +15,24 @@ from typing import Any
 from tollgate.money import decimal_of
 
 MAX_TOKENS = 20_000_000
-"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request; who bills counts for himself then (`beyond_belief`)."""
+"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request;
+who bills counts for himself then (`beyond_belief`)."""
 MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
-_COUNTS = frozenset({"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images",
-                     "audio_input", "audio_cache_read", "audio_output", "image_output"})
+_COUNTS = frozenset({
+    "input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images",
+    "audio_input", "audio_cache_read", "audio_output", "image_output",
+})
 _USUAL = frozenset({"input", "output", "total"})
 """Where nothing else was counted, nothing is to be taken apart."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one request used; every token is in one bucket only. Treat it as frozen: it is not, because freezing costs 1 µs on the hot path."""
+    """What one request used; every token is in one bucket only. Treat it as frozen: it is not,
+    because freezing costs 1 µs on the hot path."""
 
     input: int = 0
     """Text tokens of the prompt that no cache served or stored."""
@@ -59,7 +63,14 @@ class Usage:
     @property
     def prompt_tokens(self) -> int:
         """All tokens of the prompt, cached ones included."""
-        return self.input + self.cache_read + self.cache_write + self.cache_write_1h + self.audio_input + self.audio_cache_read
+        return (
+            self.input
+            + self.cache_read
+            + self.cache_write
+            + self.cache_write_1h
+            + self.audio_input
+            + self.audio_cache_read
+        )
 
     @property
     def completion_tokens(self) -> int:
@@ -72,13 +83,25 @@ class Usage:
 
     def without(self, part: Usage) -> Usage:
         """These counts without those of a part of them."""
-        return replace(self, input=max(0, self.input - part.input), cache_read=max(0, self.cache_read - part.cache_read), cache_write=max(0, self.cache_write - part.cache_write),
-                       cache_write_1h=max(0, self.cache_write_1h - part.cache_write_1h), output=max(0, self.output - part.output))
+        return replace(
+            self,
+            input=max(0, self.input - part.input),
+            cache_read=max(0, self.cache_read - part.cache_read),
+            cache_write=max(0, self.cache_write - part.cache_write),
+            cache_write_1h=max(0, self.cache_write_1h - part.cache_write_1h),
+            output=max(0, self.output - part.output),
+        )
 
     def in_hub(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """These counts as a hub usage has them, with the members of `told`, from which they were read."""
-        counts = {"input": self.prompt_tokens, "output": self.completion_tokens, "cache_read": self.cache_read + self.audio_cache_read,
-                  "cache_write": self.cache_write + self.cache_write_1h, "cache_write_1h": self.cache_write_1h, "reasoning": self.reasoning}
+        counts = {
+            "input": self.prompt_tokens,
+            "output": self.completion_tokens,
+            "cache_read": self.cache_read + self.audio_cache_read,
+            "cache_write": self.cache_write + self.cache_write_1h,
+            "cache_write_1h": self.cache_write_1h,
+            "reasoning": self.reasoning,
+        }
         return {name: counts.get(name, value) for name, value in told.items()}
 
 
@@ -86,12 +109,13 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     """The hub's usage as disjoint buckets.
 
     In the hub `input` holds everything of the prompt (both cache counts and audio too) and `output` everything
-    generated (reasoning, audio and pictures too); `cache_write` holds `cache_write_1h`, `cache_read` holds `audio_cache_read`. `excludes` names the counts that this
-    provider reports beside their parent instead: cache_read, cache_write, reasoning. Where `total` is told it decides
-    about reasoning, because one provider answers in both ways. Negative, non-numeric and absurd counts are clamped
-    and flagged, so a bad number never becomes a bad bill.
+    generated (reasoning, audio and pictures too); `cache_write` holds `cache_write_1h`, `cache_read` holds
+    `audio_cache_read`. `excludes` names the counts that this provider reports beside their parent instead: cache_read,
+    cache_write, reasoning. Where `total` is told it decides about reasoning, because one provider answers in both ways.
+    Negative, non-numeric and absurd counts are clamped and flagged, so a bad number never becomes a bad bill.
 
-    {"input": 100, "cache_read": 40, "output": 30, "reasoning": 10} -> Usage(input=60, cache_read=40, output=20, reasoning=10)
+    {"input": 100, "cache_read": 40, "output": 30, "reasoning": 10}
+    -> Usage(input=60, cache_read=40, output=20, reasoning=10)
     """
     if not hub_usage:
         return Usage()
@@ -104,7 +128,13 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         elif told is not None and each in _COUNTS:
             counts[each] = _count(each, told, _FLAT.get(each, MAX_TOKENS), flags)
     count = counts.get
-    if counts.keys() <= _USUAL and not excludes and not flags and hub_usage.get("cost") is None and "others" not in hub_usage:
+    if (
+        counts.keys() <= _USUAL
+        and not excludes
+        and not flags
+        and hub_usage.get("cost") is None
+        and "others" not in hub_usage
+    ):
         return Usage(input=count("input", 0), output=count("output", 0))
 
     def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
@@ -113,7 +143,12 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
             return whole
         return value
 
-    prompt, cache_read, cache_write, hour = count("input", 0), count("cache_read", 0), count("cache_write", 0), count("cache_write_1h", 0)
+    prompt, cache_read, cache_write, hour = (
+        count("input", 0),
+        count("cache_read", 0),
+        count("cache_write", 0),
+        count("cache_write_1h", 0),
+    )
     if hour:
         cache_write = cache_write or hour
         hour = part_of("cache_write_1h", hour, "cache_write", cache_write)
@@ -139,8 +174,15 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         spare = count("total", 0) - (prompt + cache_read + cache_write + audio_input) - output
         if outside and not reasoning and spare > 0:
             reasoning = spare  # generated and billed there, but named nowhere
-        elif reasoning and outside != (spare == reasoning) and spare in (0, reasoning) and not (outside and reasoning > output):
-            flags.append(f"reasoning is {'beside' if outside else 'inside'} output as declared, but the total says otherwise")
+        elif (
+            reasoning
+            and outside != (spare == reasoning)
+            and spare in (0, reasoning)
+            and not (outside and reasoning > output)
+        ):
+            flags.append(
+                f"reasoning is {'beside' if outside else 'inside'} output as declared, but the total says otherwise"
+            )
             outside = not outside
     if reasoning and not outside:
         reasoning = part_of("reasoning", reasoning, "output", output)
@@ -157,22 +199,29 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     searches, images, told_cost = count("searches", 0), count("images", 0), _told(hub_usage, flags)
     return Usage(
         input=prompt, cache_read=cache_read - audio_cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
-        output=output, reasoning=reasoning, searches=searches, images=images,
-        audio_input=audio_input, audio_cache_read=audio_cache_read, audio_output=audio_output, image_output=image_output, flags=tuple(flags), told_cost=told_cost,
-        others=_others(hub_usage.get("others")),
+        output=output, reasoning=reasoning, searches=searches, images=images, audio_input=audio_input,
+        audio_cache_read=audio_cache_read, audio_output=audio_output, image_output=image_output, flags=tuple(flags),
+        told_cost=told_cost, others=_others(hub_usage.get("others")),
     )
 
 
 def _others(told: object) -> tuple[tuple[str, Usage], ...]:
     if not isinstance(told, list):
         return ()
-    return tuple((part["model"], from_hub(part)) for part in told if isinstance(part, dict) and isinstance(part.get("model"), str))
+    return tuple(
+        (part["model"], from_hub(part))
+        for part in told
+        if isinstance(part, dict) and isinstance(part.get("model"), str)
+    )
 
 
 def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:
-    """Which token counts of a hub usage nobody can have, in words: {"input": 10, "output": 10**12} -> ["output was 1000000000000"]
+    """Which token counts of a hub usage nobody can have, in words.
 
-    They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number: it would be billed as none.
+    {"input": 10, "output": 10**12} -> ["output was 1000000000000"]
+
+    They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number:
+    it would be billed as none.
     """
     for told in hub_usage.values():
         if type(told) is not int or not 0 <= told <= MAX_TOKENS:
@@ -203,7 +252,8 @@ def _count(name: str, value: object, most: int, flags: list[str]) -> int:
 
 
 def _whole(name: str, value: object, flags: list[str]) -> int:
-    """A count, also one that did not come as an integer: 5.0 and "5" are five, anything else is nothing and is flagged."""
+    """A count, also one that did not come as an integer: 5.0 and "5" are five,
+    anything else is nothing and is flagged."""
     if type(value) is int:
         return value
     if isinstance(value, float) and value.is_integer():

@@ -1,5 +1,5 @@
-"""What is fixed about the published formats: where a request says its token limit and end user, what ends a stream, the states of an
-image job, what a header's name is.
+"""What is fixed about the published formats: where a request says its token limit and end user, what ends a stream, the
+states of an image job, what a header's name is.
 
 The engine knows wire formats, never vendors: everything here is a property of a published format.
 """
@@ -19,7 +19,8 @@ PENDING: tuple[GenerationStatus, ...] = ("starting", "processing")
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """What is fixed about a client-facing format: where the caller bounds the answer's length, names its end user and puts its turns."""
+    """What is fixed about a client-facing format: where the caller bounds the answer's length,
+    names its end user and puts its turns."""
 
     limit_fields: tuple[str, ...]
     user_path: tuple[str, ...]

@@ -29,17 +29,31 @@ def list_(path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([_plain(view) for view in views])
         return
-    print_table(("account", "name", "role", "balance", "held", "spent", "granted", "active keys", "created"),
-                [(v.account.id, v.account.name, v.account.role, v.sums.balance, v.sums.held, v.sums.spent, v.sums.granted,
-                  v.active_keys, v.account.created_at) for v in views],
-                numbers=frozenset({"balance", "held", "spent", "granted", "active keys"}))
+    print_table(
+        ("account", "name", "role", "balance", "held", "spent", "granted", "active keys", "created"),
+        [
+            (
+                v.account.id, v.account.name, v.account.role, v.sums.balance, v.sums.held, v.sums.spent, v.sums.granted,
+                v.active_keys, v.account.created_at,
+            )
+            for v in views
+        ],
+        numbers=frozenset({"balance", "held", "spent", "granted", "active keys"}),
+    )
 
 
-@command.command(help="Create an account, without credits unless some are given. ID is a readable word: usage rows show it.")
+@command.command(
+    help="Create an account, without credits unless some are given. ID is a readable word: usage rows show it."
+)
 @click.argument("id")
 @click.option("--name", default="", help="Name to display; default: the id.")
-@click.option("--role", type=click.Choice(["user", "operator"]), default="user", show_default=True,
-              help="An operator sees every account in the dashboard.")
+@click.option(
+    "--role",
+    type=click.Choice(["user", "operator"]),
+    default="user",
+    show_default=True,
+    help="An operator sees every account in the dashboard.",
+)
 @click.option("--credits", "amount", default=None, help="Credits to begin with.")
 @json_option
 @config_option
@@ -86,7 +100,12 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 @command.command(help="Change the name or role of an account.")
 @click.argument("id")
 @click.option("--name", default=None, help="Name to display.")
-@click.option("--role", type=click.Choice(["user", "operator"]), default=None, help="An operator sees every account in the dashboard.")
+@click.option(
+    "--role",
+    type=click.Choice(["user", "operator"]),
+    default=None,
+    help="An operator sees every account in the dashboard.",
+)
 @json_option
 @config_option
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
@@ -106,8 +125,10 @@ def change(path: Path | None, id: str, name: str | None, role: str | None, as_js
         click.echo(f"account {id} is {view.account.name}, role {view.account.role}")
 
 
-@command.command(short_help="Print a link that signs in to the dashboard.",
-                 help="Print a link that signs in to the dashboard, once and within 15 minutes. The gateway must be running.")
+@command.command(
+    short_help="Print a link that signs in to the dashboard.",
+    help="Print a link that signs in to the dashboard, once and within 15 minutes. The gateway must be running.",
+)
 @click.option("--account", default="default", show_default=True, help="Account to sign in as.")
 @json_option
 @config_option
@@ -127,8 +148,10 @@ def link(path: Path | None, account: str, as_json: bool) -> None:
         click.echo("it works once, within 15 minutes", err=True)
 
 
-@command.command(short_help="Set the dashboard password of an account.",
-                 help="Set the dashboard password of an account: asked for twice, or one line from stdin. Ends its sessions.")
+@command.command(
+    short_help="Set the dashboard password of an account.",
+    help="Set the dashboard password of an account: asked for twice, or one line from stdin. Ends its sessions.",
+)
 @click.argument("id")
 @click.option("--stdin", is_flag=True, help="Read the password from stdin instead of asking.")
 @click.option("--remove", is_flag=True, help="Take the password away; links still sign in.")

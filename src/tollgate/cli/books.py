@@ -1,4 +1,5 @@
-"""What the commands about money and keys share: finding the store, opening its books, printing tables or JSON, exit codes.
+"""What the commands about money and keys share: finding the store, opening its books, printing tables or JSON,
+exit codes.
 
 Exit codes: 0 done · 1 refused or not possible, the reason on stderr · 2 the command line itself is wrong (click).
 """
@@ -28,8 +29,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def config_option(command: Command) -> Command:
     """`--config`, as every command has it."""
-    return click.option("--config", "path", type=click.Path(path_type=Path), default=None,
-                        help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.")(command)
+    return click.option(
+        "--config",
+        "path",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.",
+    )(command)
 
 
 def json_option(command: Command) -> Command:
@@ -54,7 +60,11 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
 
     gateway = settings(path)
     if not gateway.store.url and not gateway.store.directory.exists():
-        click.echo(f"there was no store in {shown(gateway.store.directory)}, so this is a new one; the one of a gateway elsewhere: --config", err=True)
+        click.echo(
+            f"there was no store in {shown(gateway.store.directory)}, so this is a new one; the one of a gateway "
+            "elsewhere: --config",
+            err=True,
+        )
 
     async def run() -> T:
         async with open_books(gateway.store, gateway.credits) as books:
@@ -89,7 +99,9 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[str] = frozenset()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[str] = frozenset()
+) -> None:
     """A table for people; on a pipe it is as wide as it needs to be."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -97,7 +109,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, num
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=not sys.stdout.isatty())
+        table.add_column(
+            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=not sys.stdout.isatty()
+        )
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     console = Console(markup=False, highlight=False, emoji=False)

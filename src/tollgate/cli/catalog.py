@@ -1,4 +1,5 @@
-"""`tollgate catalog import`: a facts file about models on sale becomes the model files of providers, after a look at the diff."""
+"""`tollgate catalog import`: a facts file about models on sale becomes the model files of providers,
+after a look at the diff."""
 
 from __future__ import annotations
 
@@ -38,18 +39,27 @@ class _Planned:
 
 @command.command("import", short_help="Turn a facts file into models files, and show what changes first.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--provider", default=None, help="Only this provider of the facts file. Default: refresh every models file there is.")
+@click.option(
+    "--provider",
+    default=None,
+    help="Only this provider of the facts file. Default: refresh every models file there is.",
+)
 @click.option("--as", "name", default=None, help="The provider's name here, when it differs.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only these models (with --provider).")
 @click.option("--without", multiple=True, metavar="GLOB", help="All but these models (with --provider).")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("providers/models"), show_default=True,
-              help="The folder of models files, below the one with the providers.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("providers/models"), show_default=True,
+    help="The folder of models files, below the one with the providers.",
+)
 @click.option("--yes", is_flag=True, help="Write without asking.")
-def import_command(file: Path, provider: str | None, name: str | None, only: tuple[str, ...], without: tuple[str, ...], out: Path, yes: bool) -> None:
+def import_command(
+    file: Path, provider: str | None, name: str | None, only: tuple[str, ...], without: tuple[str, ...], out: Path,
+    yes: bool,
+) -> None:
     """Turn a facts file (JSON: `models`, one entry for each offer) into models files, and show what changes first.
 
-    A models file says under `from` what it was made from, so that without --provider all of them are brought up to date. Keys that
-    a person added to an entry are kept.
+    A models file says under `from` what it was made from, so that without --provider all of them are brought up to
+    date. Keys that a person added to an entry are kept.
     """
     facts = _facts(file)
     try:
@@ -57,7 +67,9 @@ def import_command(file: Path, provider: str | None, name: str | None, only: tup
         if provider is not None:
             planned = [_one(facts, Source(provider, only, without), name or provider, out)]
         else:
-            planned = [_one(facts, source, path.stem, out) for path, source in _present(out) if source.provider in listed]
+            planned = [
+                _one(facts, source, path.stem, out) for path, source in _present(out) if source.provider in listed
+            ]
     except ValueError as error:
         raise click.ClickException(f"{file}: {error}") from None
     if provider is not None and provider not in listed:
@@ -79,7 +91,10 @@ def import_command(file: Path, provider: str | None, name: str | None, only: tup
         click.echo(f"wrote {plan.path}")
     for plan in changed:
         if not plan.before:
-            click.echo(f"{plan.path.parent.parent / plan.path.name} names it with: models_from: {plan.path.parent.name}/{plan.path.name}")
+            click.echo(
+                f"{plan.path.parent.parent / plan.path.name} names it with: models_from: "
+                f"{plan.path.parent.name}/{plan.path.name}"
+            )
 
 
 def _facts(file: Path) -> Any:
@@ -94,7 +109,10 @@ def _present(out: Path) -> list[tuple[Path, Source]]:
     for path in sorted(out.glob("*.yaml")):
         source = _tree(path).get("from")
         if isinstance(source, dict) and source.get("provider"):
-            found.append((path, Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ()))))
+            found.append((
+                path,
+                Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ())),
+            ))
     return found
 
 
@@ -109,12 +127,14 @@ def _one(facts: Any, source: Source, name: str, out: Path) -> _Planned:
 
 
 def _tree(path: Path) -> dict[str, Any]:
-    """A YAML file as plain values; nothing when it is not there. Raises for one that does not load: it would be lost."""
+    """A YAML file as plain values; nothing when it is not there. Raises for one that does not load:
+    it would be lost."""
     if not path.is_file():
         return {}
     document = read_file(path)
     kind = "models" if path.parent.name == "models" else "provider"
-    problems = document.problems + (check_shape(document, kind)[0] if isinstance(document.root, Map) else [])  # type: ignore[arg-type]
+    misshapen = check_shape(document, kind)[0] if isinstance(document.root, Map) else []  # type: ignore[arg-type]
+    problems = document.problems + misshapen
     if problems:
         raise click.ClickException(f"not imported, because the file at hand does not load:\n{problems[0].render()}")
     tree = plain(document.root)
@@ -122,13 +142,17 @@ def _tree(path: Path) -> dict[str, Any]:
 
 
 def _show(plan: _Planned) -> None:
-    click.secho(f"{plan.path}: {len(plan.said)} models differ" if plan.said else f"{plan.path}: the same models", bold=True)
+    click.secho(
+        f"{plan.path}: {len(plan.said)} models differ" if plan.said else f"{plan.path}: the same models", bold=True
+    )
     for line in plan.said:
         click.secho(f"  {line}", fg={"+": "green", "-": "red"}.get(line[0], "yellow"))
     for line in plan.left_out:
         click.echo(f"  left out: {line}")
     if plan.before and plan.before != plan.after:
-        lines = list(difflib.unified_diff(plan.before.splitlines(), plan.after.splitlines(), "now", "then", lineterm="", n=1))
+        lines = list(
+            difflib.unified_diff(plan.before.splitlines(), plan.after.splitlines(), "now", "then", lineterm="", n=1)
+        )
         for line in lines[:_MOST_LINES]:
             click.secho(line, fg={"+": "green", "-": "red"}.get(line[0]))
         if len(lines) > _MOST_LINES:

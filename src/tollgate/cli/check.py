@@ -1,7 +1,7 @@
 """`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
 
-The configuration is loaded and compiled; then each stage, `run(report, options)` of a module beside this one, adds what it
-finds to the report. Exit code 0: it loads and runs; 1: it does not.
+The configuration is loaded and compiled; then each stage, `run(report, options)` of a module beside this one, adds what
+it finds to the report. Exit code 0: it loads and runs; 1: it does not.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def write_schemas(folder: Path) -> list[Path]:
     from tollgate.config.shape import export
 
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {file.name: file.read_text("utf-8") for file in (Path(__file__).parent.parent / "schemas").glob("*.schema.json")}
+    texts = {
+        file.name: file.read_text("utf-8") for file in (Path(__file__).parent.parent / "schemas").glob("*.schema.json")
+    }
     texts |= {name: json.dumps(schema, indent=1) + "\n" for name, schema in export().items()}
     for name, text in sorted(texts.items()):
         (folder / name).write_text(text, "utf-8")
@@ -124,7 +126,11 @@ def _print_routes(loaded: Loaded) -> None:
     for provider in loaded.gateway.providers.values():
         for model in provider.models if not provider.off else ():
             spoken = model.protocols or tuple(_fitting(provider, model)) or ("images",)
-            by_model.setdefault(model.id, []).append((model.priority, -model.weight, f"{provider.name}:{model.upstream} ({', '.join(spoken)})"))
+            by_model.setdefault(model.id, []).append((
+                model.priority,
+                -model.weight,
+                f"{provider.name}:{model.upstream} ({', '.join(spoken)})",
+            ))
     for name in sorted(by_model):
         click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
 
@@ -155,9 +161,14 @@ def _summary(report: Report) -> str:
     counts = _counts(report)
     verdict = f"{_many(counts['errors'], 'error')}, {_many(counts['warnings'], 'warning')}"
     if not report.loaded:
-        return f"{verdict} in {_many(len({problem.mark.file for problem in report.problems}), 'file')}; nothing was loaded"
-    return (f"{_many(counts['files'], 'file')}, {_many(counts['providers_on'], 'provider')} on, {counts['providers_off']} off, "
-            f"{_many(counts['models'], 'model')}, {_many(counts['routes'], 'route')}: {verdict}")
+        return (
+            f"{verdict} in {_many(len({problem.mark.file for problem in report.problems}), 'file')}; nothing was loaded"
+        )
+    return (
+        f"{_many(counts['files'], 'file')}, {_many(counts['providers_on'], 'provider')} on, {counts['providers_off']} "
+        "off, "
+        f"{_many(counts['models'], 'model')}, {_many(counts['routes'], 'route')}: {verdict}"
+    )
 
 
 def _many(count: int, word: str) -> str:
@@ -169,7 +180,15 @@ def _as_json(report: Report) -> dict[str, object]:
         "ok": not report.errors,
         **_counts(report),
         "problems": [
-            {"file": p.mark.file, "line": p.mark.line, "column": p.mark.column, "level": p.level, "path": p.path, "message": p.message, "hint": p.hint}
+            {
+                "file": p.mark.file,
+                "line": p.mark.line,
+                "column": p.mark.column,
+                "level": p.level,
+                "path": p.path,
+                "message": p.message,
+                "hint": p.hint,
+            }
             for p in report.problems
         ],
         "providers": [

@@ -1,7 +1,7 @@
 """A stage of `tollgate check`: content that a mapping has no word about.
 
-No conversion may leave out what a user shows the model: it is carried, or refused with a 400 (PITFALLS 13). A mapping that only collects
-texts does neither, so each is asked with one part of every kind.
+No conversion may leave out what a user shows the model: it is carried, or refused with a 400 (PITFALLS 13). A mapping
+that only collects texts does neither, so each is asked with one part of every kind.
 """
 
 from __future__ import annotations
@@ -35,14 +35,19 @@ def run(report: Report, options: Options) -> None:
         if left_out:
             at = find(mapping.document.root, ["request", "from_hub"])
             words = f"no line says what becomes of {', '.join(left_out)} parts of a user: they are left out"
-            hint = "such as `$match: $p.kind` with `image|file|audio|video: {$refuse: [{when: true, say: ..., param: messages}]}`"
+            refusal = "{$refuse: [{when: true, say: ..., param: messages}]}"
+            hint = f"such as `$match: $p.kind` with `image|file|audio|video: {refusal}`"
             report.problems.append(mapping.document.problem(at, words, hint=hint, level="warning"))
 
 
 def _leaves_out(mapping: Mapping, kind: str) -> bool:
     context = Context({"upstream": "model"})
     try:
-        request_from_hub(mapping, {"turns": [{"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, _SHOWN[kind]]}]}, context)
+        request_from_hub(
+            mapping,
+            {"turns": [{"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, _SHOWN[kind]]}]},
+            context,
+        )
     except (Refused, MappingFailure):
         return False
     return _UNREAD in context.lost

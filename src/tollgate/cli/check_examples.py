@@ -1,4 +1,5 @@
-"""A stage of `tollgate check`: warnings of the mappings, every example of every mapping and provider file, and coverage."""
+"""A stage of `tollgate check`: warnings of the mappings, every example of every mapping and provider file,
+and coverage."""
 
 from __future__ import annotations
 

@@ -21,31 +21,49 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, options: Options) -> None:
-    """Add warnings of providers without models, of models without a price, and of words of `can:` and `usage: read:` that nothing
-    reads; as errors a store that cannot be opened here, and certificates that are none."""
+    """Add warnings of providers without models, of models without a price, and of words of `can:` and `usage: read:`
+    that nothing reads; as errors a store that cannot be opened here, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
-    report.problems += [*check_unpriced(gateway.providers.values()), *_idle(gateway), *check_can(gateway), *_usage(gateway), *_store(gateway), *_certificates(gateway)]
+    report.problems += [
+        *check_unpriced(gateway.providers.values()),
+        *_idle(gateway),
+        *check_can(gateway),
+        *_usage(gateway),
+        *_store(gateway),
+        *_certificates(gateway),
+    ]
 
 
 def _idle(gateway: Gateway) -> Iterator[Problem]:
     """Providers that serve nothing, because nothing says which models they have."""
     for provider in gateway.providers.values():
         if not provider.models and provider.discover is None:
-            yield provider.document.problem(provider.document.root, "found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
-                                            level="warning")
+            yield provider.document.problem(
+                provider.document.root,
+                "found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
+                level="warning",
+            )
 
 
 def _usage(gateway: Gateway) -> Iterator[Problem]:
     """Counts that a provider's own `usage: read:` puts where nobody looks for them."""
     for provider in gateway.providers.values():
-        places = [("usage", provider.usage), *((f"speaks.{name}.usage", endpoint.usage) for name, endpoint in provider.endpoints.items())]
+        places = [
+            ("usage", provider.usage),
+            *((f"speaks.{name}.usage", endpoint.usage) for name, endpoint in provider.endpoints.items()),
+        ]
         for path, usage in places:
             read = usage.get("read") if isinstance(usage, Map) else None
             for name, mark in read.keys.items() if isinstance(read, Map) else ():
                 if not name.startswith("$") and name not in USAGE_FIELDS:
-                    yield provider.document.problem(mark, f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}', path=f"{path}.read",
-                                                    hint=nearest(name, USAGE_FIELDS), level="warning")
+                    yield provider.document.problem(
+                        mark,
+                        f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
+                        path=f"{path}.read",
+                        hint=nearest(name, USAGE_FIELDS),
+                        level="warning",
+                    )
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:
@@ -55,8 +73,12 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
     document = read_file(gateway.files[0], shown(gateway.files[0]))
     inside = isinstance(document.root, Map) and isinstance(document.root.get("store"), Map)
     path = "store.url" if inside else "store"
-    yield document.problem(find(document.root, path.split(".")), "found a PostgreSQL store and no asyncpg here, wanted it installed", path=path,
-                           hint="pip install 'tollgate[postgres]'")
+    yield document.problem(
+        find(document.root, path.split(".")),
+        "found a PostgreSQL store and no asyncpg here, wanted it installed",
+        path=path,
+        hint="pip install 'tollgate[postgres]'",
+    )
 
 
 def _certificates(gateway: Gateway) -> Iterator[Problem]:
@@ -66,4 +88,8 @@ def _certificates(gateway: Gateway) -> Iterator[Problem]:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=provider.ca_file)
         except OSError:  # an SSLError is one
-            yield provider.document.problem(find(provider.document.root, ["ca_file"]), "found a file without certificates, wanted them in PEM form", path="ca_file")
+            yield provider.document.problem(
+                find(provider.document.root, ["ca_file"]),
+                "found a file without certificates, wanted them in PEM form",
+                path="ca_file",
+            )

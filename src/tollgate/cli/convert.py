@@ -1,4 +1,5 @@
-"""`tollgate convert`: what a mapping makes of a request, an answer, a stream or an error; with `--explain`, step by step.
+"""`tollgate convert`: what a mapping makes of a request, an answer, a stream or an error; with `--explain`,
+step by step.
 
 Exit codes: 0 converted · 1 refused, failed or unreadable, the reason on stderr · 2 the command line itself is wrong.
 """
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to convert, from what to what. `client` speaks to us, `upstream` is behind us; `offer` adds a provider's edits."""
+    """What to convert, from what to what. `client` speaks to us, `upstream` is behind us;
+    `offer` adds a provider's edits."""
 
     what: str
     client: Mapping
@@ -37,30 +39,49 @@ class Job:
     context: TraceContext
 
 
-@click.command(help="""Convert a request, answer or stream from one protocol to another.
+@click.command(
+    help="""Convert a request, answer or stream from one protocol to another.
 
 FILE holds the body (JSON), or for --stream the events (an event stream, a JSON array or JSON lines); - reads standard
 input. A request goes from the client's protocol to the upstream's; an answer, a stream and an error come back, so for
 them --from is the upstream's protocol and --to the client's.
 
 --from images shows what an image model's file makes of an input, or with --answer of a provider's answer to the step
-that --to names (submit, poll, fetch).""")
+that --to names (submit, poll, fetch)."""
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--from", "source", metavar="PROTOCOL", required=True, help="What FILE is written in: the name of a mapping, such as chat or messages.")
+@click.option(
+    "--from",
+    "source",
+    metavar="PROTOCOL",
+    required=True,
+    help="What FILE is written in: the name of a mapping, such as chat or messages.",
+)
 @click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
 @click.option("--answer", "what", flag_value="response", help="FILE is a whole answer.")
 @click.option("--stream", "what", flag_value="stream", help="FILE is a stream of events.")
 @click.option("--error", "what", flag_value="error", help="FILE is an error body.")
 @click.option("--model", help="A model of the configuration: its facts, abilities and the provider's edits apply.")
 @click.option("--provider", help="Which provider's route of --model; default: the first that fits.")
-@click.option("--can", multiple=True, metavar="NAME[=VALUE]", help="An ability the target declares; may be given several times.")
+@click.option(
+    "--can", multiple=True, metavar="NAME[=VALUE]", help="An ability the target declares; may be given several times."
+)
 @click.option("--strict", is_flag=True, help="Refuse instead of losing anything.")
 @click.option("--explain", is_flag=True, help="Show every step: YAML line, output path, value, and what nobody read.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the result and what was lost.")
 @config_option
 def command(
-    file: str, source: str, target: str | None, what: str | None, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
-    explain: bool, as_json: bool, path: Path | None,
+    file: str,
+    source: str,
+    target: str | None,
+    what: str | None,
+    model: str | None,
+    provider: str | None,
+    can: tuple[str, ...],
+    strict: bool,
+    explain: bool,
+    as_json: bool,
+    path: Path | None,
 ) -> None:
     with click.open_file(file, "rb") as opened:
         raw = opened.read()
@@ -72,7 +93,9 @@ def command(
     if provider is not None and model is None:
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    given = _read(raw, file, job.what, texts=job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text")
+    given = _read(
+        raw, file, job.what, texts=job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text"
+    )
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -93,12 +116,21 @@ def command(
 
 
 def _job(
-    path: Path | None, source: str, target: str | None, what: str, model: str | None, provider: str | None, can: tuple[str, ...], strict: bool,
+    path: Path | None,
+    source: str,
+    target: str | None,
+    what: str,
+    model: str | None,
+    provider: str | None,
+    can: tuple[str, ...],
+    strict: bool,
 ) -> Job:
     from tollgate.mapping.tracing import TraceContext
 
     try:
-        gateway, mappings, offer = _parts(path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can))
+        gateway, mappings, offer = _parts(
+            path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can)
+        )
     except ConfigErrors as errors:
         fail(str(errors))
     if target is None:
@@ -115,10 +147,16 @@ def _job(
 
 
 def _parts(
-    path: Path | None, model: str | None, provider: str | None, protocol: str | None, spoken: Container[str | None], *, read_all: bool,
+    path: Path | None,
+    model: str | None,
+    provider: str | None,
+    protocol: str | None,
+    spoken: Container[str | None],
+    *,
+    read_all: bool,
 ) -> tuple[Gateway, dict[str, Mapping | None], Offer | None]:
-    """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks `protocol`. Providers are read
-    only for a model, the texts of other mappings only for `read_all`."""
+    """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks
+    `protocol`. Providers are read only for a model, the texts of other mappings only for `read_all`."""
     from tollgate.config.build import load_gateway, load_mappings
     from tollgate.wording import nearest
 
@@ -128,19 +166,33 @@ def _parts(
 
         gateway = load_mappings(path, environ=os.environ, needed=None if read_all else spoken)
         plugins = load_plugins(gateway.plugins)
-        return gateway, {name: compile_mapping(document, plugins=plugins) if name in spoken else None for name, document in gateway.mappings.items()}, None
+        return (
+            gateway,
+            {
+                name: compile_mapping(document, plugins=plugins) if name in spoken else None
+                for name, document in gateway.mappings.items()
+            },
+            None,
+        )
     from tollgate.runtime import build_runtime
 
     loaded = load_gateway(path, environ=os.environ, everything=True)
     runtime = build_runtime(loaded, everything=True)
     every = [offer for compiled in runtime.providers.values() for offers in compiled.offers.values() for offer in offers
              if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)]
-    fitting = [offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)]
+    fitting = [
+        offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
+    ]
     if not every:
-        fail(f"no model {model} ({nearest(model, [name for each in runtime.providers.values() for name in each.offers]) or 'tollgate models --routes lists them'})")
+        offered = [name for each in runtime.providers.values() for name in each.offers]
+        fail(f"no model {model} ({nearest(model, offered) or 'tollgate models --routes lists them'})")
     if not fitting:
         there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in every}))
-        fail(f"{model} is not served{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}, but through {there}")
+        fail(
+            f"{model} is not "
+            f"served{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}, but through "
+            f"{there}"
+        )
     return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.model.priority)
 
 
@@ -149,7 +201,9 @@ def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
 
     found = mappings.get(name)
     if found is None:
-        raise click.UsageError(f"no mapping is called {name} ({nearest(name, mappings) or 'there are ' + ', '.join(sorted(mappings))})")
+        raise click.UsageError(
+            f"no mapping is called {name} ({nearest(name, mappings) or 'there are ' + ', '.join(sorted(mappings))})"
+        )
     return found
 
 
@@ -175,13 +229,17 @@ def _ability(text: str) -> tuple[str, Any]:
 
 
 def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
-    """What the file `name` holds: the events of a stream, else one JSON object; ends the command when it is something else."""
+    """What the file `name` holds: the events of a stream, else one JSON object;
+    ends the command when it is something else."""
     try:
         given = orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
     if what != "stream" and not isinstance(given, dict):
-        fail(f"{name}: found JSON that is no object, wanted the body of {'a request' if what == 'request' else 'an answer' if what == 'response' else 'an error'}")
+        fail(
+            f"{name}: found JSON that is no object, wanted the body of "
+            f"{'a request' if what == 'request' else 'an answer' if what == 'response' else 'an error'}"
+        )
     return given
 
 

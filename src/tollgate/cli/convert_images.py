@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
 
 
-def convert_image(raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None) -> None:
+def convert_image(
+    raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None
+) -> None:
     """Print the result as JSON; ends with status 1 and the reason when the input is refused or does not fit."""
     if model is None:
         raise click.UsageError("--from images needs --model")
@@ -39,11 +41,14 @@ def convert_image(raw: bytes, name: str, model: str | None, provider: str | None
 
 
 def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
-    """The input with its defaults, the call that submits it (headers left out: they hold the key), and what is held for it."""
+    """The input with its defaults, the call that submits it (headers left out: they hold the key),
+    and what is held for it."""
     from tollgate.mapping.images.price import PriceMissing
     from tollgate.money import show
 
-    filled = offer.schema.admit(given["input"] if isinstance(given, dict) and isinstance(given.get("input"), dict) else given)
+    filled = offer.schema.admit(
+        given["input"] if isinstance(given, dict) and isinstance(given.get("input"), dict) else given
+    )
     job = {"uuid": "00000000-0000-4000-8000-000000000000"}
     values = offer.values(answer={"input": filled, "model": offer.model.upstream}, input=filled, job=job)
     step = offer.submit
@@ -51,8 +56,15 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
         price = show(offer.price.expected(values))
     except PriceMissing as missing:
         price = f"refused: no price is set for {missing}"
-    return {"provider": offer.provider, "input": filled, "call": f"{step.method} {step.url(values)}", "encoding": step.encoding,
-            "body": step.body(values) if step.body else None, "price": price, "currency": offer.price.currency}
+    return {
+        "provider": offer.provider,
+        "input": filled,
+        "call": f"{step.method} {step.url(values)}",
+        "encoding": step.encoding,
+        "body": step.body(values) if step.body else None,
+        "price": price,
+        "currency": offer.price.currency,
+    }
 
 
 def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
@@ -67,12 +79,22 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     values = offer.values(answer=given, input={}, job={}, http={"status": 200, "headers": {}})
     result = step.result(values)
     outcome = read_outcome(result, offer.words, final=name == "fetch" or offer.fetch is None)
-    shown = {"provider": offer.provider, "step": name, "result": result, "status": outcome.status, "images": list(outcome.images), "error": outcome.error or None}
+    shown = {
+        "provider": offer.provider,
+        "step": name,
+        "result": result,
+        "status": outcome.status,
+        "images": list(outcome.images),
+        "error": outcome.error or None,
+    }
     if outcome.unknown_word is not None:
         shown["unknown_word"] = outcome.unknown_word
     if outcome.status == "succeeded" and outcome.images:
         job = {**(result if isinstance(result, dict) else {}), "images": list(outcome.images)}
-        shown |= {"price": show(offer.price.charge(offer.values(answer=given, input={}, job=job), outcome.images)), "currency": offer.price.currency}
+        shown |= {
+            "price": show(offer.price.charge(offer.values(answer=given, input={}, job=job), outcome.images)),
+            "currency": offer.price.currency,
+        }
     return shown
 
 
@@ -86,7 +108,9 @@ def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
         runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)
     except ConfigErrors as errors:
         fail(str(errors))
-    offers = [offer for name, compiled in runtime.providers.items() if provider in (None, name) for offer in compiled.images]
+    offers = [
+        offer for name, compiled in runtime.providers.items() if provider in (None, name) for offer in compiled.images
+    ]
     found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]
     if not found:
         hint = nearest(model, [offer.model.id for offer in offers])

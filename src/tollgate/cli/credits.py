@@ -18,7 +18,10 @@ def command() -> None:
     pass
 
 
-@command.command(help="Give an account credits (USD); a negative AMOUNT takes them back.", context_settings={"ignore_unknown_options": True})
+@command.command(
+    help="Give an account credits (USD); a negative AMOUNT takes them back.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("account")
 @click.argument("amount")
 @click.option("--note", default="", help="Why; kept with the grant.")
@@ -34,7 +37,13 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
 
     made, sums = with_books(path, work)
     if as_json:
-        print_json({"id": made.id, "account_id": account, "amount": made.amount, "note": made.note, "balance": sums.balance})
+        print_json({
+            "id": made.id,
+            "account_id": account,
+            "amount": made.amount,
+            "note": made.note,
+            "balance": sums.balance,
+        })
     else:
         click.echo(f"{account}: {money(made.amount)} credits granted, balance {money(sums.balance)}")
 
@@ -51,13 +60,34 @@ def show(path: Path | None, account: str | None, as_json: bool) -> None:
 
     sums, grants = with_books(path, work)
     if as_json:
-        shown: list[dict[str, Any]] = [{"account_id": each.account_id, "granted": each.granted, "spent": each.spent, "balance": each.balance,
-                                        "held": each.held} for each in sums]
-        print_json(shown if account is None else shown[0] | {"grants": [
-            {"id": each.id, "amount": each.amount, "note": each.note, "created_at": each.created_at} for each in grants]})
+        shown: list[dict[str, Any]] = [
+            {
+                "account_id": each.account_id, "granted": each.granted, "spent": each.spent, "balance": each.balance,
+                "held": each.held,
+            }
+            for each in sums
+        ]
+        print_json(
+            shown
+            if account is None
+            else shown[0]
+            | {
+                "grants": [
+                    {"id": each.id, "amount": each.amount, "note": each.note, "created_at": each.created_at}
+                    for each in grants
+                ]
+            }
+        )
         return
     amounts = frozenset({"granted", "spent", "balance", "held", "amount"})
-    print_table(("account", "granted", "spent", "balance", "held"),
-                [(each.account_id, each.granted, each.spent, each.balance, each.held) for each in sums], numbers=amounts)
+    print_table(
+        ("account", "granted", "spent", "balance", "held"),
+        [(each.account_id, each.granted, each.spent, each.balance, each.held) for each in sums],
+        numbers=amounts,
+    )
     if grants:
-        print_table(("granted on", "amount", "note"), [(each.created_at, each.amount, each.note) for each in grants], numbers=amounts)
+        print_table(
+            ("granted on", "amount", "note"),
+            [(each.created_at, each.amount, each.note) for each in grants],
+            numbers=amounts,
+        )

@@ -1,4 +1,5 @@
-"""`tollgate init`: a starter set to edit - the built-in gateway.yaml, providers and mappings, with schemas for the editor."""
+"""`tollgate init`: a starter set to edit - the built-in gateway.yaml, providers and mappings,
+with schemas for the editor."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ _REPOSITORY = "src/tollgate/schemas/"
 """Where the shipped files, which are the repository's own, say their schemas are."""
 
 
-@click.command(help="Write a starter configuration into FOLDER (default: this one). Nothing that exists is overwritten.")
+@click.command(
+    help="Write a starter configuration into FOLDER (default: this one). Nothing that exists is overwritten."
+)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("."))
 def command(folder: Path) -> None:
     from tollgate.cli.check import write_schemas
@@ -27,7 +30,9 @@ def command(folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
     write_schemas(folder / "schemas")
-    click.echo(f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor")
+    click.echo(
+        f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor"
+    )
     click.echo(f"next: tollgate check --config {folder / 'gateway.yaml'}; then set a key and run tollgate serve")
 
 
@@ -37,4 +42,7 @@ def starter_files(folder: Path) -> dict[Path, str]:
 
     root = defaults_root()
     found = [root / GATEWAY_FILE, *sorted(root.glob("providers/**/*.yaml")), *sorted(root.glob("mappings/*.yaml"))]
-    return {folder / source.relative_to(root): source.read_text("utf-8").replace(_REPOSITORY, "schemas/") for source in found}
+    return {
+        folder / source.relative_to(root): source.read_text("utf-8").replace(_REPOSITORY, "schemas/")
+        for source in found
+    }

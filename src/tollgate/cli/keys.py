@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 
 _LIMITS = {"expires": "never", "cap": "none", "rpm": "none", "tpm": "none"}
-"""Options of a change with the word that ends the limit; an empty text does not, for it may be a script's empty variable."""
+"""Options of a change with the word that ends the limit; an empty text does not,
+for it may be a script's empty variable."""
 
 
 def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
     """An empty list is refused: a script whose variable was empty meant none, and would get all."""
     if text is not None and not text.replace(",", " ").strip():
-        raise click.BadParameter(f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model')
+        raise click.BadParameter(
+            f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model'
+        )
     return text or ""
 
 
@@ -56,11 +59,22 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--account", default="default", show_default=True, help="Account that pays.")
 @click.option("--name", default="", help="What or who it is for.")
 @click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
-@click.option("--models", default=None, callback=_named_models,
-              help="Models it may use, globs separated by commas, \"!\" in front of those it may not; all (the default) or none.")
-@click.option("--cap", default="", help="Credits it may spend per window; the request that reaches them is still answered.")
-@click.option("--window", type=click.Choice(["day", "week", "month", "total"]), default="total", show_default=True,
-              help="When the cap starts anew (UTC; weeks from Monday).")
+@click.option(
+    "--models",
+    default=None,
+    callback=_named_models,
+    help='Models it may use, globs separated by commas, "!" in front of those it may not; all (the default) or none.',
+)
+@click.option(
+    "--cap", default="", help="Credits it may spend per window; the request that reaches them is still answered."
+)
+@click.option(
+    "--window",
+    type=click.Choice(["day", "week", "month", "total"]),
+    default="total",
+    show_default=True,
+    help="When the cap starts anew (UTC; weeks from Monday).",
+)
 @click.option("--rpm", default="", help="Most requests a minute.")
 @click.option("--tpm", default="", help="Most tokens a minute.")
 @click.option("--strict", is_flag=True, help="Refuse requests that a conversion would lose something of.")
@@ -72,13 +86,22 @@ def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
     key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyWish(**wish)))
     _warn_of_no_models(path, key.allowed_models)
     if as_json:
-        print_json({"id": key.id, "account_id": key.account_id, "name": key.name, "key": secret, "expires_at": key.expires_at})
+        print_json({
+            "id": key.id,
+            "account_id": key.account_id,
+            "name": key.name,
+            "key": secret,
+            "expires_at": key.expires_at,
+        })
         return
     click.echo(secret)
     click.echo(f"key {key.id} of account {key.account_id}; this is the only time it is shown", err=True)
 
 
-@command.command(help="Change a key's name or limits; its secret and what is not named stay. KEY is its id, its name or its last four characters.")
+@command.command(
+    help="Change a key's name or limits; its secret and what is not named stay. KEY is its id, its name or its last "
+         "four characters."
+)
 @click.argument("key")
 @click.option("--account", default=None, help="Look among this account's keys only.")
 @click.option("--name", help="What or who it is for.")
@@ -97,10 +120,16 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **wi
 
     given = {name: value for name, value in wish.items() if value is not None and (name, value) != ("models", "")}
     if not given:
-        raise click.UsageError("nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, --strict")
+        raise click.UsageError(
+            "nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, "
+            "--strict"
+        )
     if empty := [name for name in _LIMITS if name in given and not given[name].strip()]:
         raise click.UsageError(f"--{empty[0]} is empty; say {_LIMITS[empty[0]]} to end the limit")
-    typed: dict[str, Any] = {name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value for name, value in given.items()}
+    typed: dict[str, Any] = {
+        name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value
+        for name, value in given.items()
+    }
 
     async def work(books: Administration) -> KeyView:
         found = await accounts.find_key(books, key, account)
@@ -128,16 +157,22 @@ def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json:
     from tollgate import accounts
 
     found = with_books(path, lambda books: accounts.find_key(books, key, account))
-    confirm_or_stop(f"Revoke key {found.id} \"{found.name}\" (...{found.last_four}) of account {found.account_id}?", yes)
+    confirm_or_stop(f'Revoke key {found.id} "{found.name}" (...{found.last_four}) of account {found.account_id}?', yes)
     revoked = with_books(path, lambda books: books.revoke_key(found.id))
     if as_json:
-        print_json({"id": revoked.id, "account_id": revoked.account_id, "name": revoked.name, "revoked": revoked.revoked})
+        print_json({
+            "id": revoked.id,
+            "account_id": revoked.account_id,
+            "name": revoked.name,
+            "revoked": revoked.revoked,
+        })
     else:
         click.echo(f"key {revoked.id} is revoked")
 
 
 def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
-    """Say on stderr which of a key's globs fit nothing that the configuration offers: an alias, a slip, or a provider that is off."""
+    """Say on stderr which of a key's globs fit nothing that the configuration offers: an alias, a slip,
+    or a provider that is off."""
     if not globs:
         return
     from tollgate.config.build import load_gateway
@@ -156,23 +191,36 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
             continue
         found = "only models of providers that are off" if fnmatch.filter(off, wanted) else "no model"
         later = ", unless a provider's own list has one" if listing else ""
-        click.echo(f"warning: {glob} fits {found}{later}; wanted are whole ids such as sandbox/echo, or a * in them (aliases do not count)", err=True)
+        click.echo(
+            f"warning: {glob} fits {found}{later}; wanted are whole ids such as sandbox/echo, or a * in them (aliases "
+            "do not count)",
+            err=True,
+        )
 
 
 def print_keys(views: list[KeyView]) -> None:
     """Keys as a table; the secret is shown by its last four characters."""
-    print_table(("key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm", "last used"),
-                [(v.key.id, v.key.last_four, v.key.account_id, v.key.name, v.state, v.key.expires_at,
-                  "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none", v.spent,
-                  None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}", v.key.rpm,
-                  v.key.tpm, v.key.last_used) for v in views],
-                numbers=frozenset({"spent", "cap", "rpm", "tpm"}))
+    print_table(
+        ("key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm", "last used"),
+        [
+            (
+                v.key.id, v.key.last_four, v.key.account_id, v.key.name, v.state, v.key.expires_at,
+                "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none", v.spent,
+                None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}", v.key.rpm,
+                v.key.tpm, v.key.last_used,
+            )
+            for v in views
+        ],
+        numbers=frozenset({"spent", "cap", "rpm", "tpm"}),
+    )
 
 
 def plain_key(view: KeyView) -> dict[str, Any]:
     """A key as JSON has it."""
     key = view.key
-    return {"id": key.id, "account_id": key.account_id, "name": key.name, "last_four": key.last_four, "state": view.state,
-            "expires_at": key.expires_at, "allowed_models": key.allowed_models, "spent": view.spent, "spend_cap": key.spend_cap,
-            "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm, "strict": key.strict, "created_at": key.created_at,
-            "last_used": key.last_used}
+    return {
+        "id": key.id, "account_id": key.account_id, "name": key.name, "last_four": key.last_four, "state": view.state,
+        "expires_at": key.expires_at, "allowed_models": key.allowed_models, "spent": view.spent,
+        "spend_cap": key.spend_cap, "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm, "strict": key.strict,
+        "created_at": key.created_at, "last_used": key.last_used,
+    }

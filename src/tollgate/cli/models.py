@@ -1,4 +1,5 @@
-"""`tollgate models`: what is on offer, at which price, over which routes; from the configuration alone, without a gateway."""
+"""`tollgate models`: what is on offer, at which price, over which routes; from the configuration alone,
+without a gateway."""
 
 from __future__ import annotations
 
@@ -36,19 +37,38 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
     if pattern is not None and not models:
         fail(f"no model matches {pattern}")
     if as_json:
-        print_json([{**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})} for model in models])
+        print_json([
+            {**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})}
+            for model in models
+        ])
     elif routes:
-        rows = [(model.id if not place else "", route["provider"], route["upstream"], ", ".join(route["protocols"]), route["priority"], route["weight"])
-                for model in models for place, route in enumerate(_routes(model))]
+        rows = [
+            (
+                model.id if not place else "", route["provider"], route["upstream"], ", ".join(route["protocols"]),
+                route["priority"], route["weight"],
+            )
+            for model in models
+            for place, route in enumerate(_routes(model))
+        ]
         print_table(("model", "provider", "upstream", "protocols", "priority", "weight"), rows)
     else:
         table = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
                   len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
-        print_table(("model", "type", "context", "prompt, per M", "completion, per M", "currency", "provider", "routes", "aliases"), table)
+        print_table(
+            (
+                "model", "type", "context", "prompt, per M", "completion, per M", "currency", "provider", "routes",
+                "aliases",
+            ),
+            table,
+        )
     off = [provider.name for provider in runtime.gateway.providers.values() if provider.off]
     if off and not as_json:
         named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
-        click.echo(f"{len(off)} of {len(runtime.gateway.providers)} providers are off, because a secret is not set (`tollgate check` names it){named}", err=True)
+        click.echo(
+            f"{len(off)} of {len(runtime.gateway.providers)} providers are off, because a secret is not set "
+            f"(`tollgate check` names it){named}",
+            err=True,
+        )
 
 
 def _runtime(path: Path | None) -> Runtime:
@@ -71,14 +91,25 @@ def _aliases(runtime: Runtime, model: CatalogModel) -> list[str]:
 
 def _routes(model: CatalogModel) -> list[dict[str, Any]]:
     return [
-        {"provider": route.provider, "upstream": route.model.upstream, "protocols": [offer.protocol for offer in route.offers] or ["images"],
-         "priority": route.priority, "weight": route.weight, "context": route.model.context, "price": _own_price(route.model)}
+        {
+            "provider": route.provider,
+            "upstream": route.model.upstream,
+            "protocols": [offer.protocol for offer in route.offers] or ["images"],
+            "priority": route.priority,
+            "weight": route.weight,
+            "context": route.model.context,
+            "price": _own_price(route.model),
+        }
         for route in model.routes
     ]
 
 
 def _own_price(model: Model) -> dict[str, Any] | None:
-    return {**model.price.written, "unit": model.price.unit, "currency": model.price.currency} if model.price is not None else None
+    return (
+        {**model.price.written, "unit": model.price.unit, "currency": model.price.currency}
+        if model.price is not None
+        else None
+    )
 
 
 def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]:
@@ -92,5 +123,7 @@ def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]
     if price is None:
         return "?", "?", ""
     scale = Decimal(1_000_000) / price.unit
-    prompt, completion = (show(price.prices[name] * scale) if name in price.prices else "" for name in ("prompt", "completion"))
+    prompt, completion = (
+        show(price.prices[name] * scale) if name in price.prices else "" for name in ("prompt", "completion")
+    )
     return prompt, completion, price.currency

@@ -16,10 +16,15 @@ from tollgate.engines import Stopped
 
 
 @click.command(help="Run the sandbox provider as a server of its own.")
-@click.option("--bind", default="127.0.0.1:9797", show_default=True, callback=network_address, help="Address to listen on, as host:port; port 0 picks a free one.")
+@click.option(
+    "--bind", default="127.0.0.1:9797", show_default=True, callback=network_address,
+    help="Address to listen on, as host:port; port 0 picks a free one.",
+)
 @click.option("--key", default=None, help="The only API key to accept; default: any, or none.")
-@click.option("--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
-              help="HTTP server to use; auto takes uvicorn when it is installed.")
+@click.option(
+    "--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
+    help="HTTP server to use; auto takes uvicorn when it is installed.",
+)
 def command(bind: str, key: str | None, engine: str) -> None:
     import uvloop
 

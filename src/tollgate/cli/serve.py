@@ -31,12 +31,28 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
 
 @click.command(help="Run the gateway.")
 @config_option
-@click.option("--bind", multiple=True, callback=addresses, help="Address to listen on instead of the configured ones, as host:port; may be repeated.")
-@click.option("--engine", type=click.Choice(["hypercorn", "uvicorn"]), default=None, help="HTTP server to use instead of the configured one.")
-@click.option("--instance", envvar="TOLLGATE_INSTANCE", callback=instance_name, show_envvar=True,
-              help="Name of this gateway instead of the configured one: where several share a store, each needs its own.")
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True)
-def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str) -> None:
+@click.option(
+    "--bind",
+    multiple=True,
+    callback=addresses,
+    help="Address to listen on instead of the configured ones, as host:port; may be repeated.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["hypercorn", "uvicorn"]),
+    default=None,
+    help="HTTP server to use instead of the configured one.",
+)
+@click.option(
+    "--instance", envvar="TOLLGATE_INSTANCE", callback=instance_name, show_envvar=True,
+    help="Name of this gateway instead of the configured one: where several share a store, each needs its own.",
+)
+@click.option(
+    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
+)
+def command(
+    path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str
+) -> None:
     set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
@@ -65,9 +81,13 @@ def command(path: Path | None, bind: tuple[str, ...], engine: EngineName | None,
 
 
 def set_logging(level: str) -> None:
-    """Write the gateway's own lines from this level on, and warnings of the libraries: what they say below that is not ours to
-    answer for. The one that reads the headers of HTTP/2 writes them down, keys and cookies included."""
-    logging.basicConfig(level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    """Write the gateway's own lines from this level on, and warnings of the libraries: what they say below that is not
+    ours to answer for. The one that reads the headers of HTTP/2 writes them down, keys and cookies included."""
+    logging.basicConfig(
+        level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
     logging.getLogger("tollgate").setLevel(level.upper())
 
 
@@ -89,6 +109,8 @@ def _announce(opened: Opened) -> None:
     else:
         lines.append(f"  key        the ones made before; a new one: tollgate keys create --account {opened.starter}")
     if opened.sign_in:
-        lines.insert(4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)")
+        lines.insert(
+            4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)"
+        )
     click.echo("\n".join(lines) + "\n")
     sys.stdout.flush()

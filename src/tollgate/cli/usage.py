@@ -17,7 +17,10 @@ from tollgate.measures import ENDED, ENDPOINTS
 if TYPE_CHECKING:
     import duckdb
 
-_REPORTS = ("summary", "by-model", "by-key", "by-account", "by-provider", "by-endpoint", "by-day", "by-hour", "errors", "slow", "requests")
+_REPORTS = (
+    "summary", "by-model", "by-key", "by-account", "by-provider", "by-endpoint", "by-day", "by-hour", "errors", "slow",
+    "requests",
+)
 
 
 def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -28,12 +31,14 @@ def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> 
         context.exit()
 
 
-@click.command(help=f"""Report on usage. REPORT is one of: {', '.join(_REPORTS)}.
+@click.command(
+    help=f"""Report on usage. REPORT is one of: {", ".join(_REPORTS)}.
 slow shows the slowest 20 rows, requests the newest 50; --sql "FROM usage" gives every row with every column.
 
 With --sql any query over the view `usage` instead; --columns explains its columns. The filters bound the view, so they
 hold for free SQL too. Other programs read the same files with
-FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true).""")
+FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
+)
 @click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
 @click.option("--sql", default=None, help="A query of your own over `usage`; - reads it from stdin.")
 @click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
@@ -43,17 +48,34 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--model", default=None, help="Only models that match this glob.")
 @click.option("--provider", default=None, help="Only providers that match this glob.")
 @click.option("--endpoint", type=click.Choice(ENDPOINTS), default=None, help="Only this endpoint.")
-@click.option("--outcome", type=click.Choice(ENDED), default=None, help="Only rows that ended so; failed is all but ok.")
-@click.option("--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True)
+@click.option(
+    "--outcome", type=click.Choice(ENDED), default=None, help="Only rows that ended so; failed is all but ok."
+)
+@click.option(
+    "--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout.")
-@click.option("--directory", type=click.Path(path_type=Path, exists=True, file_okay=False), default=None,
-              help="Folder of the usage files instead of the configured one.")
-@click.option("--columns", is_flag=True, is_eager=True, expose_value=False, callback=_columns, help="Explain the columns of `usage`.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout."
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=None,
+    help="Folder of the usage files instead of the configured one.",
+)
+@click.option(
+    "--columns", is_flag=True, is_eager=True, expose_value=False, callback=_columns,
+    help="Explain the columns of `usage`.",
+)
 @config_option
-def command(path: Path | None, report: str, sql: str | None, since: str | None, until: str | None, form: str, output: Path | None,
-            directory: Path | None, **names: Any) -> None:
+def command(
+    path: Path | None, report: str, sql: str | None, since: str | None, until: str | None, form: str,
+    output: Path | None, directory: Path | None, **names: Any,
+) -> None:
     import duckdb
 
     from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage
@@ -63,7 +85,9 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
     folder = directory or settings(path).store.usage_directory
     begin, end = _moment(since, "--since"), _moment(until, "--until")
     if begin is not None and end is not None and begin >= end:
-        raise click.BadParameter(f"\"{until}\" is not later than \"{since}\" of --since, so nothing lies between", param_hint="--until")
+        raise click.BadParameter(
+            f'"{until}" is not later than "{since}" of --since, so nothing lies between', param_hint="--until"
+        )
     filters = Filters(since=begin, until=end, **names)
     query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
     if not query:
@@ -71,7 +95,10 @@ def command(path: Path | None, report: str, sql: str | None, since: str | None, 
     if not any(folder.glob("*/*.duckdb")):
         from tollgate.config.files import shown
 
-        click.echo(f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory", err=True)
+        click.echo(
+            f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",
+            err=True,
+        )
     try:
         connection = open_usage(folder, filters)
         _write(connection, query, form, output)
@@ -98,7 +125,9 @@ def _moment(text: str | None, option: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"\"{text}\" is no time; wanted 24h, 7d, 2026-11-20 or 2026-11-20T08:00", param_hint=option) from None
+        raise click.BadParameter(
+            f'"{text}" is no time; wanted 24h, 7d, 2026-11-20 or 2026-11-20T08:00', param_hint=option
+        ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
@@ -114,7 +143,9 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
     result = connection.execute(query)
     zoned = [each[0] for each in result.description or () if str(each[1]) == "TIMESTAMP WITH TIME ZONE"]
     if zoned:  # DuckDB gives these to Python by way of a package we do not have
-        as_text = ", ".join(f'CAST("{name}" AS VARCHAR) AS "{name}"' for name in (name.replace('"', '""') for name in zoned))
+        as_text = ", ".join(
+            f'CAST("{name}" AS VARCHAR) AS "{name}"' for name in (name.replace('"', '""') for name in zoned)
+        )
         result = connection.execute(f"SELECT * REPLACE ({as_text}) FROM ({query})")
     columns = [each[0] for each in result.description or ()]
     rows = result.fetchall()
@@ -129,9 +160,14 @@ def _say(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
     if form == "json":
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
-    numbers = frozenset(name for position, name in enumerate(columns)
-                        if any(isinstance(row[position], (int, float)) or type(row[position]).__name__ == "Decimal" for row in rows))
+    numbers = frozenset(
+        name
+        for position, name in enumerate(columns)
+        if any(isinstance(row[position], (int, float)) or type(row[position]).__name__ == "Decimal" for row in rows)
+    )
     if len(rows) == 1 and len(columns) > 6:
-        print_table((columns[0], str(rows[0][0])), [(name, value) for name, value in zip(columns[1:], rows[0][1:], strict=True)])
+        print_table(
+            (columns[0], str(rows[0][0])), [(name, value) for name, value in zip(columns[1:], rows[0][1:], strict=True)]
+        )
     else:
         print_table(columns, rows, numbers=numbers)

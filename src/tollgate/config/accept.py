@@ -59,7 +59,10 @@ class _Compiling:
 
     def _one(self, word: str, value: Any) -> list[Test]:
         match word:
-            case "properties" | "additionalProperties" | "propertyNames" | "required" | "minProperties" | "items" | "minItems" | "maxItems" | "uniqueItems":
+            case (
+                "properties" | "additionalProperties" | "propertyNames" | "required" | "minProperties"
+                | "items" | "minItems" | "maxItems" | "uniqueItems"
+            ):
                 return []
             case "type":
                 return [_type(frozenset(value) if isinstance(value, list) else frozenset((value,)))]
@@ -69,11 +72,19 @@ class _Compiling:
                 return [_among([value])]
             case "pattern":
                 found = re.compile(value).search
-                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or found(node.value) is not None]
+                return [
+                    lambda node: (
+                        type(node) is not Scalar or not isinstance(node.value, str) or found(node.value) is not None
+                    )
+                ]
             case "minLength":
-                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) >= value]
+                return [
+                    lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) >= value
+                ]
             case "maxLength":
-                return [lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) <= value]
+                return [
+                    lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) <= value
+                ]
             case "minimum":
                 return [_number(lambda number: number >= value)]
             case "maximum":

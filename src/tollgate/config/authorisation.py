@@ -31,14 +31,27 @@ class Authorisation:
     """Equal for whatever gets the same token. Made once here, for it is asked for at every call."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.kind, *(tuple(sorted(given.items())) for given in (self.options, self.form or {}, self.headers))))
+        object.__setattr__(
+            self,
+            "key",
+            (self.kind, *(tuple(sorted(given.items())) for given in (self.options, self.form or {}, self.headers))),
+        )
 
 
 AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
     "none": ((), ()),
     "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
-    "oauth_jwt": ((), ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", "header", "scheme", "query")),
-    "oauth_client": (("token_url", "client_id", "client_secret"), ("scope", "audience", "resource", "form", "headers", "header", "scheme", "query")),
+    "oauth_jwt": (
+        (),
+        (
+            "credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", "header",
+            "scheme", "query",
+        ),
+    ),
+    "oauth_client": (
+        ("token_url", "client_id", "client_secret"),
+        ("scope", "audience", "resource", "form", "headers", "header", "scheme", "query"),
+    ),
 })
 """What each kind of authorisation needs, and what it also takes."""
 

@@ -36,7 +36,8 @@ EXAMPLES = "examples"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that loads. `warnings` are worth a look; `notes` are facts to say once (providers that are off)."""
+    """A configuration that loads. `warnings` are worth a look;
+    `notes` are facts to say once (providers that are off)."""
 
     gateway: Gateway
     secrets: Secrets
@@ -51,14 +52,17 @@ class Loaded:
         return Known(dict(self.sources), dict(self.gateway.mappings), self.warnings)
 
 
-def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Known | None = None) -> Loaded:
+def load_gateway(
+    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Known | None = None
+) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
 
-    `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers that
-    are off, built-in mappings that neither a client nor a provider speaks, and examples.
+    `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers
+    that are off, built-in mappings that neither a client nor a provider speaks, and examples.
 
-    None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks (providers,
-    mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and line order.
+    None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks
+    (providers, mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and
+    line order.
 
     `previous` spares reading again what has not changed since; when something is wrong everything is read, so that all
     problems are said.
@@ -74,7 +78,8 @@ def load_gateway(path: Path | None = None, *, environ: Mapping[str, str], everyt
 
 
 def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
-    """The gateway file alone, for commands that never look at providers: a mistake in a provider file is not in their way.
+    """The gateway file alone, for commands that never look at providers:
+    a mistake in a provider file is not in their way.
 
     Raises `ConfigErrors` with every problem of that one file.
     """
@@ -84,10 +89,13 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
     return settings
 
 
-def load_mappings(path: Path | None = None, *, environ: Mapping[str, str], needed: Container[str | None] | None) -> Gateway:
+def load_mappings(
+    path: Path | None = None, *, environ: Mapping[str, str], needed: Container[str | None] | None
+) -> Gateway:
     """The gateway file and the mapping files, without providers, for commands about mappings alone.
 
-    Of the built-in mappings those that are not `needed` are known by name only; None: all are needed. Raises `ConfigErrors` with every problem of those files.
+    Of the built-in mappings those that are not `needed` are known by name only; None: all are needed. Raises
+    `ConfigErrors` with every problem of those files.
     """
     loading = _Loading(environ)
     gateway = loading.with_mappings(path, needed)
@@ -129,7 +137,10 @@ class _Loading:
             tree = self._unchanged(doc) or self._shaped(doc, "provider")
             if tree is not None:
                 trees.append((doc, tree))
-        referred = {doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree)) for doc, tree in trees}
+        referred = {
+            doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree))
+            for doc, tree in trees
+        }
         secrets, settings = self._settings(document, root, folder, referred.values())
         providers = self._providers(trees, referred, secrets)
         mappings = self._mappings(of_mappings, needed=None if self.everything else needed_mappings(providers))
@@ -141,7 +152,9 @@ class _Loading:
         errors = [problem for problem in self.problems if problem.level == "error"]
         self.problems += check_prices(gateway, self.fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
-        return Loaded(gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources)
+        return Loaded(
+            gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources
+        )
 
     @property
     def wrong(self) -> bool:
@@ -165,15 +178,20 @@ class _Loading:
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
 
     def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
-        """The gateway file (an empty one where there is none), its checked tree, and the folder relative paths start from."""
+        """The gateway file (an empty one where there is none), its checked tree,
+        and the folder relative paths start from."""
         file, folder = gateway_file(path)
         document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
         return document, self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
 
-    def _settings(self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]) -> tuple[Secrets, Gateway]:
+    def _settings(
+        self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]
+    ) -> tuple[Secrets, Gateway]:
         """The secrets that the files refer to, and the settings of the gateway file."""
         reading = Reading(document)
-        secrets = self._secrets(root, referred, folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir)))
+        secrets = self._secrets(
+            root, referred, folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir))
+        )
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
         return secrets, settings
@@ -193,7 +211,9 @@ class _Loading:
         return document
 
     def _shaped(self, document: Document, kind: str) -> Map | None:
-        if document.problems and (document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries):
+        if document.problems and (
+            document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries
+        ):
             return None  # not read to its end: what it lacks is not worth saying
         problems, root = check_shape(document, kind)  # type: ignore[arg-type]
         if problems:
@@ -234,24 +254,40 @@ class _Loading:
         source = self.known.get(document.file)
         return source if source is not None and source.provider.document is document else None
 
-    def _providers(self, trees: list[tuple[Document, Map | Source]], referred: Mapping[str, tuple[Reference, ...]], secrets: Secrets) -> list[Provider]:
+    def _providers(
+        self,
+        trees: list[tuple[Document, Map | Source]],
+        referred: Mapping[str, tuple[Reference, ...]],
+        secrets: Secrets,
+    ) -> list[Provider]:
         providers = []
         for document, found in trees:
-            unset = dict.fromkeys(ref.name for ref in referred[document.file] if not ref.optional and secrets.get(ref.name) is None)
+            unset = dict.fromkeys(
+                ref.name for ref in referred[document.file] if not ref.optional and secrets.get(ref.name) is None
+            )
             provider = self._provider(document, found, referred[document.file], wanted=self.everything or not unset)
             if unset:
-                provider = replace(provider, off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} {'are' if len(unset) > 1 else 'is'} not set")
+                provider = replace(
+                    provider,
+                    off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} "
+                        f"{'are' if len(unset) > 1 else 'is'} not set",
+                )
             if provider.name in self.fresh:
                 self.problems += check_slips(provider)
                 if not self.everything and not self.wrong:
-                    provider.document.let_go()  # at once: the trees of all files together are most of what a start takes
+                    # at once: the trees of all files together are most of what a start takes
+                    provider.document.let_go()
             providers.append(provider)
         return providers
 
-    def _provider(self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool) -> Provider:
+    def _provider(
+        self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool
+    ) -> Provider:
         """As if it were on. `wanted`: with the files it names."""
         if isinstance(found, Source):
-            if found.whole in (None, wanted) and all(self._read(path) is other for path, other in zip(found.included, document.included, strict=True)):
+            if found.whole in (None, wanted) and all(
+                self._read(path) is other for path, other in zip(found.included, document.included, strict=True)
+            ):
                 files = {document.file, *(other.file for other in document.included)}
                 self.problems += [problem for problem in self.said_before if problem.mark.file in files]
                 self.sound = self.sound and found.whole is not False
@@ -283,7 +319,8 @@ class _Loading:
         return tree
 
     def _mappings(self, paths: list[Path], needed: Container[str | None] | None = None) -> dict[str, Document]:
-        """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its examples."""
+        """The mapping files by name. With `needed`, other built-in ones are known by name only,
+        and none has its examples."""
         mappings: dict[str, Document] = {}
         built_in = built_in_mappings()
         for path in paths:
@@ -295,10 +332,18 @@ class _Loading:
                 name = path.stem if unchanged else Fields(document.root).text("mapping", path.stem)
             if name != path.stem:
                 at = Fields(document.root).get("mapping")
-                self.problems.append(document.problem(at or document.root, f'found "{name}", wanted the file\'s own name "{path.stem}"', path="mapping",
-                                                      hint=f"or name the file {name}.yaml"))
+                self.problems.append(
+                    document.problem(
+                        at or document.root,
+                        f'found "{name}", wanted the file\'s own name "{path.stem}"',
+                        path="mapping",
+                        hint=f"or name the file {name}.yaml",
+                    )
+                )
             if name in mappings:
-                self.problems.append(document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}'))
+                self.problems.append(
+                    document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}')
+                )
             mappings.setdefault(name, document)
         return mappings
 
@@ -310,7 +355,9 @@ class _Loading:
 
 def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
     """The mappings of the client formats and of the providers that are on."""
-    spoken = (endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values())
+    spoken = (
+        endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values()
+    )
     return frozenset((*CLIENT_FORMATS, *spoken))
 
 

@@ -13,7 +13,9 @@ from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 from tollgate.config.model import Gateway
 from tollgate.wording import nearest
 
-READ_BY_CODE = frozenset({"always_searches", "files", "schema", "threads", "token_ids", "tools", "tools_with_effort", "whole"})
+READ_BY_CODE = frozenset({
+    "always_searches", "files", "schema", "threads", "token_ids", "tools", "tools_with_effort", "whole",
+})
 """Words that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})
@@ -21,7 +23,8 @@ _YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})
 
 
 def check_can(gateway: Gateway) -> list[Problem]:
-    """All warnings about the `can:` of every provider; `gateway` was loaded with everything, so that all that reads is known."""
+    """All warnings about the `can:` of every provider; `gateway` was loaded with everything,
+    so that all that reads is known."""
     known = words_read(gateway)
     return [problem for provider in gateway.providers.values() for path, node in _places(provider.document.root)
             for problem in _slips(provider.document, path, node, known)]
@@ -42,9 +45,14 @@ def _places(root: Node) -> Iterator[tuple[str, Map]]:
     if isinstance(root, Map):
         for key in ("speaks", "models"):
             listed = root.get(key)
-            holders += [(f"{key}.{name}.", node) for name, node in (listed.entries.items() if isinstance(listed, Map) else ())]
+            holders += [
+                (f"{key}.{name}.", node) for name, node in (listed.entries.items() if isinstance(listed, Map) else ())
+            ]
         policies = root.get("policies")
-        holders += [(f"policies[{index}].", node) for index, node in enumerate(policies.items if isinstance(policies, List) else ())]
+        holders += [
+            (f"policies[{index}].", node)
+            for index, node in enumerate(policies.items if isinstance(policies, List) else ())
+        ]
     for path, holder in holders:
         can = holder.get("can") if isinstance(holder, Map) else None
         if isinstance(can, Map):
@@ -54,7 +62,17 @@ def _places(root: Node) -> Iterator[tuple[str, Map]]:
 def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator[Problem]:
     for word, node in can.entries.items():
         if word not in known:
-            yield document.problem(can.keys[word], f'found "{word}", which no mapping and no edit reads, wanted a word that one does', path=f"{path}.{word}",
-                                   hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings", level="warning")
+            yield document.problem(
+                can.keys[word],
+                f'found "{word}", which no mapping and no edit reads, wanted a word that one does',
+                path=f"{path}.{word}",
+                hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings",
+                level="warning",
+            )
         elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _YAML_1_1:
-            yield document.problem(node, f'found the text "{node.value}", which counts as true, wanted true or false', path=f"{path}.{word}", level="warning")
+            yield document.problem(
+                node,
+                f'found the text "{node.value}", which counts as true, wanted true or false',
+                path=f"{path}.{word}",
+                level="warning",
+            )

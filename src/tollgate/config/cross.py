@@ -15,8 +15,8 @@ from tollgate.wording import nearest, path_text
 
 def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool,
                  fresh: Collection[str]) -> list[Problem]:
-    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown. `fresh` names the
-    providers read in this run; what the others say of themselves was found right before."""
+    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown. `fresh` names
+    the providers read in this run; what the others say of themselves was found right before."""
     problems: list[Problem] = []
     seen: dict[str, Provider] = {}
     for provider in providers:
@@ -35,10 +35,22 @@ def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
     document = provider.document
     stem = Path(document.file).stem
     if provider.name and provider.name != stem:
-        return [document.problem(find(document.root, ["provider"]), f'found "{provider.name}", wanted the file\'s own name "{stem}"', path="provider",
-                                 hint=f"or name the file {provider.name}.yaml")]
+        return [
+            document.problem(
+                find(document.root, ["provider"]),
+                f'found "{provider.name}", wanted the file\'s own name "{stem}"',
+                path="provider",
+                hint=f"or name the file {provider.name}.yaml",
+            )
+        ]
     if provider.name and provider.name in seen:
-        return [document.problem(find(document.root, ["provider"]), f'provider "{provider.name}" is also in {seen[provider.name].document.file}', path="provider")]
+        return [
+            document.problem(
+                find(document.root, ["provider"]),
+                f'provider "{provider.name}" is also in {seen[provider.name].document.file}',
+                path="provider",
+            )
+        ]
     seen[provider.name] = provider
     return []
 
@@ -65,29 +77,48 @@ def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
 
 
 def _reachable(provider: Provider, model: Model) -> list[Problem]:
-    problems = [_not_spoken(provider, ["models", model.id, "protocols"], name) for name in model.protocols if name not in provider.endpoints]
+    problems = [
+        _not_spoken(provider, ["models", model.id, "protocols"], name)
+        for name in model.protocols
+        if name not in provider.endpoints
+    ]
     document = provider.document
     if model.type == "image":
         if not provider.images:
-            problems.append(document.problem(model.mark, "found an image model, but this provider has no `images`", path=f"models.{model.id}"))
+            problems.append(
+                document.problem(
+                    model.mark, "found an image model, but this provider has no `images`", path=f"models.{model.id}"
+                )
+            )
         return problems
-    fitting = any(serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
-                  for name in (model.protocols or provider.endpoints))
+    fitting = any(
+        serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
+        for name in (model.protocols or provider.endpoints)
+    )
     if fitting or problems:
         return problems
     speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
     if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
         return []  # an endpoint that has a mistake of its own is missing here: it may be the one
     spoken = ", ".join(provider.endpoints) or "nothing"
-    return [document.problem(
-        model.mark, f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})", path=f"models.{model.id}",
-        hint="add one to `speaks`, or set `type`")]
+    return [
+        document.problem(
+            model.mark,
+            f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})",
+            path=f"models.{model.id}",
+            hint="add one to `speaks`, or set `type`",
+        )
+    ]
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
     node: Node = find(provider.document.root, path)
-    return provider.document.problem(node, f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
-                                     path=path_text(path), hint=nearest(name, provider.endpoints))
+    return provider.document.problem(
+        node,
+        f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
+        path=path_text(path),
+        hint=nearest(name, provider.endpoints),
+    )
 
 
 def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
@@ -95,13 +126,23 @@ def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
     for model in provider.models:
         if model.image is None and (model.price is None or model.price.currency in gateway.credits.rates):
             continue
-        price = find(model.image, ["price"]) if model.image is not None else find(provider.document.root, ["models", model.id, "price"])
+        price = (
+            find(model.image, ["price"])
+            if model.image is not None
+            else find(provider.document.root, ["models", model.id, "price"])
+        )
         node = price.entries.get("currency") if isinstance(price, Map) else None
         currency = str(node.value) if node is not None and hasattr(node, "value") else ""
         if currency and currency not in gateway.credits.rates and is_currency(currency):
-            problems.append(provider.document.problem(
-                node, f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',  # type: ignore[arg-type]
-                path=f"models.{model.id}.price.currency", hint=f"credits.rates.{currency} in gateway.yaml"))
+            problems.append(
+                provider.document.problem(
+                    node,  # type: ignore[arg-type]
+                    f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',
+
+                    path=f"models.{model.id}.price.currency",
+                    hint=f"credits.rates.{currency} in gateway.yaml",
+                )
+            )
     return problems
 
 
@@ -124,12 +165,19 @@ def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
                     meaning.setdefault(alias, (model.id, provider))
                     continue
                 node = find(provider.document.root, ["models", model.id, "aliases", index])
-                problems.append(provider.document.problem(node, f'found "{alias}", which {what}, wanted a name of its own',
-                                                          path=f"models.{model.id}.aliases[{index}]"))
+                problems.append(
+                    provider.document.problem(
+                        node,
+                        f'found "{alias}", which {what}, wanted a name of its own',
+                        path=f"models.{model.id}.aliases[{index}]",
+                    )
+                )
     return problems
 
 
-def _gateway_aliases(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, sound: bool) -> list[Problem]:
+def _gateway_aliases(
+    gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, sound: bool
+) -> list[Problem]:
     problems = []
     canonical = {model.id for provider in providers for model in provider.models}
     meaning = {alias: model.id for provider in providers for model in provider.models for alias in model.aliases}
@@ -139,7 +187,9 @@ def _gateway_aliases(gateway: Gateway, providers: Sequence[Provider], document: 
         node = find(root, ["aliases", name])
         path = f"aliases.{name}"
         if name in canonical:
-            problems.append(document.problem(node, f'found "{name}", which is a canonical id, wanted another name', path=path))
+            problems.append(
+                document.problem(node, f'found "{name}", which is a canonical id, wanted another name', path=path)
+            )
             continue
         chain = [name]
         while target in gateway.aliases and target not in chain:
@@ -147,7 +197,13 @@ def _gateway_aliases(gateway: Gateway, providers: Sequence[Provider], document: 
             target = gateway.aliases[target]
         if target in chain:
             if target == name and name == min(chain):  # a circle is said once, at one of its names
-                problems.append(document.problem(node, f"found a circle: {' -> '.join([*chain, target])}, wanted a canonical id at its end", path=path))
+                problems.append(
+                    document.problem(
+                        node,
+                        f"found a circle: {' -> '.join([*chain, target])}, wanted a canonical id at its end",
+                        path=path,
+                    )
+                )
             continue
         end = meaning.get(target, target)
         if end not in canonical and sound:
@@ -155,5 +211,9 @@ def _gateway_aliases(gateway: Gateway, providers: Sequence[Provider], document: 
             problems.append(document.problem(node, f'found "{target}", wanted a model or another alias', path=path,
                                              hint=nearest(target, known), level=level))
         elif name in meaning and meaning[name] != end:
-            problems.append(document.problem(node, f'found "{name}", which already means {meaning[name]}, wanted another name', path=path))
+            problems.append(
+                document.problem(
+                    node, f'found "{name}", which already means {meaning[name]}, wanted another name', path=path
+                )
+            )
     return problems

@@ -48,7 +48,8 @@ def built_in_mappings() -> Path:
 
 
 def shown(path: Path) -> str:
-    """How a file is named in messages: relative to the working directory when below it, so that editors can jump to it."""
+    """How a file is named in messages: relative to the working directory when below it,
+    so that editors can jump to it."""
     here = os.getcwd().rstrip(os.sep) + os.sep
     plain = os.path.abspath(path)
     if plain.startswith(here):
@@ -101,8 +102,8 @@ def gateway_file(path: Path | None) -> tuple[Path | None, Path]:
 
 
 def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
-    """The provider files that a gateway file (`document`, its checked tree `root`, its folder) names, and problems with the names.
-    Where it names none, those in the folder, else the embedded ones."""
+    """The provider files that a gateway file (`document`, its checked tree `root`, its folder) names, and problems with
+    the names. Where it names none, those in the folder, else the embedded ones."""
     found = matches(folder, Fields(root).texts("providers", PROVIDER_GLOBS))
     files = unique(found)
     if not isinstance(root.get("providers"), List):
@@ -111,7 +112,8 @@ def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Pa
 
 
 def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
-    """As `provider_files`: the folder's own mappings, and the embedded ones of the names it lacks, so that no protocol is wanting."""
+    """As `provider_files`: the folder's own mappings, and the embedded ones of the names it lacks,
+    so that no protocol is wanting."""
     found = matches(folder, Fields(root).texts("mappings", MAPPING_GLOBS))
     own = unique(found)
     names = {path.stem for path in own}
@@ -120,7 +122,8 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
 
 
 def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
-    """What stands where a pattern looks for `*.yaml` and is not read: a link that leads nowhere, and files of another ending."""
+    """What stands where a pattern looks for `*.yaml` and is not read: a link that leads nowhere,
+    and files of another ending."""
     problems = []
     for group in found:
         place = group.pattern.removesuffix("*.yaml")
@@ -131,7 +134,14 @@ def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
             if path.suffix == ".yaml" and path.is_symlink() and not path.exists():
                 problems.append(Problem(mark, f'found a link to "{os.readlink(path)}", which is not there'))
             elif path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml" and path.is_file():
-                problems.append(Problem(mark, f"not read: found a name that ends in {path.suffix}, wanted .yaml", hint=f"rename it to {path.stem}.yaml", level="warning"))
+                problems.append(
+                    Problem(
+                        mark,
+                        f"not read: found a name that ends in {path.suffix}, wanted .yaml",
+                        hint=f"rename it to {path.stem}.yaml",
+                        level="warning",
+                    )
+                )
     return problems
 
 
@@ -140,5 +150,8 @@ def _missing(document: Document, root: Map, found: list[Found], key: str) -> lis
     written = root.get(key)
     missing = {group.pattern for group in found if group.missing}
     names = enumerate(written.items if isinstance(written, List) else ())
-    return [document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")
-            for index, node in names if isinstance(node, Scalar) and node.value in missing]
+    return [
+        document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")
+        for index, node in names
+        if isinstance(node, Scalar) and node.value in missing
+    ]

@@ -1,4 +1,5 @@
-"""The parts of a provider file's schema that describe image jobs: steps, status words, and prices beyond one per picture.
+"""The parts of a provider file's schema that describe image jobs: steps, status words,
+and prices beyond one per picture.
 
 Templates and expressions in them are the mapping compiler's business; here is their shape, for messages and editors.
 """
@@ -11,33 +12,62 @@ from tollgate.wire import GENERATION_STATUSES
 IMAGE_STEPS = ("submit", "poll", "fetch")
 """The calls of an image job, in their order."""
 
-PRICE_KEYS = ("price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size", "miss")
+PRICE_KEYS = (
+    "price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size",
+    "miss",
+)
 """Keys of a price block that only image models have."""
 
 
 def images() -> Schema:
     """The `images:` block of a provider."""
-    return record("Image jobs: what submits one, what asks about it, what fetches its pictures.", {
-        "submit": step("Begins a job; the only step of a provider that answers with the pictures at once."),
-        "poll": step("Asks how a job is doing.", {
-            "every": {"type": "array", "minItems": 1, "items": seconds("One pause."), "description": "Pauses between polls in seconds; the last repeats."},
-            "give_up": seconds("When a job that has not ended is failed.", default=600),
-        }),
-        "fetch": step("Gets the pictures of a succeeded job, where the poll does not bring them."),
-        "statuses": table("The provider's status words, matched exactly, and ours.", text("Ours.", enum=list(GENERATION_STATUSES)), minProperties=1),
-        "give_up": seconds("When a job that has not ended is failed, for providers without poll.", default=600),
-    }, required=["submit"])
+    return record(
+        "Image jobs: what submits one, what asks about it, what fetches its pictures.",
+        {
+            "submit": step("Begins a job; the only step of a provider that answers with the pictures at once."),
+            "poll": step(
+                "Asks how a job is doing.",
+                {
+                    "every": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": seconds("One pause."),
+                        "description": "Pauses between polls in seconds; the last repeats.",
+                    },
+                    "give_up": seconds("When a job that has not ended is failed.", default=600),
+                },
+            ),
+            "fetch": step("Gets the pictures of a succeeded job, where the poll does not bring them."),
+            "statuses": table(
+                "The provider's status words, matched exactly, and ours.",
+                text("Ours.", enum=list(GENERATION_STATUSES)),
+                minProperties=1,
+            ),
+            "give_up": seconds("When a job that has not ended is failed, for providers without poll.", default=600),
+        },
+        required=["submit"],
+    )
 
 
 def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = True) -> Schema:
     """One call of a job."""
     keys = {
-        "call": template("Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."),
-        "hosts": texts("Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual port, or as http://127.0.0.1:9000."),
-        "headers": table("Headers of this call.", {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}),
+        "call": template(
+            "Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."
+        ),
+        "hosts": texts(
+            "Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual "
+            "port, or as http://127.0.0.1:9000."
+        ),
+        "headers": table(
+            "Headers of this call.",
+            {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."},
+        ),
         "body": template("What is sent; `$` is {input, model}."),
         "encoding": text("How the body is sent.", enum=["json", "multipart"], default="json"),
-        "result": template("The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."),
+        "result": template(
+            "The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."
+        ),
         **(more or {}),
     }
     return record(about, keys, **({"required": ["call", "result"]} if required else {}))
@@ -58,24 +88,69 @@ def price_keys() -> dict[str, Schema]:
     unit = integer("Price of so many.", minimum=1, maximum=1_000_000_000, default=1)
     return {
         "price": decimal("Image models: one unit, usually a picture."),
-        "cases": {"type": "array", "description": "Image models: other prices under a condition, the first that holds.", "items": record("One case.", {
-            "when": {"type": "string", "description": "An expression over $input, $job and the answer."}, "price": decimal("One unit.")},
-            required=["when", "price"])},
+        "cases": {
+            "type": "array",
+            "description": "Image models: other prices under a condition, the first that holds.",
+            "items": record(
+                "One case.",
+                {
+                    "when": {"type": "string", "description": "An expression over $input, $job and the answer."},
+                    "price": decimal("One unit."),
+                },
+                required=["when", "price"],
+            ),
+        },
         "per": text("Image models: what a unit is.", enum=["image", "megapixel"], default="image"),
         "pixels": integer("Image models: pixels of a megapixel.", minimum=1000, maximum=10_000_000, default=1_000_000),
         "whole": boolean("Image models: megapixels of a picture are rounded up.", default=False),
         "further": decimal("Image models: each megapixel of a picture after the first, where that one is dearer."),
-        "by": {"type": "array", "minItems": 1, "maxItems": 5, "items": template("A key of the table."), "description": "Image models: what the table is keyed by."},
-        "table": {"type": "object", "minProperties": 1, "description": "Image models: prices by the values of `by`, nested in that order."},
-        "lines": {"type": "array", "minItems": 1, "description": "Image models: counted lines of the bill, added up.", "items": record("One line.", {
-            "count": template("How many."), "price": decimal("Per `unit`."), "unit": unit}, required=["count", "price"])},
-        "told": record("Image models: the cost as the answer tells it.", {
-            "amount": template("The figure."), "unit": {**unit, "maximum": 10**12, "description": "How many of it make one of the currency, as 100 for cents."},
-        }, required=["amount"]),
-        "times": {"type": "array", "minItems": 1, "description": "Image models: factors out of the request.", "items": record("One factor.", {
-            "count": template("The figure."), "unit": {**unit, "description": "What counts as one."}}, required=["count"])},
+        "by": {
+            "type": "array", "minItems": 1, "maxItems": 5, "items": template("A key of the table."),
+            "description": "Image models: what the table is keyed by.",
+        },
+        "table": {
+            "type": "object",
+            "minProperties": 1,
+            "description": "Image models: prices by the values of `by`, nested in that order.",
+        },
+        "lines": {
+            "type": "array",
+            "minItems": 1,
+            "description": "Image models: counted lines of the bill, added up.",
+            "items": record(
+                "One line.",
+                {"count": template("How many."), "price": decimal("Per `unit`."), "unit": unit},
+                required=["count", "price"],
+            ),
+        },
+        "told": record(
+            "Image models: the cost as the answer tells it.",
+            {
+                "amount": template("The figure."),
+                "unit": {
+                    **unit,
+                    "maximum": 10**12,
+                    "description": "How many of it make one of the currency, as 100 for cents.",
+                },
+            },
+            required=["amount"],
+        ),
+        "times": {
+            "type": "array",
+            "minItems": 1,
+            "description": "Image models: factors out of the request.",
+            "items": record(
+                "One factor.",
+                {"count": template("The figure."), "unit": {**unit, "description": "What counts as one."}},
+                required=["count"],
+            ),
+        },
         "asked": template("Image models: how many pictures a request asks for."),
-        "size": {"type": "array", "minItems": 2, "maxItems": 2, "items": template("Pixels."),
-                 "description": "Image models: width and height asked for, where pictures come without theirs."},
-        "miss": text("Image models: what happens when cases and table have no price.", enum=["price", "refuse"], default="price"),
+        "size": {
+            "type": "array", "minItems": 2, "maxItems": 2, "items": template("Pixels."),
+            "description": "Image models: width and height asked for, where pictures come without theirs.",
+        },
+        "miss": text(
+            "Image models: what happens when cases and table have no price.", enum=["price", "refuse"], default="price"
+        ),
     }

@@ -1,9 +1,10 @@
 """Models and policies in files of their own: what a provider names under `models_from` and `policies_from` becomes part
 of its document.
 
-Models are generated, long and seldom read; the rest of a provider file is written by hand and read in a minute. Policies
-may hold for the same models at several providers. Entries of the provider's own `models` win over those of a file, and of
-two files the later; policies of a file come after the provider's own, which keep their numbers in messages.
+Models are generated, long and seldom read; the rest of a provider file is written by hand and read in a minute.
+Policies may hold for the same models at several providers. Entries of the provider's own `models` win over those of a
+file, and of two files the later; policies of a file come after the provider's own, which keep their numbers in
+messages.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Sha
         for index, node in enumerate(_names(tree, f"{kind}_from")):
             path = folder / str(node.value)
             if not path.is_file():
-                problems.append(document.problem(node, f'found no file "{node.value}"', path=f"{kind}_from[{index}]", hint="relative to this file"))
+                problems.append(
+                    document.problem(
+                        node,
+                        f'found no file "{node.value}"',
+                        path=f"{kind}_from[{index}]",
+                        hint="relative to this file",
+                    )
+                )
                 continue
             other = read(Path(os.path.normpath(path)))
             included.append(other)

@@ -1,7 +1,7 @@
 """Whether a value is a JSON Schema (2020-12): for the input schemas of image models.
 
-The test here is sure of the usual keywords and says nothing else; `jsonschema`, whose check takes 5 ms a schema and 60 ms
-to import, is asked only about what is not surely right, and words the mistake.
+The test here is sure of the usual keywords and says nothing else; `jsonschema`, whose check takes 5 ms a schema and 60
+ms to import, is asked only about what is not surely right, and words the mistake.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
 
 
 def _words(path: Sequence[str | int], message: str) -> str:
-    """The library's message, or a better one for a wrong `type`: that it fits none of the meta-schema's alternatives helps nobody."""
+    """The library's message, or a better one for a wrong `type`:
+    that it fits none of the meta-schema's alternatives helps nobody."""
     if "type" in [*path][-2:]:
         return f"a type is one of {', '.join(sorted(_TYPES))}"
     return message if len(message) <= _LONGEST else ""
@@ -59,9 +60,15 @@ def _keyword(word: str, value: Any) -> bool:
         return isinstance(value, list) and bool(value) and all(_sound(child) for child in value)
     if word == "type":
         names = value if isinstance(value, list) else [value]
-        return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names) and len(set(names)) == len(names)
+        return (
+            bool(names)
+            and all(isinstance(name, str) and name in _TYPES for name in names)
+            and len(set(names)) == len(names)
+        )
     if word == "required":
-        return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+        return (
+            isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+        )
     if word in _TEXTS:
         return isinstance(value, str)
     if word in _FLAGS:

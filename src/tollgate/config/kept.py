@@ -37,16 +37,19 @@ def _bytes(value: object) -> bytes:
 
 
 def load_known(raw: bytes) -> Known | None:
-    """From bytes that `dump_known` made; None when they are of another working directory (names of files are relative to it).
+    """From bytes that `dump_known` made; None when they are of another working
+    directory (names of files are relative to it).
 
-    Names no class but those of the configuration; still, never give it bytes others can write. ValueError when they are none.
+    Names no class but those of the configuration; still, never give it bytes others can write.
+    ValueError when they are none.
     """
     try:
         folder, sources, mappings, warnings = _value(raw)
         if folder != os.getcwd():
             return None
         return Known(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError,
+        ValueError) as error:
         raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
 
 
@@ -58,7 +61,9 @@ def known_stamp() -> bytes:
     """What all of it depends on beside the texts: the code that reads configurations, Python and PyYAML."""
     found = hashlib.blake2b(digest_size=20)
     here = Path(__file__).parent
-    files = [path.read_bytes() for path in (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")]
+    files = [
+        path.read_bytes() for path in (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")
+    ]
     for part in (sys.version.encode(), yaml.__version__.encode(), *files):
         found.update(len(part).to_bytes(8, "big") + part)
     return found.digest()

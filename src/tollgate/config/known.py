@@ -45,4 +45,6 @@ class Known:
     def same(self, other: Known) -> bool:
         """Whether everything was taken over from `other`, and nothing of it is missing."""
         one, two = self.documents(), other.documents()
-        return one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings
+        return (
+            one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings
+        )

@@ -22,9 +22,11 @@ _TYPED_SECRET = re.compile(
     r"(?i)(?:(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in an address
     r"|(?<=bearer )[\w.+/=~-]{8,}"
     r"|\b(?:sk|pk|rk|key|tok)[-_][\w-]{12,}"
-    r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
+    r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))"
+    r"[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
 )
-"""What looks like a secret somebody typed into a file: it is shown as stars, at the same length for the caret's sake."""
+"""What looks like a secret somebody typed into a file: it is shown as stars,
+at the same length for the caret's sake."""
 _TOP_LEVEL = re.compile(r"^[^\s#-]|^---", re.MULTILINE)
 
 
@@ -69,7 +71,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """One value: `value` is text, int, Decimal, bool or None; `text` is what stands in the file; quoted text is text."""
+    """One value: `value` is text, int, Decimal, bool or None; `text` is what stands in the file;
+    quoted text is text."""
 
     value: str | int | Decimal | bool | None
     text: str
@@ -142,7 +145,8 @@ class Document:
         self._root = tree
 
     def let_go(self) -> None:
-        """Keep the text only: a tree takes ten times its memory, and once everything is built only mistakes ask for it."""
+        """Keep the text only: a tree takes ten times its memory,
+        and once everything is built only mistakes ask for it."""
         self._root = self._lines = None
         for other in self.included:
             other.let_go()
@@ -154,10 +158,16 @@ class Document:
             self._lines = self.text.splitlines()
         return self._lines
 
-    def problem(self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error") -> Problem:
+    def problem(
+        self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error"
+    ) -> Problem:
         """A `Problem` at a node or mark, carrying its source line."""
         mark = at if isinstance(at, Mark) else at.mark
-        holder = self if mark.file == self.file else next((other for other in self.included if other.file == mark.file), None)
+        holder = (
+            self
+            if mark.file == self.file
+            else next((other for other in self.included if other.file == mark.file), None)
+        )
         lines = holder.lines if holder else []
         line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
@@ -177,7 +187,12 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "", kno
         line = raw.count(b"\n", 0, error.start) + 1
         mark = Mark(name, line, error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1)
         root = Map({}, {}, Mark(name, 1, 1))
-        return Document(name, "", root, [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")])
+        return Document(
+            name,
+            "",
+            root,
+            [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")],
+        )
     if known is not None and known.text == text and not known.problems:
         return known
     head = _before(text, without)
@@ -190,7 +205,8 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "", kno
 
 
 def _before(text: str, key: str) -> str:
-    """The text before a top-level `key:` when no other key follows it; the whole text when there is no such end to leave out.
+    """The text before a top-level `key:` when no other key follows it;
+    the whole text when there is no such end to leave out.
 
     Should the line stand inside quotes or braces, what is before it is not whole, and does not parse.
     """
@@ -210,11 +226,19 @@ def read_text(text: str, name: str) -> Document:
         mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
         what = (error.problem or "not YAML").strip()
         # Alone: what was noted before it is mostly the same slip, seen too early.
-        document.problems = [document.problem(mark, f"not readable as YAML: {what}", hint=hint_for(document.lines, mark.line, mark.column, what))]
+        document.problems = [
+            document.problem(
+                mark, f"not readable as YAML: {what}", hint=hint_for(document.lines, mark.line, mark.column, what)
+            )
+        ]
         return document
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.problems.append(document.problem(Mark(name, line, 1), f"character U+{_code_point(error.character):04X} is not allowed in YAML"))
+        document.problems.append(
+            document.problem(
+                Mark(name, line, 1), f"character U+{_code_point(error.character):04X} is not allowed in YAML"
+            )
+        )
         return document
     if tree is not None:
         document.root = tree
@@ -250,7 +274,9 @@ def walk(node: Node) -> Iterator[Node]:
     while waiting:
         here = waiting.pop()
         yield here
-        waiting += reversed(here.entries.values() if isinstance(here, Map) else here.items if isinstance(here, List) else ())
+        waiting += reversed(
+            here.entries.values() if isinstance(here, Map) else here.items if isinstance(here, List) else ()
+        )
 
 
 def _code_point(character: str | int | bytes) -> int:

@@ -26,7 +26,8 @@ def _empty() -> Mapping[str, Any]:
 
 
 def names_match(globs: tuple[str, ...], *names: str) -> bool:
-    """Whether any name matches a glob; one with a `!` in front leaves out, and only such ones leave out of everything."""
+    """Whether any name matches a glob; one with a `!` in front leaves out,
+    and only such ones leave out of everything."""
     wanted = [glob for glob in globs if not glob.startswith("!")]
     return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
         and not any(fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names)
@@ -61,8 +62,8 @@ class Server:
     max_nesting: int = 200
     """Deepest JSON nesting taken from a client."""
     max_values: int = 1_000_000
-    """Most values in one JSON body. Providers of embeddings take some 300,000 tokens at once, the most values that real requests hold;
-    reading a million holds everybody else up for some tenths of a second."""
+    """Most values in one JSON body. Providers of embeddings take some 300,000 tokens at once, the most values that real
+    requests hold; reading a million holds everybody else up for some tenths of a second."""
     drain_seconds: float = 30.0
     """How long SIGTERM waits for running requests."""
     keepalive_comment_seconds: float = 15.0
@@ -103,14 +104,16 @@ class Credits:
     minimum: Decimal = Decimal("0.01")
     hold_cap: Decimal = Decimal(5)
     """The most one request holds, however large its `max_tokens`."""
-    rates: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({"USD": Decimal(1), "CNY": Decimal("0.14")}))
+    rates: Mapping[str, Decimal] = field(
+        default_factory=lambda: MappingProxyType({"USD": Decimal(1), "CNY": Decimal("0.14")})
+    )
     """USD for one unit of a currency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`, else a PostgreSQL database that
-    several gateways share."""
+    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`,
+    else a PostgreSQL database that several gateways share."""
 
     url: str = ""
     directory: Path = Path("var")
@@ -140,8 +143,10 @@ class Dashboard:
     session_hours: float = 12.0
 
 
-TOKEN_PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-                "audio", "input_audio_cache", "audio_output", "image_output_token")
+TOKEN_PRICES = (
+    "prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
+    "audio", "input_audio_cache", "audio_output", "image_output_token",
+)
 """Per `unit` tokens."""
 FLAT_PRICES = ("request", "image", "web_search")
 """Per call, per picture, per search: `unit` does not apply."""
@@ -165,7 +170,10 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class PriceWindow:
-    """Prices that hold in some UTC hours (`start` <= hour:minute < `end`, may wrap midnight) and ISO weekdays (1..7)."""
+    """Prices that hold in some UTC hours and on some ISO weekdays (1..7).
+
+    The hours are those with `start` <= hour:minute < `end`, which may wrap midnight.
+    """
 
     prices: Mapping[str, Decimal]
     start: str
@@ -255,7 +263,8 @@ class Endpoint:
     """Embeddings: most inputs in one upstream call."""
     count_tokens_url: Node | None = None
     models: tuple[str, ...] = ()
-    """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty: all that fit."""
+    """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty:
+    all that fit."""
 
     def serves(self, model: Model) -> bool:
         """Whether the globs let a model through."""

@@ -1,7 +1,8 @@
 """A `price:` block: exact decimals with their written digits, tiers, service tiers, windows.
 
 A price may stand in quotes or not: the loader kept its digits either way. What is no exact decimal, below zero, or in a
-form no person would check is a problem. What a price is applied to is `tariff.py`; whether it looks right is `sanity.py`.
+form no person would check is a problem. What a price is applied to is `tariff.py`; whether it looks right is
+`sanity.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _MAX_PLACES = 20
 _PLAIN = re.compile(r"\d+(\.\d+)?\Z")
 
 
-def read_decimal(document: Document, node: Node, path: str, problems: list[Problem], *, empty: bool = False) -> Decimal | None:
+def read_decimal(
+    document: Document, node: Node, path: str, problems: list[Problem], *, empty: bool = False
+) -> Decimal | None:
     """The exact decimal at `node`; None, with a problem said, when it is none. `empty`: "" stands for no price."""
     if not isinstance(node, Scalar):
         return None
@@ -41,8 +44,13 @@ def read_decimal(document: Document, node: Node, path: str, problems: list[Probl
     elif not _PLAIN.match(text):
         problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=f'write "{show(value)}"'))
     elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
-        problems.append(document.problem(
-            node, f"found {shown}, wanted at most {_MAX_WHOLE} digits before and {_MAX_PLACES} after the point", path=path))
+        problems.append(
+            document.problem(
+                node,
+                f"found {shown}, wanted at most {_MAX_WHOLE} digits before and {_MAX_PLACES} after the point",
+                path=path,
+            )
+        )
     else:
         return value
     return None
@@ -59,21 +67,32 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
     windows = tuple(
         PriceWindow(
             MappingProxyType(_prices(document, prices_node, f"{path}.windows[{i}].prices", problems)[0]),
-            Fields(row).text("start"), Fields(row).text("end"), Fields(row).integers("days", default_of(PriceWindow, "days")),
+            Fields(row).text("start"),
+            Fields(row).text("end"),
+            Fields(row).integers("days", default_of(PriceWindow, "days")),
         )
-        for i, row in _rows(block.list("windows")) if (prices_node := Fields(row).map("prices"))
+        for i, row in _rows(block.list("windows"))
+        if (prices_node := Fields(row).map("prices"))
     )
     multipliers = {name: value for name, factor in block.nodes("multipliers").items()
                    if (value := read_decimal(document, factor, f"{path}.multipliers.{name}", problems)) is not None}
     return Pricing(
-        prices=MappingProxyType(prices), written=MappingProxyType(written),
-        unit=block.integer("unit", default_of(Pricing, "unit")), currency=block.text("currency", default_of(Pricing, "currency")), volumes=volumes,
-        service_tiers=read_only(tiers), windows=windows, multipliers=read_only(multipliers), why=block.text("why"),
+        prices=MappingProxyType(prices),
+        written=MappingProxyType(written),
+        unit=block.integer("unit", default_of(Pricing, "unit")),
+        currency=block.text("currency", default_of(Pricing, "currency")),
+        volumes=volumes,
+        service_tiers=read_only(tiers),
+        windows=windows,
+        multipliers=read_only(multipliers),
+        why=block.text("why"),
         source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items() if key != "why"}),
     )
 
 
-def _prices(document: Document, node: Map, path: str, problems: list[Problem]) -> tuple[dict[str, Decimal], dict[str, str]]:
+def _prices(
+    document: Document, node: Map, path: str, problems: list[Problem]
+) -> tuple[dict[str, Decimal], dict[str, str]]:
     prices: dict[str, Decimal] = {}
     written: dict[str, str] = {}
     for name in PRICES:
@@ -96,12 +115,19 @@ def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -
     for side in ("prompt", "completion"):
         low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
         if low is not None and high is not None and low >= high:
-            problems.append(document.problem(node.entries[f"max_{side}_tokens"], f"found {high}, wanted more than min_{side}_tokens ({low})",
-                                             path=f"{path}.max_{side}_tokens"))
+            problems.append(
+                document.problem(
+                    node.entries[f"max_{side}_tokens"],
+                    f"found {high}, wanted more than min_{side}_tokens ({low})",
+                    path=f"{path}.max_{side}_tokens",
+                )
+            )
     thinking = row.get("thinking")
     switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
     if switch is None and all(bound is None for bound in bounds.values()):
-        problems.append(document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path))
+        problems.append(
+            document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path)
+        )
     return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, **bounds)
 
 

@@ -67,7 +67,10 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         ca_file=_ca_file(reading, top),
     )
     if models_node:
-        models = [read_model(reading, provider, name, node, models_node.keys[name]) for name, node in models_node.entries.items()]
+        models = [
+            read_model(reading, provider, name, node, models_node.keys[name])
+            for name, node in models_node.entries.items()
+        ]
         provider = replace(provider, models=tuple(models))
     if not endpoints and not provider.images and root is document.root and not reading.problems:
         reading.say(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
@@ -81,7 +84,12 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
         _check_address(reading, base, "url")
     if isinstance(speaks, Scalar):
         if base is None:
-            reading.say(speaks, "found no `url`, wanted the complete address of the endpoint", "speaks", hint="url: https://api.example/v1/chat/completions")
+            reading.say(
+                speaks,
+                "found no `url`, wanted the complete address of the endpoint",
+                "speaks",
+                hint="url: https://api.example/v1/chat/completions",
+            )
             return {}
         return {str(speaks.value): Endpoint(str(speaks.value), str(speaks.value), base)}
     if not isinstance(speaks, Map):
@@ -136,7 +144,11 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
 def _inner(reading: Reading, at: Fields, path: str) -> InnerFraming | None:
     node = at.get("inner")
     if node is not None and at.text("framing", "") != "aws-eventstream":
-        reading.say(node, "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it", f"{path}.inner")
+        reading.say(
+            node,
+            "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
+            f"{path}.inner",
+        )
     return at.word("inner", default_of(Endpoint, "inner"))
 
 
@@ -153,10 +165,17 @@ def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str)
 def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node | None:
     """`https://host/v1` + `/chat` as one template; it stands where the part with holes stands."""
     if not isinstance(tail, Scalar) or not isinstance(tail.value, str) or not tail.value.startswith("/"):
-        reading.say(tail, f"found {found(tail)}, wanted a path starting with /", path, hint="an address of its own is `url:`")
+        reading.say(
+            tail, f"found {found(tail)}, wanted a path starting with /", path, hint="an address of its own is `url:`"
+        )
         return None
     if base is None:
-        reading.say(tail, f"found the path {found(tail)} but no `url`, wanted a base address", path, hint="url: https://api.example/v1")
+        reading.say(
+            tail,
+            f"found the path {found(tail)} but no `url`, wanted a base address",
+            path,
+            hint="url: https://api.example/v1",
+        )
         return None
     if not isinstance(base, Scalar) or not isinstance(base.value, str):
         return None
@@ -191,8 +210,15 @@ def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
     policies = []
     for item in node.items if node else ():
         at = Fields(item)
-        policies.append(Policy(match=at.texts("match"), edits=reading.edits(at), can=at.plain("can"), protocols=at.texts("protocols"),
-                               priority=at.integer("priority", None)))
+        policies.append(
+            Policy(
+                match=at.texts("match"),
+                edits=reading.edits(at),
+                can=at.plain("can"),
+                protocols=at.texts("protocols"),
+                priority=at.integer("priority", None),
+            )
+        )
     return tuple(policies)
 
 
@@ -214,7 +240,12 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
     except FileNotFoundError:
         reading.say(node, f'found no file "{written}"', "ca_file", hint="relative to this file")
     except OSError as error:
-        reading.say(node, f'found "{written}", which cannot be read: {error.strerror or error}', "ca_file", hint="relative to this file")
+        reading.say(
+            node,
+            f'found "{written}", which cannot be read: {error.strerror or error}',
+            "ca_file",
+            hint="relative to this file",
+        )
     return None
 
 
@@ -231,7 +262,12 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
     """A key typed into a header is read by everyone who reads the file."""
     for path, headers in _common_headers(root):
         for name, node in headers.entries.items():
-            if _SECRET_HEADER.match(name) and isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
+            if (
+                _SECRET_HEADER.match(name)
+                and isinstance(node, Scalar)
+                and isinstance(node.value, str)
+                and "$" not in node.value
+            ):
                 reading.say(node, "found a key written in the file, wanted a reference", f"{path}.{name}",
                             hint="$secret.NAME: an environment variable or a file in secrets_dir", level="warning")
 
@@ -240,7 +276,9 @@ def _check_header_names(reading: Reading, root: Map) -> None:
     for path, headers in (*_common_headers(root), *_special_headers(root)):
         for name in headers.entries:
             if not HEADER_NAME.fullmatch(name):
-                reading.say(headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path)
+                reading.say(
+                    headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path
+                )
 
 
 def _common_headers(root: Map) -> Iterator[tuple[str, Map]]:
@@ -258,7 +296,10 @@ def _special_headers(root: Map) -> Iterator[tuple[str, Map]]:
     if not isinstance(images, Map):
         return
     models = Fields(root).map("models")
-    for path, holder in (("images.", images), *((f"models.{name}.", node) for name, node in (models.entries.items() if models else ()))):
+    for path, holder in (
+        ("images.", images),
+        *((f"models.{name}.", node) for name, node in (models.entries.items() if models else ())),
+    ):
         for step, node in holder.entries.items() if isinstance(holder, Map) else ():
             if step in IMAGE_STEPS:
                 yield from _headers_in(f"{path}{step}.", node)

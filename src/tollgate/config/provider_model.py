@@ -77,8 +77,14 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
 
 def _priority(provider: Provider, name: str, upstream: str) -> int:
     """That of the last policy that matches and has one, else the provider's."""
-    return next((policy.priority for policy in reversed(provider.policies) if policy.priority is not None and names_match(policy.match, name, upstream)),
-                provider.priority)
+    return next(
+        (
+            policy.priority
+            for policy in reversed(provider.policies)
+            if policy.priority is not None and names_match(policy.match, name, upstream)
+        ),
+        provider.priority,
+    )
 
 
 def _type_of(at: Fields, provider: Provider) -> ModelType:
@@ -94,8 +100,12 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
         return None
     for key in PRICE_KEYS:
         if key in node.entries:
-            reading.say(node.entries[key], f"found `{key}` in a price of tokens, wanted prompt, completion, ...", f"{path}.price.{key}",
-                        hint="it is for image models: type: image")
+            reading.say(
+                node.entries[key],
+                f"found `{key}` in a price of tokens, wanted prompt, completion, ...",
+                f"{path}.price.{key}",
+                hint="it is for image models: type: image",
+            )
     return read_pricing(reading.document, node, f"{path}.price", reading.problems)
 
 
@@ -123,6 +133,11 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     mistake = schema_mistake(schema)
     if mistake is not None:
         at_fault = find(node, mistake[0])
-        reading.say(at_fault, f"found {found(at_fault)}, wanted JSON Schema", path_text([*path.split(".", 1), "input_schema", *mistake[0]]), mistake[1])
+        reading.say(
+            at_fault,
+            f"found {found(at_fault)}, wanted JSON Schema",
+            path_text([*path.split(".", 1), "input_schema", *mistake[0]]),
+            mistake[1],
+        )
         return None
     return MappingProxyType(schema)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Whether prices look right: slips that load, and would bill wrongly.
 
 Every finding is a warning, from the kinds of mistakes met in public price lists: a price per million entered per token,
-a cache hit dearer than the prompt, dust of binary fractions, no price at all (which is billed as nothing). Offers of one
-model are compared in USD per token, so that units and currencies do not hide a slip.
+a cache hit dearer than the prompt, dust of binary fractions, no price at all (which is billed as nothing). Offers of
+one model are compared in USD per token, so that units and currencies do not hide a slip.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ _MOST_NAMED = 3
 
 
 def check_prices(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
-    """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or currency is
-    among what is `wrong` is not judged: it would be with the default."""
+    """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or
+    currency is among what is `wrong` is not judged: it would be with the default."""
     broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}
     offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models
               if model.price and (model.mark.file, f"models.{model.id}.price") not in broken]
-    problems = [problem for provider, model in offers if provider.name in only and not model.price.why  # type: ignore[union-attr]
-                for problem in _one(gateway, provider, model)]
+    problems = [
+        problem
+        for provider, model in offers
+        if provider.name in only and not model.price.why  # type: ignore[union-attr]
+        for problem in _one(gateway, provider, model)
+    ]
     said = {problem.path for problem in problems}
     return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
 
@@ -57,7 +61,9 @@ def lacking(model: Model) -> tuple[str, ...]:
     """The token prices a model does not say, so that these tokens cost nothing; "0" says that they shall."""
     if model.price is None:
         return _WANTED.get(model.type, ())
-    return () if model.price.why else tuple(name for name in _WANTED.get(model.type, ()) if name not in model.price.prices)
+    return (
+        () if model.price.why else tuple(name for name in _WANTED.get(model.type, ()) if name not in model.price.prices)
+    )
 
 
 def first_names(names: Iterable[str]) -> str:
@@ -73,29 +79,56 @@ def _unpriced(provider: Provider) -> Iterator[Problem]:
     hint = '"0" says that it is free'
     if len(found) > _MOST_SINGLY:
         yield provider.document.problem(
-            found[0][0].mark, f"found {len(found)} models without a price for all their tokens, wanted one for each: {first_names(model.id for model, _ in found)}",
-            path="models", hint=hint, level="warning")
+            found[0][0].mark,
+            f"found {len(found)} models without a price for all their tokens, wanted one for each: "
+            f"{first_names(model.id for model, _ in found)}",
+            path="models",
+            hint=hint,
+            level="warning",
+        )
         return
     for model, names in found:
-        yield provider.document.problem(model.mark, f"found no {' and no '.join(names)} price, so these tokens cost nothing",
-                                        path=f"models.{model.id}.price", hint=hint, level="warning")
+        yield provider.document.problem(
+            model.mark,
+            f"found no {' and no '.join(names)} price, so these tokens cost nothing",
+            path=f"models.{model.id}.price",
+            hint=hint,
+            level="warning",
+        )
 
 
 def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
     price = model.price
     assert price is not None, "only offers with a price are looked at"
     if price.unit not in _UNITS:
-        yield _warn(provider, model, ("unit",), f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for")
+        yield _warn(
+            provider,
+            model,
+            ("unit",),
+            f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for",
+        )
     for name in _LINES:
         value = _per_million(gateway, price, name)
         if value is not None and value > _DEAR:
             amount = f"{_amount(value)} USD per million tokens"
-            per = f"for {price.unit} tokens (unit)" if price.unit > 1 else "for one token (no unit is written)" if "unit" not in price.source else "for one token (unit: 1)"
+            per = (
+                f"for {price.unit} tokens (unit)"
+                if price.unit > 1
+                else "for one token (no unit is written)"
+                if "unit" not in price.source
+                else "for one token (unit: 1)"
+            )
             yield _warn(provider, model, (name,), f"found {price.written[name]} {per}, which is {amount}",
                         hint="" if price.unit == _MILLION else "is it a price per million? then write unit: 1000000")
     for name, written in price.written.items():
         if name in price.prices and len(written.replace(".", "").strip("0")) >= _DUST:
-            yield _warn(provider, model, (name,), f"found {written}, which has the digits of a binary fraction", hint="write the price as the provider does")
+            yield _warn(
+                provider,
+                model,
+                (name,),
+                f"found {written}, which has the digits of a binary fraction",
+                hint="write the price as the provider does",
+            )
     yield from _order(provider, model, price.prices, price.prices, ())
     for index, volume in enumerate(price.volumes):
         yield from _order(provider, model, {**price.prices, **volume.prices}, volume.prices, ("volumes", index))
@@ -104,16 +137,27 @@ def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem
 
 def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Mapping[str, Decimal],
            at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most. `own`: what the row itself says."""
+    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most. `own`:
+    what the row itself says."""
     prompt = row.get("prompt")
     if prompt is None or prompt == 0:
         return
     completion, read = row.get("completion"), row.get("input_cache_read")
     if completion is not None and completion < prompt and "completion" in own:
-        yield _warn(provider, model, (*at, "completion"), f"found {show(completion)}, which is below the prompt price {show(prompt)}")
+        yield _warn(
+            provider,
+            model,
+            (*at, "completion"),
+            f"found {show(completion)}, which is below the prompt price {show(prompt)}",
+        )
     if read is not None and read > prompt and "input_cache_read" in own:
-        yield _warn(provider, model, (*at, "input_cache_read"), f"found {show(read)}, which is above the prompt price {show(prompt)}",
-                    hint="a cache hit is cheaper everywhere")
+        yield _warn(
+            provider,
+            model,
+            (*at, "input_cache_read"),
+            f"found {show(read)}, which is above the prompt price {show(prompt)}",
+            hint="a cache hit is cheaper everywhere",
+        )
 
 
 def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
@@ -121,14 +165,29 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
     mark_before, prompt_before, said = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
-        if mark is None or volume.thinking is not None or volume.min_completion_tokens is not None or volume.max_completion_tokens is not None:
+        if (
+            mark is None
+            or volume.thinking is not None
+            or volume.min_completion_tokens is not None
+            or volume.max_completion_tokens is not None
+        ):
             continue
         # Two rows may share a mark where they set different prices.
         if mark < mark_before or mark == mark_before and said & volume.written.keys():
-            yield _warn(provider, model, ("volumes", index, "min_prompt_tokens"), f"found {mark}, which is not above the tier before ({mark_before})",
-                        hint="all matching tiers apply, the last one wins")
+            yield _warn(
+                provider,
+                model,
+                ("volumes", index, "min_prompt_tokens"),
+                f"found {mark}, which is not above the tier before ({mark_before})",
+                hint="all matching tiers apply, the last one wins",
+            )
         elif prompt is not None and prompt_before is not None and prompt < prompt_before:
-            yield _warn(provider, model, ("volumes", index, "prompt"), f"found {show(prompt)}, which is below the tier before ({show(prompt_before)})")
+            yield _warn(
+                provider,
+                model,
+                ("volumes", index, "prompt"),
+                f"found {show(prompt)}, which is below the tier before ({show(prompt_before)})",
+            )
         said = {*volume.written} | (said if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
@@ -153,8 +212,13 @@ def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Cont
                 middle = median(others)
                 # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
                 if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
-                    yield _warn(provider, model, (name,), f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
-                                hint="compare unit and currency")
+                    yield _warn(
+                        provider,
+                        model,
+                        (name,),
+                        f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
+                        hint="compare unit and currency",
+                    )
 
 
 def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
@@ -166,7 +230,9 @@ def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
 
 def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
     path = ("models", model.id, "price", *steps)
-    return provider.document.problem(find(provider.document.root, path), message, path=path_text(path), hint=hint, level="warning")
+    return provider.document.problem(
+        find(provider.document.root, path), message, path=path_text(path), hint=hint, level="warning"
+    )
 
 
 def _amount(value: Decimal) -> str:

@@ -22,14 +22,16 @@ _LOOSE = re.compile(r"\$secret\b")
 _MAX_FILE = 64 * 1024
 """A secret file larger than this is no secret but a mistake (a key file of a service account has 3 KB)."""
 _KEY_FILE = re.compile(r"\s*(\{|-----BEGIN )")
-"""What alone may have several lines: the JSON of a service account, and PEM. Anything else goes into a header, which cannot."""
+"""What alone may have several lines: the JSON of a service account, and PEM. Anything else goes into a header,
+which cannot."""
 _MIN_REDACTED = 4
 """Shorter values occur in ordinary text; blanking them out would make every message unreadable."""
 
 
 _MOST_BOUGHT = 200
 _bought: OrderedDict[str, None] = OrderedDict()
-"""Tokens that providers gave for secrets, as they are and as they stand in an address. They are no configuration's: a reload leaves them good."""
+"""Tokens that providers gave for secrets, as they are and as they stand in an address. They are no configuration's:
+a reload leaves them good."""
 
 
 def note_bought(token: str) -> None:
@@ -56,7 +58,13 @@ class Secrets:
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
-        written = (form for value in self._values.values() if len(value) >= _MIN_REDACTED for form in (value, quote(value, safe="")))  # as it stands in an address too
+        # as it stands in an address too
+        written = (
+            form
+            for value in self._values.values()
+            if len(value) >= _MIN_REDACTED
+            for form in (value, quote(value, safe=""))
+        )
         long_enough = sorted(set(written), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, long_enough))) if long_enough else None
 
@@ -84,10 +92,12 @@ class Secrets:
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> tuple[Secrets, list[Problem]]:
-    """Look each name up: the environment first, then a file. An empty variable counts as not set, like a file that is not there.
+    """Look each name up: the environment first, then a file. An empty variable counts as not set,
+    like a file that is not there.
 
-    The problems are what is there and cannot be a secret: a file that cannot be read or is empty, a value of several lines.
-    Such a secret counts as set, to nothing: then whatever names it is read as if it were right, and its mistakes are said too.
+    The problems are what is there and cannot be a secret: a file that cannot be read or is empty, a value of several
+    lines. Such a secret counts as set, to nothing: then whatever names it is read as if it were right, and its mistakes
+    are said too.
     """
     values: dict[str, str] = {}
     problems: list[Problem] = []
@@ -192,12 +202,17 @@ def _from_file(path: Path) -> str | None:
     except OSError as error:
         # A folder that may not be entered is said once, not for each secret it may hold.
         closed = isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK)
-        raise _Unusable(shown(path.parent) if closed else where, f"cannot be read: {error.strerror or type(error).__name__}, wanted "
-                        f"{'a folder' if closed else 'a secret'} this process may read") from None
+        raise _Unusable(
+            shown(path.parent) if closed else where,
+            f"cannot be read: {error.strerror or type(error).__name__}, wanted "
+            f"{'a folder' if closed else 'a secret'} this process may read",
+        ) from None
     except UnicodeDecodeError:
         raise _Unusable(where, "found bytes that are no UTF-8 text, wanted the secret as text") from None
     if not value:
-        raise _Unusable(where, "found an empty file, wanted a secret", hint="a provider is off where the file is not there")
+        raise _Unusable(
+            where, "found an empty file, wanted a secret", hint="a provider is off where the file is not there"
+        )
     return value
 
 

@@ -17,7 +17,19 @@ from typing import Any, Literal, TypeVar
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.config.model import Credits, Dashboard, EngineName, Fetch, Gateway, Plugin, Proxies, Retry, Server, Store, Timeouts
+from tollgate.config.model import (
+    Credits,
+    Dashboard,
+    EngineName,
+    Fetch,
+    Gateway,
+    Plugin,
+    Proxies,
+    Retry,
+    Server,
+    Store,
+    Timeouts,
+)
 from tollgate.config.prices import read_decimal
 from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
@@ -33,7 +45,9 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
     store_node = top.get("store")
     store_fields = Fields(store_node)
     store = _settings(store_fields, Store)
-    store = replace(store, directory=_inside(folder, store.directory), usage_directory=_inside(folder, store.usage_directory))
+    store = replace(
+        store, directory=_inside(folder, store.directory), usage_directory=_inside(folder, store.usage_directory)
+    )
     url = store_url if store_url is not None else str(store_node.value) if isinstance(store_node, Scalar) else store.url
     return replace(
         gateway,
@@ -45,7 +59,9 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
         fetch=_settings(Fields(top.get("fetch")), Fetch),
         dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
         secrets_dir=_inside(folder, Path(top.text("secrets_dir", str(gateway.secrets_dir)))),
-        aliases=MappingProxyType({name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}),
+        aliases=MappingProxyType({
+            name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)
+        }),
         plugins=_plugins(top.get("plugins")),
     )
 
@@ -61,7 +77,9 @@ def store_reference(root: Map) -> tuple[str, Node, str] | None:
 def _plugins(node: Node | None) -> tuple[Plugin, ...]:
     """The modules a list names, or one text."""
     names = node.items if isinstance(node, List) else (node,)
-    return tuple(Plugin(name.value, name.mark) for name in names if isinstance(name, Scalar) and isinstance(name.value, str))
+    return tuple(
+        Plugin(name.value, name.mark) for name in names if isinstance(name, Scalar) and isinstance(name.value, str)
+    )
 
 
 def _settings(at: Fields, kind: type[T]) -> T:
@@ -91,12 +109,18 @@ def _server(reading: Reading, at: Fields) -> Server:
     base = at.get("base_url")
     base_url = server.base_url.rstrip("/")
     if base is not None and base_url.endswith("/v1"):
-        reading.say(base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it")
+        reading.say(
+            base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it"
+        )
     if base is None and at.get("bind") is not None:
         base_url = _address_of(server.bind) or base_url
-    return replace(server, base_url=base_url, legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls),
-                   trusted_proxies=_trusted_proxies(reading, at.list("trusted_proxies")),
-                   cors_origins=tuple(origin.lower().rstrip("/") for origin in server.cors_origins))
+    return replace(
+        server,
+        base_url=base_url,
+        legacy_base_urls=tuple(url.rstrip("/") for url in server.legacy_base_urls),
+        trusted_proxies=_trusted_proxies(reading, at.list("trusted_proxies")),
+        cors_origins=tuple(origin.lower().rstrip("/") for origin in server.cors_origins),
+    )
 
 
 def _check_ports(reading: Reading, bind: Node | None) -> None:
@@ -105,7 +129,11 @@ def _check_ports(reading: Reading, bind: Node | None) -> None:
         place = str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
         port = place.rpartition(":")[2] or "0"
         if not place.startswith("unix:") and int(port) > 65535:
-            reading.say(node, f"found port {port}, wanted 0 to 65535", f"server.bind[{index}]" if isinstance(bind, List) else "server.bind")
+            reading.say(
+                node,
+                f"found port {port}, wanted 0 to 65535",
+                f"server.bind[{index}]" if isinstance(bind, List) else "server.bind",
+            )
 
 
 def _check_legacy(reading: Reading, legacy: List | None) -> None:
@@ -131,12 +159,18 @@ def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
                 found.append(ip_network(said))
             except ValueError as error:
                 hint = f"of that network: {ip_network(said, strict=False)}" if "host bits" in str(error) else ""
-                reading.say(node, f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix', f"server.trusted_proxies[{index}]", hint=hint)
+                reading.say(
+                    node,
+                    f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix',
+                    f"server.trusted_proxies[{index}]",
+                    hint=hint,
+                )
     return tuple(found)
 
 
 def served_at(server: Server, bind: tuple[str, ...] = (), engine: EngineName | None = None) -> Server:
-    """These settings with other addresses or another engine; a base URL that was made from the old addresses is made anew."""
+    """These settings with other addresses or another engine;
+    a base URL that was made from the old addresses is made anew."""
     if bind:
         made = server.base_url in (_address_of(server.bind), Server().base_url)
         server = replace(server, bind=bind, base_url=(_address_of(bind) if made else "") or server.base_url)

@@ -29,11 +29,23 @@ Path = tuple[str | int, ...]
 
 _KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
           "boolean": "true or false", "null": "nothing"}
-_SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema, "policies": policies_schema}
+_SCHEMAS = {
+    "gateway": gateway_schema,
+    "provider": provider_schema,
+    "models": models_schema,
+    "policies": policies_schema,
+}
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
 """More known keys than this are not listed beside the one that was meant."""
-_ELSEWHERE = {"input": "prompt", "output": "completion", "cached_input": "input_cache_read", "max_tokens": "max_output", "base_url": "url", "api_key": "headers"}
+_ELSEWHERE = {
+    "input": "prompt",
+    "output": "completion",
+    "cached_input": "input_cache_read",
+    "max_tokens": "max_output",
+    "base_url": "url",
+    "api_key": "headers",
+}
 """What price lists and other gateways call things, where no letters lead to our word, or to a wrong one."""
 
 
@@ -125,17 +137,34 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case "required":
             for key in schema["required"]:
                 if key not in error.instance:
-                    yield problem(node, f"found no `{key}`, wanted {_missing(schema.get('properties', {}).get(key, {}))}"), path
-        case "propertyNames" | "pattern" if error.absolute_schema_path and "propertyNames" in error.absolute_schema_path:
+                    yield (
+                        problem(
+                            node, f"found no `{key}`, wanted {_missing(schema.get('properties', {}).get(key, {}))}"
+                        ),
+                        path,
+                    )
+        case "propertyNames" | "pattern" if "propertyNames" in (error.absolute_schema_path or ()):
             key = str(error.instance)
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark
-            yield problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {schema.get("wanted", "another name")}'), (*path, key)
+            yield (
+                problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {schema.get("wanted", "another name")}'),
+                (*path, key),
+            )
         case "minItems" | "minProperties":
-            yield problem(node, f"found an empty {'list' if isinstance(node, List) else 'map'}, wanted at least one entry"), path
+            yield (
+                problem(
+                    node, f"found an empty {'list' if isinstance(node, List) else 'map'}, wanted at least one entry"
+                ),
+                path,
+            )
         case "uniqueItems":
             yield problem(node, "found an entry twice, wanted each once"), path
         case _:
-            shown = "something else" if schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str) else found(node)
+            shown = (
+                "something else"
+                if schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
+                else found(node)
+            )
             yield problem(node, f"found {shown}, wanted {_wanted(error, schema)}", _hint(node, error, schema)), path
 
 
@@ -178,10 +207,19 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator == "type":
         if kinds == ["boolean"] and isinstance(node.value, str):
             word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.value.lower())
-            return f"did you mean `{word or node.value.lower()}`?" if word or node.value.lower() in ("true", "false") else ""
+            return (
+                f"did you mean `{word or node.value.lower()}`?"
+                if word or node.value.lower() in ("true", "false")
+                else ""
+            )
         if kinds == ["string"] and isinstance(node.value, (int, Decimal)):
             return f'put quotes around it: "{node.text}"'
-        if isinstance(node.value, str) and node.quoted and set(kinds) & {"integer", "number"} and node.value.replace(".", "", 1).isdigit():
+        if (
+            isinstance(node.value, str)
+            and node.quoted
+            and set(kinds) & {"integer", "number"}
+            and node.value.replace(".", "", 1).isdigit()
+        ):
             return f"write {node.value} without quotes"
         if "seconds" in str(schema.get("wanted")) and (span := _SPAN.fullmatch(node.text.strip())):
             return f"write {int(span[1]) * _SECONDS[span[2]]}"
@@ -226,12 +264,19 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
     if not cut:
         return node
     if isinstance(node, Map):
-        kept = {key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut}
+        kept = {
+            key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut
+        }
         return replace(node, entries=kept, keys={key: mark for key, mark in node.keys.items() if key in kept})
     if isinstance(node, List):
         # A hole keeps the numbers of the items after it, for what is said about those.
-        return replace(node, items=tuple(Scalar(None, "", False, child.mark) if (*path, i) in cut else _without(child, cut, (*path, i))
-                                         for i, child in enumerate(node.items)))
+        return replace(
+            node,
+            items=tuple(
+                Scalar(None, "", False, child.mark) if (*path, i) in cut else _without(child, cut, (*path, i))
+                for i, child in enumerate(node.items)
+            ),
+        )
     return node
 
 
@@ -240,5 +285,12 @@ def _standard(node: Any) -> Any:
         return [_standard(item) for item in node]
     if not isinstance(node, dict):
         return node
-    return {key: ({name: _standard(item) for name, item in value.items()} if key in ("properties", "$defs") else _standard(value))
-            for key, value in node.items() if key not in ("wanted", "hidden")}
+    return {
+        key: (
+            {name: _standard(item) for name, item in value.items()}
+            if key in ("properties", "$defs")
+            else _standard(value)
+        )
+        for key, value in node.items()
+        if key not in ("wanted", "hidden")
+    }

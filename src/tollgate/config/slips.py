@@ -1,7 +1,7 @@
 """Slips of a provider file that load, and would do nothing or something else than was meant. All are warnings.
 
-A name of the data written outside `{{ }}` is sent as it stands, and so is a base address that nothing is put behind; an error rule behind one that takes all of its answers, a
-status named twice and a glob no model has are never reached.
+A name of the data written outside `{{ }}` is sent as it stands, and so is a base address that nothing is put behind; an
+error rule behind one that takes all of its answers, a status named twice and a glob no model has are never reached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def check_slips(provider: Provider) -> list[Problem]:
 
 
 def loose_name(text: str) -> str:
-    """A name of the data that stands in a text outside of `{{ }}`, or nothing: 'Bearer $secret.KEY' -> '$secret.KEY'."""
+    """A name of the data that stands in a text outside of `{{ }}`, or nothing.
+
+    'Bearer $secret.KEY' -> '$secret.KEY'
+    """
     found = _NAME.search(_HOLE.sub("", text), 1)
     return found[0].rstrip(".") if found else ""
 
@@ -52,7 +55,8 @@ def _of(provider: Provider) -> Iterator[Problem]:
             yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
     policies = root.get("policies")
     for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
-        if isinstance(policy, Map) and policy.mark.file == provider.document.file:  # shared ones are for the models of others too
+        # shared ones are for the models of others too
+        if isinstance(policy, Map) and policy.mark.file == provider.document.file:
             yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
 
 
@@ -74,14 +78,31 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
         if isinstance(inner, Scalar) and isinstance(inner.value, str) and (name := loose_name(inner.value)):
             word = name.strip("${}")
             meant = f"$secret.{word}" if word.isupper() else name
-            yield _warn(provider, inner, f"found `{name}` inside a text, which is sent as it stands", path, f"write {{{{ {meant} }}}}")
+            yield _warn(
+                provider,
+                inner,
+                f"found `{name}` inside a text, which is sent as it stands",
+                path,
+                f"write {{{{ {meant} }}}}",
+            )
 
 
 def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Iterator[Problem]:
     """A base address where `speaks` is one word, so that nothing is put behind it."""
-    if isinstance(url, Scalar) and isinstance(speaks, Scalar) and isinstance(url.value, str) and _BASE.fullmatch(url.value):
-        yield _warn(provider, url, f'found "{url.value}", which is called as it stands where `speaks` is one word; wanted the complete address', "url",
-                    f"or write speaks: {{{speaks.value}: /the/path}} to have a path put behind it")
+    if (
+        isinstance(url, Scalar)
+        and isinstance(speaks, Scalar)
+        and isinstance(url.value, str)
+        and _BASE.fullmatch(url.value)
+    ):
+        yield _warn(
+            provider,
+            url,
+            f'found "{url.value}", which is called as it stands where `speaks` is one word; '
+            "wanted the complete address",
+            "url",
+            f"or write speaks: {{{speaks.value}: /the/path}} to have a path put behind it",
+        )
 
 
 def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
@@ -92,7 +113,12 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         listed = node.get(name)
         for item in listed.items if isinstance(listed, List) else ():
             if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
-                yield _warn(provider, item, f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first", f"{path}.{name}")
+                yield _warn(
+                    provider,
+                    item,
+                    f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first",
+                    f"{path}.{name}",
+                )
     before: list[tuple[str | None, frozenset[object]]] = []
     rules = node.get("rules")
     for place, rule in enumerate(rules.items if isinstance(rules, List) else ()):
@@ -100,24 +126,50 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
             continue
         when, status = rule.get("when"), rule.get("status")
         text = str(when.value).strip() if isinstance(when, Scalar) else None
-        statuses = frozenset(item.value for item in (status.items if isinstance(status, List) else (status,)) if isinstance(item, Scalar))
+        statuses = frozenset(
+            item.value for item in (status.items if isinstance(status, List) else (status,)) if isinstance(item, Scalar)
+        )
         first = next((number for number, (test, codes) in enumerate(before)
                       if (test is None or test == text) and (not codes or statuses and statuses <= codes)), None)
         if first is not None:
-            yield _warn(provider, rule, f"never reached: rules[{first}] takes every answer this one is for", f"{path}.rules[{place}]")
+            yield _warn(
+                provider,
+                rule,
+                f"never reached: rules[{first}] takes every answer this one is for",
+                f"{path}.rules[{place}]",
+            )
         before.append((text, statuses))
         if "as" in rule.entries and status is None:
-            yield _warn(provider, rule, "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too",
-                        f"{path}.rules[{place}]", "say which, such as status: 200")
+            yield _warn(
+                provider,
+                rule,
+                "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too",
+                f"{path}.rules[{place}]",
+                "say which, such as status: 200",
+            )
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
-    """Globs for models of which the file has none; a list read while running may bring some, and so may the next import of a generated one."""
-    if provider.off or not provider.models or isinstance(provider.document.root, Map) and "discover" in provider.document.root.entries:
+    """Globs for models of which the file has none; a list read while running may bring some,
+    and so may the next import of a generated one."""
+    if (
+        provider.off
+        or not provider.models
+        or isinstance(provider.document.root, Map)
+        and "discover" in provider.document.root.entries
+    ):
         return
     if any(isinstance(listed.root, Map) and "from" in listed.root.entries for listed in provider.document.included):
         return
     for item in node.items if isinstance(node, List) else (node,):
         glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
-        if not glob.startswith("!") and not any(names_match((glob,), model.id, model.upstream) for model in provider.models):
-            yield _warn(provider, item, f'found "{glob}", which fits no model of this provider', path, "globs are over the canonical or the upstream id")  # type: ignore[arg-type]
+        if not glob.startswith("!") and not any(
+            names_match((glob,), model.id, model.upstream) for model in provider.models
+        ):
+            yield _warn(
+                provider,
+                item,  # type: ignore[arg-type]
+                f'found "{glob}", which fits no model of this provider',
+                path,
+                "globs are over the canonical or the upstream id",
+            )

@@ -34,7 +34,8 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
     if "{{" in here or re.search(r"[:-]\s+\{\{", before):
         return "put quotes around a value with {{ }}"
     if "mapping values are not allowed" in what:
-        if re.match(r"\s*(- +)?[\w./$\"'-]+:", here) and re.match(r"[^:]*:", here)[0] == here[:column]:  # type: ignore[index]
+        key = re.match(r"\s*(- +)?[\w./$\"'-]+:", here)
+        if key and here[:column] == here[: here.index(":") + 1]:
             return "the line before has no `:`, or the two are indented differently"
         return "put quotes around a value that holds `: `"
     if "another document" in what:

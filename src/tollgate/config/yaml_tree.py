@@ -1,4 +1,5 @@
-"""A document's text, event by event, into its tree: the reading rules that `load` tells of, and the bounds of a file."""
+"""A document's text, event by event, into its tree: the reading rules that `load` tells of,
+and the bounds of a file."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ MAX_NODES = 1_000_000
 
 
 class Tree:
-    """One reading of a document's text, event by event: a graph of YAML's own nodes would take ten times the memory of the
-    tree, and leave holes all over the heap where what is kept of it had stood between."""
+    """One reading of a document's text, event by event: a graph of YAML's own nodes would take ten times the memory of
+    the tree, and leave holes all over the heap where what is kept of it had stood between."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -47,7 +48,12 @@ class Tree:
             self.next()  # the document's end
             other = self.next()
             if type(other) is not events.StreamEndEvent:
-                raise ComposerError("expected a single document in the stream", first.start_mark, "but found another document", other.start_mark)
+                raise ComposerError(
+                    "expected a single document in the stream",
+                    first.start_mark,
+                    "but found another document",
+                    other.start_mark,
+                )
             return tree
         finally:
             self.parser.dispose()
@@ -108,20 +114,30 @@ class Tree:
             if event.anchor:
                 self._anchor(event, self._scalar(event, place), 1)
             if text == "<<" and not event.style:
-                self._say(place, "merge keys (`<<`) are not read", "write the keys out, or use an alias for the whole value")
+                self._say(
+                    place, "merge keys (`<<`) are not read", "write the keys out, or use an alias for the whole value"
+                )
                 return None
         else:
             self._unread(event, place)
             text = None
         if text is None:
             braces = type(event) is events.MappingStartEvent
-            self._say(place, "a key must be a word", "braces start a YAML object here: put quotes around \"{{ ... }}\"" if braces else "")
+            self._say(
+                place,
+                "a key must be a word",
+                'braces start a YAML object here: put quotes around "{{ ... }}"' if braces else "",
+            )
         return text
 
     def _scalar(self, event: Any, mark: Mark) -> Scalar:
         text: str = event.value
         if event.tag not in _TEXT_TAGS:
-            self._say(mark, f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read", "write the value without a tag")
+            self._say(
+                mark,
+                f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read",
+                "write the value without a tag",
+            )
         if event.style:
             return Scalar(text, text, True, mark)
         if text in _WORDS:
@@ -134,7 +150,12 @@ class Tree:
 
     def _anchor(self, event: Any, node: Node | None, size: int) -> None:
         if event.anchor in self.anchors:
-            raise ComposerError("found duplicate anchor; first occurrence", self.anchors[event.anchor][0].start_mark, "second occurrence", event.start_mark)
+            raise ComposerError(
+                "found duplicate anchor; first occurrence",
+                self.anchors[event.anchor][0].start_mark,
+                "second occurrence",
+                event.start_mark,
+            )
         self.anchors[event.anchor] = event, node, size
 
     def _alias(self, event: Any, mark: Mark) -> Node:

@@ -1,7 +1,7 @@
 """The web pages at `/dashboard`: what a person may do with an account, and what an operator may see.
 
-`dashboard_app(services, reloader)` is an ASGI application; the pages call the same services as the commands do. Everything
-is made at the first visit, off the event loop: a gateway whose pages nobody opens starts as if it had none.
+`dashboard_app(services, reloader)` is an ASGI application; the pages call the same services as the commands do.
+Everything is made at the first visit, off the event loop: a gateway whose pages nobody opens starts as if it had none.
 """
 
 from __future__ import annotations

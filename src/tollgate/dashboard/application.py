@@ -35,8 +35,8 @@ Who = Literal["anybody", "account", "operator"]
 
 _MOST_BODY = 1024 * 1024
 _HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-                               "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+                               "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
@@ -73,10 +73,18 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
     gateway = services.runtime.current.gateway
     base = gateway.server.base_url
     said = urlsplit(base)
-    return Pages(State(
-        services=services, reloader=reloader, sessions=Sessions(services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours), throttle=Throttle(),
-        reports=Reports(gateway.store.usage_directory), templates=environment(), statics=Statics(), root=said.path.rstrip("/") + "/dashboard",
-        address=base + "/dashboard", secure=said.scheme == "https"))
+    return Pages(
+        State(
+            services=services,
+            reloader=reloader,
+            sessions=Sessions(
+                services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours
+            ),
+            throttle=Throttle(), reports=Reports(gateway.store.usage_directory), templates=environment(),
+            statics=Statics(), root=said.path.rstrip("/") + "/dashboard", address=base + "/dashboard",
+            secure=said.scheme == "https",
+        )
+    )
 
 
 class Pages:
@@ -84,7 +92,9 @@ class Pages:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        routes = [Route("/dashboard" + place.path, self._endpoint(place), methods=list(place.methods)) for place in PLACES]
+        routes = [
+            Route("/dashboard" + place.path, self._endpoint(place), methods=list(place.methods)) for place in PLACES
+        ]
         routes.append(Route("/dashboard/static/{name}", self._static))
         self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
 
@@ -116,7 +126,11 @@ class Pages:
             response = PlainTextResponse("", 400)
         except Exception:
             log.exception("page %s failed", request.url.path)
-            response = visit.render("error.html", status=500, error=TollgateError("this page could not be made; the log of the gateway says why"))
+            response = visit.render(
+                "error.html",
+                status=500,
+                error=TollgateError("this page could not be made; the log of the gateway says why"),
+            )
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("cache-control", "no-store")
@@ -161,8 +175,10 @@ class Pages:
         if not session.id:
             response.delete_cookie(self._cookie_name, path="/", secure=self.state.secure, httponly=True, samesite="lax")
             return
-        response.set_cookie(self._cookie_name, self.state.sessions.cookie(session), expires=None, path="/", secure=self.state.secure,
-                            httponly=True, samesite="lax", max_age=None)
+        response.set_cookie(
+            self._cookie_name, self.state.sessions.cookie(session), expires=None, path="/", secure=self.state.secure,
+            httponly=True, samesite="lax", max_age=None,
+        )
 
     async def _static(self, request: Request) -> Response:
         found = self.state.statics.files.get(request.path_params["name"])

@@ -73,7 +73,9 @@ class Chart:
         return max(1, len(self.columns))
 
 
-def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis) -> Chart:
+def bars(
+    id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis
+) -> Chart:
     """Stacked bars, the first series at the bottom."""
     sums = [sum(each.values[place] or 0 for each in series) for place in range(len(starts))]
     top, ticks = _scale(max(sums, default=0), axis)
@@ -90,12 +92,16 @@ def bars(id: str, title: str, starts: Sequence[datetime], width: timedelta, seri
     return _chart(id, "bars", title, starts, width, series, show, tuple(columns), (), ticks, empty=not any(sums))
 
 
-def lines(id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis) -> Chart:
+def lines(
+    id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis
+) -> Chart:
     """One line for each series; a gap where there is no value, a dash as wide as a bar where a value stands alone."""
     top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
     columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
-    return _chart(id, "lines", title, starts, width, series, show, columns, drawn, ticks, empty=not any(path for _, path in drawn))
+    return _chart(
+        id, "lines", title, starts, width, series, show, columns, drawn, ticks, empty=not any(path for _, path in drawn)
+    )
 
 
 def spark(values: Sequence[float]) -> str:
@@ -103,13 +109,26 @@ def spark(values: Sequence[float]) -> str:
     return _path(list(values), max(values, default=0) or 1)
 
 
-def _chart(id: str, kind: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show,
-           columns: tuple[Column, ...], drawn: tuple[tuple[str, str], ...], ticks: tuple[tuple[float, str], ...], *, empty: bool) -> Chart:
-    rows = tuple((stamp(start, width), *("–" if each.values[place] is None else show(each.values[place] or 0) for each in series))
-                 for place, start in enumerate(starts))
-    about = f"{len(starts)} columns from {stamp(starts[0], width)} to {stamp(starts[-1], width)}, UTC; " + ", ".join(each.label for each in series)
-    return Chart(id, kind, title, about, columns, drawn, ticks, _marks(starts, width), tuple((each.style, each.label) for each in series),
-                 ("Time (UTC)", *(each.label for each in series)), rows, empty)
+def _chart(
+    id: str, kind: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show,
+    columns: tuple[Column, ...], drawn: tuple[tuple[str, str], ...], ticks: tuple[tuple[float, str], ...], *,
+    empty: bool,
+) -> Chart:
+    rows = tuple(
+        (
+            stamp(start, width),
+            *("–" if each.values[place] is None else show(each.values[place] or 0) for each in series),
+        )
+        for place, start in enumerate(starts)
+    )
+    about = f"{len(starts)} columns from {stamp(starts[0], width)} to {stamp(starts[-1], width)}, UTC; " + ", ".join(
+        each.label for each in series
+    )
+    return Chart(
+        id, kind, title, about, columns, drawn, ticks, _marks(starts, width),
+        tuple((each.style, each.label) for each in series), ("Time (UTC)", *(each.label for each in series)), rows,
+        empty,
+    )
 
 
 def _path(values: Sequence[float | None], top: float) -> str:
@@ -120,7 +139,9 @@ def _path(values: Sequence[float | None], top: float) -> str:
             continue
         y = round(HEIGHT - value / top * HEIGHT, 3)
         alone = not drawing and (place + 1 >= len(values) or values[place + 1] is None)
-        steps.append(f"M{place + _GAP:g} {y:g}h{1 - 2 * _GAP:g}" if alone else f"{'L' if drawing else 'M'}{place + 0.5:g} {y:g}")
+        steps.append(
+            f"M{place + _GAP:g} {y:g}h{1 - 2 * _GAP:g}" if alone else f"{'L' if drawing else 'M'}{place + 0.5:g} {y:g}"
+        )
         drawing = True
     return "".join(steps)
 
@@ -134,7 +155,9 @@ def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...
     step = next(factor * size for factor in (1, 2, 2.5, 5, 10) if factor * size >= rough * 0.999)
     count = math.ceil(most / step * 0.999)
     top = step * count
-    return top, tuple((round(HEIGHT - line * HEIGHT / count, 3), axis(step * line, step)) for line in range(count, -1, -1))
+    return top, tuple(
+        (round(HEIGHT - line * HEIGHT / count, 3), axis(step * line, step)) for line in range(count, -1, -1)
+    )
 
 
 def _tip(start: datetime, width: timedelta, series: Sequence[Series], place: int, show: Show) -> str:

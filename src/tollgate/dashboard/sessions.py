@@ -1,8 +1,9 @@
 """Who is signed in: a signed cookie that says it, and the tokens that prove a form came from our own page.
 
 The cookie holds a random session id, the account, when it ends, and a mark of the account's password: a new password
-ends every session. Signing in always begins a new session id. Signing out writes the id down until the session would have ended anyway.
-The signing secret is made once and kept beside the ledger, readable by its owner only; gateways that share a ledger share it too.
+ends every session. Signing in always begins a new session id. Signing out writes the id down until the session would
+have ended anyway. The signing secret is made once and kept beside the ledger, readable by its owner only; gateways that
+share a ledger share it too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Session:
 
 
 class Keeper(Protocol):
-    """Who keeps the signing secret, and the sessions that were signed out with the times at which they would have ended."""
+    """Who keeps the signing secret, and the sessions that were signed out with the
+    times at which they would have ended."""
 
     secret: bytes
     ended: Mapping[str, int]
@@ -65,7 +67,11 @@ class Files:
     def end(self, id: str, ends: int) -> None:
         now = self._clock()
         self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
-        _keep(self._file, "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode(), "a session that was signed out is one again after a restart")
+        _keep(
+            self._file,
+            "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode(),
+            "a session that was signed out is one again after a restart",
+        )
 
 
 class Sessions:
@@ -82,7 +88,9 @@ class Sessions:
 
     def signed_in(self, account: Account) -> Session:
         """A new session of this account, whatever the browser had before (no session fixation)."""
-        return Session(secrets.token_urlsafe(18), account.id, int(self._clock() + self._hours * 3600), self.mark(account))
+        return Session(
+            secrets.token_urlsafe(18), account.id, int(self._clock() + self._hours * 3600), self.mark(account)
+        )
 
     def mark(self, account: Account) -> str:
         """What changes when the account's password does."""
@@ -96,7 +104,11 @@ class Sessions:
     def read(self, value: str) -> Session | None:
         """The session of a cookie; None when it is not ours, over, or was signed out."""
         payload, _, signature = value.partition(".")
-        if len(value) > _LONGEST or not value.isascii() or not hmac.compare_digest(self._sign("session", payload), signature):
+        if (
+            len(value) > _LONGEST
+            or not value.isascii()
+            or not hmac.compare_digest(self._sign("session", payload), signature)
+        ):
             return None
         try:
             session = Session(*orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))

@@ -26,7 +26,9 @@ async def with_password(visit: Visit) -> Response:
     name, password, onward = visit.form["account"].strip(), visit.form["password"], visit.form["next"]
     wait = visit.state.throttle.wait(visit.address, name)
     if wait:
-        response = _form(visit, onward, name, f"Too many tries. Wait {max(1, round(wait / 60))} minutes, or use a sign-in link.", 429)
+        response = _form(
+            visit, onward, name, f"Too many tries. Wait {max(1, round(wait / 60))} minutes, or use a sign-in link.", 429
+        )
         response.headers["retry-after"] = str(max(1, round(wait)))
         return response
     try:
@@ -79,7 +81,10 @@ async def theme(visit: Visit) -> Response:
     response = _onward(visit, visit.form["next"])
     chosen = visit.form["theme"]
     if chosen in ("light", "dark"):
-        response.set_cookie("theme", chosen, max_age=_THEME_SECONDS, path=visit.state.root, samesite="lax", secure=visit.state.secure, httponly=True)
+        response.set_cookie(
+            "theme", chosen, max_age=_THEME_SECONDS, path=visit.state.root, samesite="lax", secure=visit.state.secure,
+            httponly=True,
+        )
     else:
         response.delete_cookie("theme", path=visit.state.root)
     return response

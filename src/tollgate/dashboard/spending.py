@@ -18,4 +18,6 @@ async def spent_by_day(visit: Visit, filters: Filters) -> tuple[Report, charts.C
     width = timedelta(days=1)
     report = await visit.state.reports.report(filters, width, _DAYS)
     series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
-    return report, charts.bars("spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis)
+    return report, charts.bars(
+        "spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis
+    )

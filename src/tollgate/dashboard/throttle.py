@@ -54,7 +54,8 @@ class Throttle:
 
 
 def _counted(address: str, account: str) -> tuple[str, str]:
-    """What failures are counted for: a visitor of IPv6 has a whole network of addresses (a /64), and no account's name is longer than that."""
+    """What failures are counted for: a visitor of IPv6 has a whole network of addresses (a /64),
+    and no account's name is longer than that."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:  # a unix socket

@@ -1,4 +1,5 @@
-"""One request to the pages: who asks, what was sent, and how to answer. Handlers get a `Visit` and give a Starlette response."""
+"""One request to the pages: who asks, what was sent, and how to answer.
+Handlers get a `Visit` and give a Starlette response."""
 
 from __future__ import annotations
 
@@ -29,9 +30,15 @@ if TYPE_CHECKING:
 
 _MOST_FIELDS = 100
 _NOTICES = {
-    "again": "That form was sent before; nothing was done twice.", "granted": "The credits are given.",
-    "made": "The account is there.", "out": "You are signed out.", "password": "The password is changed.", "reloaded": "The configuration was read again.",
-    "removed": "The password is taken away.", "revoked": "The key is revoked: it is refused from now on.", "saved": "Saved.",
+    "again": "That form was sent before; nothing was done twice.",
+    "granted": "The credits are given.",
+    "made": "The account is there.",
+    "out": "You are signed out.",
+    "password": "The password is changed.",
+    "reloaded": "The configuration was read again.",
+    "removed": "The password is taken away.",
+    "revoked": "The key is revoked: it is refused from now on.",
+    "saved": "Saved.",
 }
 """What a page says after a change, by the word in its address."""
 
@@ -70,7 +77,9 @@ class Form(dict[str, str]):
     def parse(cls, body: bytes) -> Form:
         """Read an `application/x-www-form-urlencoded` body; a repeated field keeps its last value."""
         try:
-            fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+            fields = parse_qs(
+                body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
+            )
         except (UnicodeDecodeError, ValueError):
             raise BadRequest("the form could not be read") from None
         return cls({name: values[-1].replace("\r\n", "\n") for name, values in fields.items()})
@@ -162,12 +171,19 @@ class Visit:
         state = self.state
         theme = self.request.cookies.get("theme", "")
         return {
-            "url": self.url, "me": self.account, "is_operator": self.is_operator, "form_token": state.sessions.form_token(self.new_session or self.session),
-            "path": self.request.url.path.removeprefix("/dashboard"), "theme": theme if theme in ("light", "dark") else "auto",
+            "url": self.url,
+            "me": self.account,
+            "is_operator": self.is_operator,
+            "form_token": state.sessions.form_token(self.new_session or self.session),
+            "path": self.request.url.path.removeprefix("/dashboard"),
+            "theme": theme if theme in ("light", "dark") else "auto",
             "static": lambda name: f"{state.root}/static/{name}?{state.statics.tags[name]}",
             "balance": self.ledger.balance(self.account.id) if self.account else None,
-            "api": state.address.removesuffix("/dashboard") + "/v1", "done": self.query["done"],
+            "api": state.address.removesuffix("/dashboard") + "/v1",
+            "done": self.query["done"],
             "notices": _NOTICES,
-            "wrong_files": self.is_operator and not state.reloader.state.ok, "alarmed": bool(self.is_operator and state.services.health.alarms()),
-            "damaged": state.reports.damaged, "refusing": self.ledger.not_ready_reason if self.is_operator else "",
+            "wrong_files": self.is_operator and not state.reloader.state.ok,
+            "alarmed": bool(self.is_operator and state.services.health.alarms()),
+            "damaged": state.reports.damaged,
+            "refusing": self.ledger.not_ready_reason if self.is_operator else "",
         }

@@ -15,7 +15,8 @@ Address = IPv4Address | IPv6Address
 
 
 def visitor_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str:
-    """The visitor's address: `peer` is who connected (empty through a unix socket), `forwarded` the `X-Forwarded-For` headers as they came.
+    """The visitor's address: `peer` is who connected (empty through a unix socket),
+    `forwarded` the `X-Forwarded-For` headers as they came.
 
     ("127.0.0.1", ["6.6.6.6, 203.0.113.7"], (127.0.0.1/32,)) -> "203.0.113.7"
     """
@@ -24,7 +25,8 @@ def visitor_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> st
     found = peer
     for said in reversed(",".join(forwarded).split(",")):
         address = _read(said.strip())
-        if address is None:  # left out or made unreadable by the last proxy we trust: what stands further left is anybody's word
+        # left out or made unreadable by the last proxy we trust: what stands further left is anybody's word
+        if address is None:
             break
         found = str(address)
         if not _trusted(address, proxies):

@@ -29,7 +29,10 @@ def money(amount: Decimal | None) -> Markup:
 
 
 def exact(value: object) -> object:
-    """A value of a row as it is, a decimal in plain notation: 0E-12 -> 0, 0.140000000000 -> 0.14; nothing at all -> a dash."""
+    """A value of a row as it is, a decimal in plain notation.
+
+    0E-12 -> 0, 0.140000000000 -> 0.14, no value -> a dash
+    """
     if value is None:
         return DASH
     return show(value) if isinstance(value, Decimal) else value
@@ -47,7 +50,11 @@ def plain_money(amount: Decimal | float) -> str:
 
 def money_axis(value: float, step: float) -> str:
     """Money beside an axis, with the decimals the step needs."""
-    decimals = max(0, -math.floor(math.log10(step))) + (1 if f"{step:e}".startswith("2.5") else 0) if step < 1 or step == 2.5 else 0
+    decimals = (
+        max(0, -math.floor(math.log10(step))) + (1 if f"{step:e}".startswith("2.5") else 0)
+        if step < 1 or step == 2.5
+        else 0
+    )
     return f"${value:,.{max(2, decimals) if decimals else 0}f}" if value else "$0"
 
 
@@ -108,7 +115,10 @@ def when(moment: datetime | None, now: datetime | None = None) -> Markup:
     if moment is None:
         return DASH
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        moment.astimezone(UTC).isoformat(timespec="seconds"), exact_time(moment), relative(moment, now or datetime.now(UTC)))
+        moment.astimezone(UTC).isoformat(timespec="seconds"),
+        exact_time(moment),
+        relative(moment, now or datetime.now(UTC)),
+    )
 
 
 def relative(moment: datetime, now: datetime) -> str:

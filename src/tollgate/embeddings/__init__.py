@@ -67,7 +67,8 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
 
 
 def _wants_base64(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether the client's format says that this client's vectors leave as base64 (`request.base64_vectors` of its file)."""
+    """Whether the client's format says that this client's vectors leave as base64
+    (`request.base64_vectors` of its file)."""
     condition = client_format.section("request.base64_vectors")
     if condition is None:
         return False
@@ -108,7 +109,8 @@ async def _record(exchange: Exchange, found: Embedded) -> None:
 
 
 class Unsaved(TollgateError):
-    """The row could not be made durable: a 500 (SPEC errors of embeddings) that must not be repeated, it would cost again."""
+    """The row could not be made durable: a 500 (SPEC errors of embeddings) that must not be repeated,
+    it would cost again."""
 
     code = "usage_not_saved"
     billed = True

@@ -27,7 +27,8 @@ from tollgate.upstream import Answer, Call
 from tollgate.usage import MAX_TOKENS
 
 AT_ONCE = 8
-"""Parts of one request that run at the same time: enough to hide a provider's latency, too few to trip its rate limit."""
+"""Parts of one request that run at the same time: enough to hide a provider's latency,
+too few to trip its rate limit."""
 _SMALL = 128 * 1024
 _YIELD_EVERY = 32
 """Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
@@ -85,8 +86,8 @@ class _Attempt:
         """Held while an answer is numbers: these take more room than all texts together."""
 
     async def parts(self) -> list[_Part]:
-        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in a call. Those are
-        asked for a few at a time, and the first failure ends the others."""
+        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in a call.
+        Those are asked for a few at a time, and the first failure ends the others."""
         items = self._request.items
         most = self._offer.batch or len(items)
         if len(items) <= most:
@@ -106,7 +107,9 @@ class _Attempt:
 
     async def _part(self, items: list[Item], *, whole: bool) -> _Part:
         """One call with these inputs; `whole`: they are all there are."""
-        answer, blocks = await self._called(items, _body(self._exchange, self._request, self._offer, items, whole=whole))
+        answer, blocks = await self._called(
+            items, _body(self._exchange, self._request, self._offer, items, whole=whole)
+        )
         kept = keep(blocks) if self._may_pass(answer) else None
         if kept is not None:
             hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
@@ -120,13 +123,23 @@ class _Attempt:
         async with self._parsing:
             raw = b"".join(blocks)
             blocks.clear()
-            return await _parsed(self._offer, _Part(items), raw, answer.status, answer.headers, packed_vector if self._request.packed else vector_text)
+            return await _parsed(
+                self._offer,
+                _Part(items),
+                raw,
+                answer.status,
+                answer.headers,
+                packed_vector if self._request.packed else vector_text,
+            )
 
     async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
         """Send one call: the head of its answer, and the body in the blocks it came in."""
         exchange, offer = self._exchange, self._offer
-        call = Call("POST", offer.url(False, exchange.inbound.query if self._native else ""), offer.headers(exchange.inbound.headers), body,
-                    offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+        call = Call(
+            "POST", offer.url(False, exchange.inbound.query if self._native else ""),
+            offer.headers(exchange.inbound.headers), body, offer.timeouts, offer.provider, False, offer.auth,
+            offer.proxy, offer.verify, offer.ca_file,
+        )
         began = time.perf_counter()
         try:
             try:
@@ -147,7 +160,13 @@ class _Attempt:
     def _may_pass(self, answer: Answer) -> bool:
         """Whether the answer may reach the client as the bytes that came."""
         offer = self._offer
-        return self._native and not self._request.packed and answer.status == 200 and offer.response_edits is None and offer.usage_read is None
+        return (
+            self._native
+            and not self._request.packed
+            and answer.status == 200
+            and offer.response_edits is None
+            and offer.usage_read is None
+        )
 
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
@@ -160,7 +179,9 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
         blocks.append(block)
         size += len(block)
         if size > MAX_ANSWER_BYTES:
-            raise UpstreamFailed(f"the answer exceeds {MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider)
+            raise UpstreamFailed(
+                f"the answer exceeds {MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider
+            )
     return blocks
 
 
@@ -200,8 +221,11 @@ _REPLACED = frozenset({"model", "encoding_format"})
 """Not lost: the model is named in the provider's way, and the client gets its vectors as it can read them."""
 
 
-async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str], written: Callable[[object], bytes]) -> _Part:
-    """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text, the numbers let go."""
+async def _parsed(
+    offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str], written: Callable[[object], bytes]
+) -> _Part:
+    """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text,
+    the numbers let go."""
     body: Any
     try:
         body = orjson.loads(raw)
@@ -222,7 +246,9 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
     hub = _read(offer, body)
     vectors = hub.get("vectors")
     if not isinstance(vectors, list) or len(vectors) != len(part.items):
-        raise _broken(offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs")
+        raise _broken(
+            offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs"
+        )
     vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
     while vectors:
         try:
@@ -243,7 +269,9 @@ async def _parsed(offer: Offer, part: _Part, raw: bytes, status: int, headers: M
 def _read(offer: Offer, body: object) -> dict[str, Any]:
     try:
         with clean((offer.mapping.file,), request=False):
-            return offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
+            return (
+                offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
+            )
     except MappingFailure as failure:
         raise _broken(offer, f"the answer does not fit its mapping: {failure}") from None
 
@@ -253,13 +281,15 @@ def _broken(offer: Offer, message: str) -> AttemptFailed:
 
 
 def _input_tokens(usage: object) -> int | None:
-    """The tokens a provider reports; zero for an input that has text is as good as no report, and so is more than can be."""
+    """The tokens a provider reports; zero for an input that has text is as good as no report,
+    and so is more than can be."""
     found = usage.get("input") if isinstance(usage, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else None
 
 
 async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:
-    """All tokens of the request, and whether some were counted here because the provider did not say (SPEC embeddings)."""
+    """All tokens of the request, and whether some were counted here because
+    the provider did not say (SPEC embeddings)."""
     total, estimated = 0, False
     for part in parts:
         if part.tokens is None:

@@ -23,14 +23,20 @@ def reply_of(found: Embedded, headers: Headers) -> Reply:
     usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
     if found.native is not None:
         native, told = found.native, found.native.usage or {}
-        if found.estimated or not isinstance(told.get("prompt_tokens"), int) or not isinstance(told.get("total_tokens"), int):
+        if (
+            found.estimated
+            or not isinstance(told.get("prompt_tokens"), int)
+            or not isinstance(told.get("total_tokens"), int)
+        ):
             native.with_usage({**told, **usage})
         blocks = native.blocks()
         found.native = None
         if len(blocks) == 1:
             return Reply(200, headers, blocks[0])
         length = b"%d" % sum(map(len, blocks))
-        return Reply(200, [(b"content-type", b"application/json"), (b"content-length", length), *headers], stream=_sent(blocks))
+        return Reply(
+            200, [(b"content-type", b"application/json"), (b"content-length", length), *headers], stream=_sent(blocks)
+        )
     rest = {**found.rest, "model": found.model, "usage": usage}
     if sum(map(len, found.vectors)) < _LARGE:
         return Reply(200, headers, b"".join(write_answer(found.vectors, rest)))

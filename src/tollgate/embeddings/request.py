@@ -20,7 +20,8 @@ _FORMATS = ("float", "base64")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """A checked request. `items` are the inputs one by one; `body` is the client's own document; `packed`: vectors leave as base64."""
+    """A checked request. `items` are the inputs one by one; `body` is the client's own document; `packed`:
+    vectors leave as base64."""
 
     model: str
     items: list[Item]
@@ -69,7 +70,9 @@ def _items(given: object) -> list[Item]:
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list):
-        raise BadRequest(f"input is {_shown(given)}, wanted text, a list of texts, token ids or lists of token ids", "input")
+        raise BadRequest(
+            f"input is {_shown(given)}, wanted text, a list of texts, token ids or lists of token ids", "input"
+        )
     if not given:
         raise BadRequest("input is an empty list", "input")
     first = given[0]
@@ -81,7 +84,9 @@ def _items(given: object) -> list[Item]:
     if isinstance(first, list):
         for place, ids in enumerate(given):
             if not isinstance(ids, list):
-                raise BadRequest(f"input[{place}] is {_shown(ids)}, wanted a list of token ids like the entries before it", "input")
+                raise BadRequest(
+                    f"input[{place}] is {_shown(ids)}, wanted a list of token ids like the entries before it", "input"
+                )
             _check_ids(ids, f"input[{place}]")
         return given
     _check_ids(given, "input")

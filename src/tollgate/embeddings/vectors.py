@@ -1,7 +1,7 @@
 """Vectors as bytes: reading an answer without building its numbers, decoding base64, writing float arrays.
 
-A vector is kept as the JSON text of its float array, because that is what leaves: 2,048 vectors of 1,536 floats are 60 MB
-as text and 100 MB as Python floats. An answer in the client's own format with float arrays passes as the bytes that
+A vector is kept as the JSON text of its float array, because that is what leaves: 2,048 vectors of 1,536 floats are 60
+MB as text and 100 MB as Python floats. An answer in the client's own format with float arrays passes as the bytes that
 came; only its usage is read, from the few bytes around the data.
 """
 
@@ -27,7 +27,8 @@ _NEAR = 16 * 1024
 _MOST_BRACES = 32
 """Closing braces tried before what follows `usage` is taken for no object."""
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
-"""Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number, as the provider sent them."""
+"""Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number,
+as the provider sent them."""
 
 
 @dataclass(slots=True)
@@ -60,7 +61,8 @@ class Native:
 
 
 def keep(blocks: list[bytes]) -> Native | None:
-    """An answer of the client's format as it came. None when its vectors are not float arrays, or its end is none: it has to be parsed."""
+    """An answer of the client's format as it came. None when its vectors are not float arrays, or its end is none:
+    it has to be parsed."""
     size = sum(map(len, blocks))
     if size <= 4 * _NEAR:
         native = Native(b"", [], blocks[0] if len(blocks) == 1 else b"".join(blocks))
@@ -74,7 +76,8 @@ def keep(blocks: list[bytes]) -> Native | None:
     lead = native.head or native.tail
     vector = _FIRST_VECTOR.search(lead, 0, _NEAR)
     tail = native.tail
-    if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):  # cut off where the network said no length
+    # cut off where the network said no length
+    if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):
         return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
     found = _find_usage(tail, max(data_ends, 0), len(tail)) or _find_usage(tail, max(0, len(tail) - _NEAR), len(tail))
@@ -152,7 +155,8 @@ def vector_text(vector: object) -> bytes:
 
 
 def packed_vector(vector: object) -> bytes:
-    """One vector as JSON text of base64, little-endian float32: for clients that read nothing else. Takes what `vector_text` takes."""
+    """One vector as JSON text of base64, little-endian float32: for clients that read nothing else.
+    Takes what `vector_text` takes."""
     if isinstance(vector, str):
         _whole(_decoded(vector))
         return orjson.dumps(vector)

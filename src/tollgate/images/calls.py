@@ -47,7 +47,9 @@ class Said:
     http: dict[str, Any]
 
 
-async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]) -> Said:
+async def run_step(
+    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]
+) -> Said:
     """Make one call. `job` is what `$job` reads, `given` the checked input.
 
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
@@ -62,7 +64,9 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
     async with answer:
         raw = await answer.read(_MOST_BYTES)
     if len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES):
-        raise UpstreamFailed(f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider)
+        raise UpstreamFailed(
+            f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider
+        )
     content = _parse(raw, answer.headers.get("content-type", ""))
     http = {"status": answer.status, "headers": dict(answer.headers)}
     if step.name != "submit" and answer.status in _GONE:
@@ -76,17 +80,29 @@ async def run_step(services: Services, offer: ImageOffer, step: Step, job: dict[
         result = step.result(offer.values(answer=content, input=given, job=job, http=http))
     except MappingFailure as failure:
         log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-        raise UpstreamFailed("the answer does not fit its file", upstream_status=answer.status, provider=offer.provider) from None
+        raise UpstreamFailed(
+            "the answer does not fit its file", upstream_status=answer.status, provider=offer.provider
+        ) from None
     outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
     if outcome.status == "failed" and outcome.error == NO_IMAGE:
-        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may do better.
+        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may do
+        # better.
         verdict = offer.errors.judge(answer.status, answer.headers, content)
         if verdict is not None:
             raise verdict.error(offer.provider, content)
         found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
-        log.warning("provider %s: `images` of its %s step finds no picture in the answer, which has %r", offer.provider, step.name, found[:200])
+        log.warning(
+            "provider %s: `images` of its %s step finds no picture in the answer, which has %r",
+            offer.provider,
+            step.name,
+            found[:200],
+        )
     if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
-        log.warning("provider %s: job status %r is not in its file; taken as processing", offer.provider, outcome.unknown_word[:80])
+        log.warning(
+            "provider %s: job status %r is not in its file; taken as processing",
+            offer.provider,
+            outcome.unknown_word[:80],
+        )
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))
     return Said(content, outcome, http)
@@ -101,16 +117,27 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, A
     if step.body is not None:
         body, headers["content-type"] = _encode(step, step.body(values))
     headers.setdefault("accept", "application/json")
-    return Call(step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy, verify=offer.verify, ca_file=offer.ca_file)
+    return Call(
+        step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy,
+        verify=offer.verify, ca_file=offer.ca_file,
+    )
 
 
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:
     url = step.url(values)
     if not isinstance(url, str) or not url:
-        raise UpstreamFailed(f"the provider's answer holds no address for the {step.name} step", provider=offer.provider)
+        raise UpstreamFailed(
+            f"the provider's answer holds no address for the {step.name} step", provider=offer.provider
+        )
     if step.hosts is not None and not is_admitted(url, step.hosts):
-        log.error("provider %s: the %s address leads to %s, which is under no host of its file, so it is not called; `hosts` has %s",
-                  offer.provider, step.name, origin(url), ", ".join(str(host) for host in step.hosts))
+        log.error(
+            "provider %s: the %s address leads to %s, which is under no host of its file, so it is not called; "
+            "`hosts` has %s",
+            offer.provider,
+            step.name,
+            origin(url),
+            ", ".join(str(host) for host in step.hosts),
+        )
         raise UpstreamFailed(f"the {step.name} address is under no declared host", provider=offer.provider)
     return url
 

@@ -39,9 +39,15 @@ def image_models(runtime: Runtime, key: KeyRecord | None) -> list[ImageOffer]:
 def describe(offer: ImageOffer) -> dict[str, Any]:
     """An image model descriptor of SPEC; `price` is a number there, the only place a price is not exact text."""
     model = offer.model
-    return {"id": model.id, "name": model.name or model.id, "model_provider": offer.provider, "description": model.description, "tags": list(model.tags),
-            "pricing": {"price": float(offer.price.price), "currency": offer.price.currency, "unit": offer.price.unit},
-            "input_schema": offer.schema.document}
+    return {
+        "id": model.id,
+        "name": model.name or model.id,
+        "model_provider": offer.provider,
+        "description": model.description,
+        "tags": list(model.tags),
+        "pricing": {"price": float(offer.price.price), "currency": offer.price.currency, "unit": offer.price.unit},
+        "input_schema": offer.schema.document,
+    }
 
 
 def catalog_bytes(runtime: Runtime, key: KeyRecord | None) -> bytes:

@@ -1,4 +1,5 @@
-"""What a job is held for and charged: the offer's price in credits, and the usage row of the transition that ends it."""
+"""What a job is held for and charged: the offer's price in credits,
+and the usage row of the transition that ends it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Rates = Mapping[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The offers, by provider, and the exchange rates under which a job was taken: it is charged by these, whatever is loaded while it runs."""
+    """The offers, by provider, and the exchange rates under which a job was taken: it is charged by these,
+    whatever is loaded while it runs."""
 
     offers: Mapping[str, ImageOffer]
     rates: Rates
@@ -47,8 +49,15 @@ def expected_cost(offer: ImageOffer, given: dict[str, Any], rates: Rates) -> Dec
     return round_cost(CONTEXT.multiply(native, rates.get(offer.price.currency, Decimal(1))))
 
 
-def usage_row(generation: Generation, outcome: Outcome, offer: ImageOffer | None, given: dict[str, Any] | None, said: Said | None,
-              job: dict[str, Any], rates: Rates) -> UsageRow:
+def usage_row(
+    generation: Generation,
+    outcome: Outcome,
+    offer: ImageOffer | None,
+    given: dict[str, Any] | None,
+    said: Said | None,
+    job: dict[str, Any],
+    rates: Rates,
+) -> UsageRow:
     """The row of a job that ends: priced when it succeeded, free when it did not."""
     prepared = generation.row or {}
     native, currency, rate, prices = ZERO, "USD", Decimal(1), ""
@@ -56,30 +65,40 @@ def usage_row(generation: Generation, outcome: Outcome, offer: ImageOffer | None
         native = _charge(offer, given, said, job, outcome)
         currency = offer.price.currency
         rate = rates.get(currency, Decimal(1))
-        prices = orjson.dumps({"price": show(offer.price.price), "per": offer.price.per, "unit": offer.price.unit}).decode()
+        prices = orjson.dumps({
+            "price": show(offer.price.price),
+            "per": offer.price.per,
+            "unit": offer.price.unit,
+        }).decode()
     good = outcome.status == "succeeded"
     return UsageRow(
         request_id=generation.request_id or generation.id, account_id=generation.account_id, key_id=generation.key_id,
-        endpoint=prepared.get("endpoint", "images"), time=generation.created_at, asked_model=prepared.get("asked_model", generation.model),
-        model=generation.model, provider=generation.provider, upstream_model=offer.model.upstream if offer else "",
-        client_protocol="images", upstream_protocol="images", attempts=max(1, prepared.get("attempts", 1)), status=200,
-        outcome="ok" if good else "upstream_error", images=len(outcome.images) if good else 0,
-        cost=round_cost(CONTEXT.multiply(native, rate)), native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
-        total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000), error_code=None if good else "generation_failed",
-        lost=prepared.get("lost"),
+        endpoint=prepared.get("endpoint", "images"), time=generation.created_at,
+        asked_model=prepared.get("asked_model", generation.model), model=generation.model, provider=generation.provider,
+        upstream_model=offer.model.upstream if offer else "", client_protocol="images", upstream_protocol="images",
+        attempts=max(1, prepared.get("attempts", 1)), status=200, outcome="ok" if good else "upstream_error",
+        images=len(outcome.images) if good else 0, cost=round_cost(CONTEXT.multiply(native, rate)),
+        native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
+        total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000),
+        error_code=None if good else "generation_failed", lost=prepared.get("lost"),
     )
 
 
 def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError) -> UsageRow:
     """The row of a request no provider took: no job came of it, and nothing is charged."""
     row = usage_row(generation, Outcome("failed"), offer, None, None, {}, {})
-    row.status = public_status("images", error) if row.endpoint == "images" else 200  # a tool tells its failures in a result
-    row.outcome = "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
+    # a tool tells its failures in a result
+    row.status = public_status("images", error) if row.endpoint == "images" else 200
+    row.outcome = (
+        "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
+    )
     row.error_code = error.code
     return row
 
 
-def _charge(offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, job: dict[str, Any], outcome: Outcome) -> Decimal:
+def _charge(
+    offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, job: dict[str, Any], outcome: Outcome
+) -> Decimal:
     values = offer.values(answer=said.body if said else {}, input=given or {}, job=job, http=said.http if said else {})
     try:
         return offer.price.charge(values, outcome.images)

@@ -1,4 +1,5 @@
-"""The jobs nobody reads: taken up after a restart, asked about in the background, adopted when their instance is gone."""
+"""The jobs nobody reads: taken up after a restart, asked about in the background,
+adopted when their instance is gone."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Refresher:
     async def _hold(self, generation: Generation) -> Hold | None:
         ledger = self._services.ledger
         try:
-            return await ledger.hold(await ledger.get_key(generation.key_id), Decimal((generation.row or {}).get("held", "0")))
+            return await ledger.hold(
+                await ledger.get_key(generation.key_id), Decimal((generation.row or {}).get("held", "0"))
+            )
         except QuotaExhausted:
             log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
             return None
@@ -61,18 +64,24 @@ class Refresher:
         return str((generation.row or {}).get("instance") or self._own)
 
     async def tick(self, most: int) -> None:
-        """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow to
-        answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
+        """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow
+        to answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
         now = self._jobs.clock()
         if now >= self._adopts_at:
             self._adopts_at = now + _ADOPT_SECONDS
             await self._adopt()
-        waiting = [(watch.due, job_id) for job_id, watch in self._jobs.pending.items() if watch.due <= now and not self._jobs.busy(job_id)]
+        waiting = [
+            (watch.due, job_id)
+            for job_id, watch in self._jobs.pending.items()
+            if watch.due <= now and not self._jobs.busy(job_id)
+        ]
         due = [job_id for _, job_id in nsmallest(most, waiting)]
         for job_id in due:
             self._jobs.pending[job_id].next(now)
         if due:
-            await asyncio.wait([self._services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS)
+            await asyncio.wait(
+                [self._services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS
+            )
 
     async def _adopt(self) -> None:
         """Look after jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""

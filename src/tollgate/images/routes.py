@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tollgate.images")
 
 
-def in_order(health: Health, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> list[tuple[ImageOffer, dict[str, Any]]]:
+def in_order(
+    health: Health, offers: list[tuple[ImageOffer, dict[str, Any]]]
+) -> list[tuple[ImageOffer, dict[str, Any]]]:
     """(offer, input) pairs: routes that rest come last, otherwise as the catalog orders them."""
     now = health.now()
     return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)

@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import (
+    BadRequest,
+    NotFound,
+    TollgateError,
+    Unavailable,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+)
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
@@ -41,7 +49,8 @@ _MOST_RUNS = 3
 
 
 class Unsaved(TollgateError):
-    """What a provider did could not be stored: a 500 (SPEC errors of images) that must not be repeated, it would cost again."""
+    """What a provider did could not be stored: a 500 (SPEC errors of images) that must not be repeated,
+    it would cost again."""
 
     code = "result_not_saved"
     billed = True
@@ -92,23 +101,27 @@ class Jobs:
         hold = await self.services.ledger.hold(order.key, max(costs))
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
-            id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id, model=routes[0].model.id,
-            provider=offers[0][0].provider, input=order.input, webhook=order.webhook, created_at=now, updated_at=now,
-            deadline_at=now + timedelta(seconds=offers[0][0].give_up),
-            row={"endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0, "held": str(max(costs)),
-                 "instance": self._gateway.store.instance, **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {})},
+            id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id,
+            model=routes[0].model.id, provider=offers[0][0].provider, input=order.input, webhook=order.webhook,
+            created_at=now, updated_at=now, deadline_at=now + timedelta(seconds=offers[0][0].give_up),
+            row={
+                "endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0,
+                "held": str(max(costs)), "instance": self._gateway.store.instance,
+                **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {}),
+            },
         )
         # A client that leaves now must not orphan a job the provider has begun.
         return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold, terms)))
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as the provider sees it now. Raises `NotFound`, and `UpstreamError` when it cannot be asked."""
+        """A job of this account as the provider sees it now. Raises `NotFound`,
+        and `UpstreamError` when it cannot be asked."""
         generation = await self.stored(account_id, job_id)
         return await self._refresh(generation) if generation.status in PENDING else generation
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and `Unsaved` for
-        one that ended and could not be stored yet."""
+        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and
+        `Unsaved` for one that ended and could not be stored yet."""
         if not is_job_id(job_id):
             raise NotFound("generation not found")
         try:
@@ -119,9 +132,11 @@ class Jobs:
             raise NotFound("generation not found")
         return generation
 
-    async def wait(self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None) -> Generation:
-        """The job when it has ended, or as it is after so many seconds, or when the gateway is to stop; provider hiccups in
-        between are waited out."""
+    async def wait(
+        self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None
+    ) -> Generation:
+        """The job when it has ended, or as it is after so many seconds, or when the gateway is to stop; provider
+        hiccups in between are waited out."""
         ends = self.clock() + seconds
         every = self._pace(generation)
         polls = 0
@@ -138,7 +153,9 @@ class Jobs:
             if tell is not None:
                 await tell(seconds - max(0.0, ends - self.clock()))
             try:
-                generation = await asyncio.wait_for(self.refreshed(generation.account_id, generation.id), max(0.05, ends - self.clock()))
+                generation = await asyncio.wait_for(
+                    self.refreshed(generation.account_id, generation.id), max(0.05, ends - self.clock())
+                )
             except TimeoutError:
                 break
             except UpstreamError:
@@ -147,7 +164,9 @@ class Jobs:
 
     # Beginning a job.
 
-    async def _begin(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms) -> Generation:
+    async def _begin(
+        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms
+    ) -> Generation:
         try:
             while True:
                 offer, given = offers[0]
@@ -189,7 +208,12 @@ class Jobs:
         began = self.clock()
         said = await run_step(self.services, offer, offer.submit, job_facts(generation), given)
         self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
-        if said.outcome.status in PENDING and not said.outcome.facts.get("id") and offer.poll is not None and not offer.names_jobs:
+        if (
+            said.outcome.status in PENDING
+            and not said.outcome.facts.get("id")
+            and offer.poll is not None
+            and not offer.names_jobs
+        ):
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return said
 
@@ -204,13 +228,20 @@ class Jobs:
         last: TollgateError = UpstreamFailed("no route is left")
         for offer, given in offers:
             generation = attempted(generation, offer)
-            generation = replace(generation, status="processing", updated_at=datetime.now(UTC), row={**generation.row, "runs": generation.row["runs"] + 1})
+            generation = replace(
+                generation,
+                status="processing",
+                updated_at=datetime.now(UTC),
+                row={**generation.row, "runs": generation.row["runs"] + 1},
+            )
             if not await self._store(generation):
                 return await self.stored(generation.account_id, generation.id)
             try:
                 said = await self._submit(generation, offer, given)
                 if said.outcome.status in PENDING and offer.synchronous:
-                    raise UpstreamFailed("the provider says it is not done, and its file has no poll step", provider=offer.provider)
+                    raise UpstreamFailed(
+                        "the provider says it is not done, and its file has no poll step", provider=offer.provider
+                    )
                 begun = with_state(generation, said)
                 if said.outcome.status in PENDING:
                     await self._store(begun)
@@ -295,9 +326,16 @@ class Jobs:
         seconds = (generation.deadline_at - generation.created_at).total_seconds()
         return await self._end(generation, Outcome("failed", error=f"the provider did not finish within {seconds:g} s"))
 
-    async def _end(self, generation: Generation, outcome: Outcome, offer: ImageOffer | None = None, given: dict[str, Any] | None = None,
-                   said: Said | None = None) -> Generation:
-        """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes nothing."""
+    async def _end(
+        self,
+        generation: Generation,
+        outcome: Outcome,
+        offer: ImageOffer | None = None,
+        given: dict[str, Any] | None = None,
+        said: Said | None = None,
+    ) -> Generation:
+        """The one transition out of a pending status: images, cost and usage row in one step;
+        a lost race changes nothing."""
         watch = self.pending.get(generation.id)
         terms = watch.terms if watch is not None else None
         priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
@@ -307,7 +345,9 @@ class Jobs:
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)
         try:
-            won = await self.services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True), row, hold)
+            won = await self.services.ledger.update_generation(
+                generation.id, PENDING, changes(ended, ended=True), row, hold
+            )
         except Unavailable as error:
             raise Unsaved(error.message) from error
         self.forget(generation.id)
@@ -327,7 +367,8 @@ class Jobs:
         return job_id in self._running or job_id in self._flights
 
     def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
-        """Look after a running job from now on; without `terms` it is charged by the prices of the day on which it ends."""
+        """Look after a running job from now on; without `terms` it is charged by the
+        prices of the day on which it ends."""
         if hold is not None:
             self._holds[generation.id] = hold
         self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock(), terms)

@@ -34,7 +34,8 @@ _ADDRESS = re.compile(r"https?://[^\s/?#]+([/?#]\S*)?\Z", re.IGNORECASE)
 """Of a webhook, which is stored and never called (SPEC): that it could be one."""
 _TICK_SECONDS = 1.0
 _AT_ONCE = 16
-"""Jobs the refresher asks about in one tick: with the pace of the files, hundreds of pending jobs cost a handful of calls a second."""
+"""Jobs the refresher asks about in one tick: with the pace of the files,
+hundreds of pending jobs cost a handful of calls a second."""
 
 
 def jobs_of(services: Services) -> Jobs:
@@ -104,7 +105,10 @@ def show(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
 
 def _headers(generation: Generation) -> Headers:
     """The headers of an answer about one job (CLIENTS 3c); the cost only once it is known."""
-    headers: Headers = [(b"x-tollgate-provider", generation.provider.encode()), (b"x-tollgate-attempts", b"%d" % max(1, (generation.row or {}).get("attempts", 1)))]
+    headers: Headers = [
+        (b"x-tollgate-provider", generation.provider.encode()),
+        (b"x-tollgate-attempts", b"%d" % max(1, (generation.row or {}).get("attempts", 1))),
+    ]
     if generation.cost is not None:
         headers.append((b"x-tollgate-cost", format(generation.cost, "f").encode()))
     return headers
@@ -119,11 +123,15 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
     if webhook is not None and not isinstance(webhook, str):
         raise BadRequest("webhook is not text", "webhook")
     if webhook and not _ADDRESS.match(webhook):
-        raise BadRequest(f"webhook is \"{webhook[:100]}\", wanted an address such as https://example.com/hook", "webhook")
+        raise BadRequest(f'webhook is "{webhook[:100]}", wanted an address such as https://example.com/hook', "webhook")
     lost = tuple(name for name in body if name not in _FIELDS)
     if lost and inbound.strict:
-        raise BadRequest(f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0])
-    return Order(inbound.key, inbound.request_id, model, body["input"], webhook, "images", inbound.received_at, lost=lost)
+        raise BadRequest(
+            f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0]
+        )
+    return Order(
+        inbound.key, inbound.request_id, model, body["input"], webhook, "images", inbound.received_at, lost=lost
+    )
 
 
 def _read(raw: bytes) -> dict[str, Any]:

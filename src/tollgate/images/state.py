@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 _NOT_IN_STATE = frozenset({"status", "images", "error"})
 _MOST_VALUES = 2000
-"""Held against a schema, each takes some 15 µs of the event loop. Pictures are one value each, and nobody sends hundreds."""
+"""Held against a schema, each takes some 15 µs of the event loop. Pictures are one value each,
+and nobody sends hundreds."""
 UNKNOWN_WORD = "unknown status"
 """Where a job keeps the last status word that its provider's file does not list: said once, not at every poll."""
 
 
 class Watch:
-    """When a pending job is looked at next on our own account, and on what terms this process took it; None: a former one did."""
+    """When a pending job is looked at next on our own account, and on what terms this process took it; None:
+    a former one did."""
 
     __slots__ = ("account_id", "due", "every", "looks", "terms")
 
@@ -40,14 +42,15 @@ class Watch:
         self.next(now)
 
     def next(self, now: float) -> None:
-        """Later and later, as the provider's file says; never hastier than every two seconds: somebody else may poll too."""
+        """Later and later, as the provider's file says; never hastier than every two seconds:
+        somebody else may poll too."""
         self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
         self.looks += 1
 
 
 def check_storable(given: object, max_nesting: int) -> None:
-    """Refuse an input that could not be checked in a moment or kept with its job: of too many values, nested too deep, or holding
-    what JSON as we write it has no form for."""
+    """Refuse an input that could not be checked in a moment or kept with its job: of too many values, nested too deep,
+    or holding what JSON as we write it has no form for."""
     if holds_more([given], _MOST_VALUES):
         raise BadRequest(f"input holds more than {_MOST_VALUES} values", "input")
     most = max_nesting - 1  # a body is a level around its input
@@ -70,7 +73,8 @@ def is_job_id(text: object) -> bool:
 
 
 def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[str, Any]:
-    """What `$job` reads: everything earlier results gave, the provider's id, our own id, and the pictures when there are any."""
+    """What `$job` reads: everything earlier results gave, the provider's id, our own id,
+    and the pictures when there are any."""
     job = {**(generation.upstream_state or {}), "uuid": generation.id}
     if generation.upstream_id:
         job["id"] = generation.upstream_id
@@ -81,13 +85,20 @@ def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[st
 
 def with_state(generation: Generation, said: Said) -> Generation:
     """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
-    facts = {name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None}
+    facts = {
+        name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None
+    }
     found = facts.pop("id", None)
     state = {**(generation.upstream_state or {}), **facts}
     if said.outcome.unknown_word is not None:
         state[UNKNOWN_WORD] = said.outcome.unknown_word
-    return replace(generation, upstream_id=str(found) if found not in (None, "") else generation.upstream_id, upstream_state=state or None,
-                   answer=said.body, updated_at=datetime.now(UTC))
+    return replace(
+        generation,
+        upstream_id=str(found) if found not in (None, "") else generation.upstream_id,
+        upstream_state=state or None,
+        answer=said.body,
+        updated_at=datetime.now(UTC),
+    )
 
 
 def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
@@ -100,8 +111,12 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
 
 def attempted(generation: Generation, offer: ImageOffer) -> Generation:
     """The job with one more attempt, at the provider of `offer`."""
-    return replace(generation, provider=offer.provider, deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
-                   row={**generation.row, "attempts": generation.row["attempts"] + 1})
+    return replace(
+        generation,
+        provider=offer.provider,
+        deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
+        row={**generation.row, "attempts": generation.row["attempts"] + 1},
+    )
 
 
 def route_of(offer: ImageOffer) -> str:

@@ -21,7 +21,15 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.reply_headers import ReplyHeaders
-from tollgate.mapping.streaming import Out, StreamConverter, Tap, event_and_name, stream_from_hub, tap_response, tap_usage
+from tollgate.mapping.streaming import (
+    Out,
+    StreamConverter,
+    Tap,
+    event_and_name,
+    stream_from_hub,
+    tap_response,
+    tap_usage,
+)
 
 __all__ = [
     "Context",

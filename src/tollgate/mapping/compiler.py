@@ -64,12 +64,15 @@ class Mapping:
         self.warnings: tuple[Problem, ...] = built.warnings
         self.sections: dict[str, Section] = {name: namespace[py] for name, py in built.sections.items()}  # type: ignore[misc]
         self.walkers: dict[str, Walker] = {
-            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED) for name, reads in built.reads.items()
+            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED)
+            for name, reads in built.reads.items()
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
-        """The `usage` of `response.to_hub` alone, as a function of (answer, context): what an answer that passes as it is is asked."""
+        """The `usage` of `response.to_hub` alone, as a function of (answer, context):
+        what an answer that passes as it is is asked."""
         self.sent_tier: Section | None = namespace.get(_SENT_TIER)  # type: ignore[assignment]
-        """The service tier a request of this format asks for, as a function of (request, context); None where there are none."""
+        """The service tier a request of this format asks for, as a function of (request, context);
+        None where there are none."""
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
@@ -77,7 +80,9 @@ class Mapping:
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
-            value for value in namespace.values() if isinstance(value, FunctionType) and value.__code__.co_filename == document.file
+            value
+            for value in namespace.values()
+            if isinstance(value, FunctionType) and value.__code__.co_filename == document.file
         )
         """The generated functions; their line numbers are those of the YAML."""
 
@@ -110,9 +115,14 @@ class _Built:
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
-    """Compile a protocol file, or take what it came to before (`keeping`). `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
+    """Compile a protocol file, or take what it came to before (`keeping`).
+    `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
     kept = None if plugins or trace else kept_now()
-    if kept is not None and isinstance(built := kept.get_file(document), _Built) and (code := kept.get(built.code)) is not None:
+    if (
+        kept is not None
+        and isinstance(built := kept.get_file(document), _Built)
+        and (code := kept.get(built.code)) is not None
+    ):
         return Mapping(document, executed(code, document.file, {**_runtime(built), **built.names}), built)
     unit = Unit(document, plugins=plugins, trace=trace)
     built = _built(unit, document, plugins)
@@ -192,7 +202,9 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         if not isinstance(node, Map):
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
-        unit.check_keys(node, (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS)
+        unit.check_keys(
+            node, (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS
+        )
     examples = root.get("examples")
     if isinstance(examples, List):
         built.examples = examples
@@ -218,7 +230,9 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
     if listed is None:
         return
     if not isinstance(listed, Map):
-        unit.mistake(listed, f"`{HARMLESS}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}")
+        unit.mistake(
+            listed, f"`{HARMLESS}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}"
+        )
         return
     unit.check_keys(listed, DIRECTIONS)
     for direction in DIRECTIONS:
@@ -251,7 +265,11 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
-        templates.emit(Site(unit, alone, Scope(names)), Map(entries, {key: node.keys[key] for key in entries}, node.mark), ToReturn())
+        templates.emit(
+            Site(unit, alone, Scope(names)),
+            Map(entries, {key: node.keys[key] for key in entries}, node.mark),
+            ToReturn(),
+        )
 
 
 def _sent_tier(unit: Unit, root: Map) -> None:
@@ -263,13 +281,17 @@ def _sent_tier(unit: Unit, root: Map) -> None:
 
 
 def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.base64_vectors`: a section like the others, but a condition over the client's request (`$`) and its `$headers`."""
+    """`request.base64_vectors`: a section like the others,
+    but a condition over the client's request (`$`) and its `$headers`."""
     request = root.get("request")
     if not isinstance(request, Map) or BASE64_VECTORS not in request.entries:
         return
     node = request.entries[BASE64_VECTORS]
     if not built.hub:
-        unit.mistake(request.keys[BASE64_VECTORS], f"`{BASE64_VECTORS}` is for files with `hub: embeddings`: conversations have no vectors")
+        unit.mistake(
+            request.keys[BASE64_VECTORS],
+            f"`{BASE64_VECTORS}` is for files with `hub: embeddings`: conversations have no vectors",
+        )
         return
     name = f"request.{BASE64_VECTORS}"
     built.sections[name], built.reads[name] = f"request_{BASE64_VECTORS}", Reads()
@@ -282,19 +304,30 @@ def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:
 def _tells_usage_itself(node: Map) -> bool:
     """Whether the map's `usage` is what its `usage` key says, and nothing else of the map decides about it."""
     copied = node.get("$copy")
-    plain = copied is None or isinstance(copied, List) and all(isinstance(each, Scalar) and each.value != "usage" for each in copied.items)
+    plain = (
+        copied is None
+        or isinstance(copied, List)
+        and all(isinstance(each, Scalar) and each.value != "usage" for each in copied.items)
+    )
     return plain and "usage" in node.entries and node.entries.keys().isdisjoint(_DECIDING)
 
 
 def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
     kinds = {
         kind: Handlers(
-            **{step: namespace[py] for step, py in steps.items()}, framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
+            **{step: namespace[py] for step, py in steps.items()},
+            framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
             tells_stop=kind in out.tells_stop,
         )
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[py] for moment, py in out.moments.items()}
     return Speaker(
-        moments.get("start"), moments.get("finish"), moments.get("error"), namespace[out.stamp] if out.stamp else None, out.end, kinds, out.event,
+        moments.get("start"),
+        moments.get("finish"),
+        moments.get("error"),
+        namespace[out.stamp] if out.stamp else None,
+        out.end,
+        kinds,
+        out.event,
     )

@@ -25,7 +25,10 @@ class Context:
     `now` stand in for an id and a time that an upstream does not give.
     """
 
-    __slots__ = ("asked", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request", "run_id", "strict", "wanted")
+    __slots__ = (
+        "asked", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request",
+        "run_id", "strict", "wanted",
+    )
 
     def __init__(
         self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
@@ -40,7 +43,8 @@ class Context:
         self.estimate: dict[str, object] | None = None
         """Token counts for the start of a stream, while the upstream has told none."""
         self.headers: Mapping[str, str] = _NO_HEADERS
-        """The client's headers by lower-case name, for the two places that read them (`request.base64_vectors`, request edits)."""
+        """The client's headers by lower-case name, for the two places that read them (`request.base64_vectors`,
+        request edits)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""
         self.wanted: list[str] = []
@@ -54,7 +58,8 @@ class Context:
     def answer_id(self) -> str:
         """An id for an answer that has none."""
         if not self.run_id:
-            self.run_id = f"gen_{random.getrandbits(96):024x}"  # unique, not secret: the system's randomness costs 50 µs a draw
+            # unique, not secret: the system's randomness costs 50 µs a draw
+            self.run_id = f"gen_{random.getrandbits(96):024x}"
         return self.run_id
 
     def hear(self, headers: Mapping[str, str]) -> None:

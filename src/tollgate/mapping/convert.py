@@ -1,7 +1,8 @@
 """Whole documents from one protocol to another, over the hub: requests, answers, errors.
 
 Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every request
-and answer needs whatever the mapping says (calls with ids of their own, results behind them; stop reasons that fit the content, ids of tool calls).
+and answer needs whatever the mapping says (calls with ids of their own, results behind them; stop reasons that fit the
+content, ids of tool calls).
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class Converted:
 
 
 def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
-    """A client's request -> the upstream's. `Refused` (400) when the mapping says no or strict mode would lose something."""
+    """A client's request -> the upstream's.
+
+    Raises `Refused` (400) when the mapping says no, or when strict mode would lose something.
+    """
     hub = request_to_hub(source, body, context)
     made = request_from_hub(target, hub, context)
     return Converted(made, hub, list(context.lost))
@@ -57,7 +61,8 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
 
 
 def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """A hub request as the upstream's; what the target has no place for goes to `context.lost`, or is refused when strict.
+    """A hub request as the upstream's; what the target has no place for goes to `context.lost`,
+    or is refused when strict.
 
     Afterwards `context.wanted` names URLs whose bytes the target needs: put them into `context.inlined` and call again.
     """
@@ -77,7 +82,9 @@ def convert_response(source: Mapping, target: Mapping, body: object, context: Co
     """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
     hub = response_to_hub(source, body, context)
     if type(body) is list and not hub["parts"]:
-        raise MappingFailure("the answer is not an object, and the mapping finds nothing in the list it is", source.file)
+        raise MappingFailure(
+            "the answer is not an object, and the mapping finds nothing in the list it is", source.file
+        )
     made = response_from_hub(target, hub, context)
     return Converted(made, hub, list(context.lost))
 
@@ -108,10 +115,13 @@ def _lose(context: Context, found: list[str]) -> None:
 
 
 def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every call has
-    an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no answer."""
+    """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every
+    call has an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no
+    answer."""
     given = hub.get("parts")
-    parts: list[Any] = [part for part in given if type(part) is dict and part.keys() != _ONLY_KIND] if type(given) is list else []
+    parts: list[Any] = (
+        [part for part in given if type(part) is dict and part.keys() != _ONLY_KIND] if type(given) is list else []
+    )
     if given is not None and (type(given) is not list or any(type(part) is not dict for part in given)):
         context.lose("a part that the mapping made no object")
     name = hub.get("id")

@@ -49,8 +49,15 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
                 unit.mistake(mark, f"`{name}` is a function of the engine", "choose another name")
             continue
         if name in unit.filters:
-            unit.mistake(mark, f"`{name}` is also a filter", "`f($x)` and `$x | f` would be two things: choose another name", level="warning")
-        function = Function(name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value)
+            unit.mistake(
+                mark,
+                f"`{name}` is also a filter",
+                "`f($x)` and `$x | f` would be two things: choose another name",
+                level="warning",
+            )
+        function = Function(
+            name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value
+        )
         unit.functions[name] = function
         made.append(function)
     return made
@@ -63,7 +70,10 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
         line = function.mark.line  # type: ignore[union-attr]
         names = [f"a_{parameter}" for parameter in function.parameters]
         code = unit.module.function(f"{function.py}({''.join(name + ', ' for name in names)}C)", line)
-        variables = {parameter: Var(parameter, name, (reads,), own=True) for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)}
+        variables = {
+            parameter: Var(parameter, name, (reads,), own=True)
+            for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)
+        }
         site = Site(unit, code, Scope({**ENGINE, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code
@@ -74,7 +84,11 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
             for callee, mark in function.made:
                 if callee in circle:
                     whom = "itself" if callee == name else f"`{callee}` in a circle"
-                    unit.mistake(mark, f"`{name}` calls {whom} with a computed value", "hand on a part of the data: a path, a parameter or an item")
+                    unit.mistake(
+                        mark,
+                        f"`{name}` calls {whom} with a computed value",
+                        "hand on a part of the data: a path, a parameter or an item",
+                    )
 
 
 def _circles(calls: dict[str, set[str]]) -> list[set[str]]:

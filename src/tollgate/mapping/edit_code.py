@@ -146,7 +146,9 @@ class EditWriter:
                         self._own(place, new, value)
                         place.add(f"{new}[{key}] = {changed}")
                 else:
-                    self._values.write(place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None)
+                    self._values.write(
+                        place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None
+                    )
         return new
 
     def _each(self, place: Place, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:

@@ -27,21 +27,50 @@ class Verb:
 VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("rename", "table", "{path: key}", "the field gets another name beside its neighbours; a null only makes room",
-             "rename: {max_completion_tokens: max_tokens}"),
-        Verb("drop", "paths", "[path]", "what the paths find is taken out; on a request it is told as a loss", "drop: [logit_bias, \"$.messages[*].name\"]"),
-        Verb("keep", "keys", "[key]", "of the top level only these fields stay; on a request the others are told as a loss", "keep: [model, messages, stream]"),
-        Verb("default", "table", "{path: value}", "the field gets the value where it is absent or null", "default: {max_tokens: 8192}"),
-        Verb("set", "table", "{path: value}",
-             "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a request is told as a loss",
-             "set: {thinking: {type: enabled}}"),
-        Verb("clamp", "table", "{path: [lowest, highest]}", "a number is moved into the range; null leaves an end open", "clamp: {temperature: [0, 1.5]}"),
-        Verb("values", "table", "{path: {from: to}}", "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
-             "values: {\"$.messages[*].role\": {developer: system}}"),
-        Verb("refuse", "text", "text", "the request is refused with a 400 that says the text", "refuse: audio is not taken here"),
+        Verb(
+            "rename", "table", "{path: key}",
+            "the field gets another name beside its neighbours; a null only makes room",
+            "rename: {max_completion_tokens: max_tokens}",
+        ),
+        Verb(
+            "drop", "paths", "[path]", "what the paths find is taken out; on a request it is told as a loss",
+            'drop: [logit_bias, "$.messages[*].name"]',
+        ),
+        Verb(
+            "keep", "keys", "[key]",
+            "of the top level only these fields stay; on a request the others are told as a loss",
+            "keep: [model, messages, stream]",
+        ),
+        Verb(
+            "default", "table", "{path: value}", "the field gets the value where it is absent or null",
+            "default: {max_tokens: 8192}",
+        ),
+        Verb(
+            "set", "table", "{path: value}",
+            "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a "
+            "request is told as a loss",
+            "set: {thinking: {type: enabled}}",
+        ),
+        Verb(
+            "clamp", "table", "{path: [lowest, highest]}", "a number is moved into the range; null leaves an end open",
+            "clamp: {temperature: [0, 1.5]}",
+        ),
+        Verb(
+            "values", "table", "{path: {from: to}}",
+            "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
+            'values: {"$.messages[*].role": {developer: system}}',
+        ),
+        Verb(
+            "refuse", "text", "text", "the request is refused with a 400 that says the text",
+            "refuse: audio is not taken here",
+        ),
     )
 }
-BESIDE = {"when": "only where the expression holds", "why": "words for the reader", "param": "the field a refusal names"}
+BESIDE = {
+    "when": "only where the expression holds",
+    "why": "words for the reader",
+    "param": "the field a refusal names",
+}
 """What may stand beside a verb."""
 
 
@@ -85,13 +114,17 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
     verbs = [key for key in node.entries if key in VERBS]
     for key, mark in node.keys.items():
         if key not in VERBS and key not in BESIDE:
-            unit.mistake(mark, f"unknown edit `{key}`", suggest(key, [*VERBS, *BESIDE]) or f"the edits are {', '.join(VERBS)}")
+            unit.mistake(
+                mark, f"unknown edit `{key}`", suggest(key, [*VERBS, *BESIDE]) or f"the edits are {', '.join(VERBS)}"
+            )
     if not verbs:
         if not any(key not in BESIDE for key in node.entries):
             unit.mistake(node, "an edit needs a verb", f"one of {', '.join(VERBS)}")
         return None
     if len(verbs) > 1:
-        unit.mistake(node.keys[verbs[1]], f"one verb an edit: `{verbs[0]}` stands here already", "put a dash before the second")
+        unit.mistake(
+            node.keys[verbs[1]], f"one verb an edit: `{verbs[0]}` stands here already", "put a dash before the second"
+        )
         return None
     name = verbs[0]
     value = node.entries[name]
@@ -144,14 +177,20 @@ def _param(unit: Unit, node: Map, verb: str) -> str | None:
 
 def _keys(unit: Unit, value: Node) -> tuple[str, ...]:
     if not isinstance(value, List):
-        unit.mistake(value, f"`keep` takes a list of fields, found {_found(value)}", "such as `keep: [model, messages]`")
+        unit.mistake(
+            value, f"`keep` takes a list of fields, found {_found(value)}", "such as `keep: [model, messages]`"
+        )
         return ()
     keys = []
     for item in value.items:
         if not isinstance(item, Scalar) or not item.text:
             unit.mistake(item, f"a field is a word, found {_found(item)}")
         elif item.text.startswith("$"):
-            unit.mistake(item, f"`keep` takes fields of the top level, found the path `{item.text}`", "take other fields out with `drop`")
+            unit.mistake(
+                item,
+                f"`keep` takes fields of the top level, found the path `{item.text}`",
+                "take other fields out with `drop`",
+            )
         else:
             keys.append(item.text)
     return tuple(keys)
@@ -172,7 +211,9 @@ def _paths(unit: Unit, value: Node) -> list[Entry]:
 
 def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
     if not isinstance(value, Map):
-        unit.mistake(value, f"`{verb}` takes {VERBS[verb].takes}, found {_found(value)}", f"such as `{VERBS[verb].example}`")
+        unit.mistake(
+            value, f"`{verb}` takes {VERBS[verb].takes}, found {_found(value)}", f"such as `{VERBS[verb].example}`"
+        )
         return []
     entries = []
     for text, node in value.entries.items():
@@ -183,8 +224,14 @@ def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
         if verb == "rename" and not isinstance(steps[-1], (str, Descend)):
             unit.mistake(mark, f"`rename` needs a path that ends in a field, found `{text}`")
             continue
-        if verb == "rename" and not (isinstance(node, Scalar) and isinstance(node.value, str) and node.value and not node.value.startswith("$")):
-            unit.mistake(node, f"the new name is one word, found {_found(node)}", "a field is renamed beside its neighbours, it does not move")
+        if verb == "rename" and not (
+            isinstance(node, Scalar) and isinstance(node.value, str) and node.value and not node.value.startswith("$")
+        ):
+            unit.mistake(
+                node,
+                f"the new name is one word, found {_found(node)}",
+                "a field is renamed beside its neighbours, it does not move",
+            )
             continue
         entries.append(Entry(steps, text, mark, node))
     return entries
@@ -194,7 +241,9 @@ def _steps(unit: Unit, text: str, mark: Mark, node: Scalar) -> tuple[Step, ...] 
     """A bare word is a field of the top level; everything else is a path from `$`."""
     if not text.startswith("$"):
         if any(sign in text for sign in ".[*"):
-            unit.mistake(mark, f"`{text}` is no field of the top level", f"a path starts with $: did you mean `$.{text}`?")
+            unit.mistake(
+                mark, f"`{text}` is no field of the top level", f"a path starts with $: did you mean `$.{text}`?"
+            )
             return None
         return (text,)
     try:
@@ -209,7 +258,9 @@ def _steps(unit: Unit, text: str, mark: Mark, node: Scalar) -> tuple[Step, ...] 
         unit.mistake(mark, "an edit works on a part of the document, found all of it", "name a field")
         return None
     if any(isinstance(step, Find) for step in path.steps):
-        unit.mistake(mark, f"`{text}` can be read but not edited", "use fields, [*], [n], [?(@.field == 'value')] and ..field")
+        unit.mistake(
+            mark, f"`{text}` can be read but not edited", "use fields, [*], [n], [?(@.field == 'value')] and ..field"
+        )
         return None
     return path.steps
 

@@ -22,8 +22,12 @@ class ValueVerbs:
         self.unit = unit
         self._lose = lose
 
-    def write(self, place: Place, value: str, parent: str, edit: Edit, entry: Entry, put: Put, take_out: Callable[[], None] | None) -> None:
-        """The verb's work on the value in local `value`; `parent` is the local that holds it, `put` and `take_out` change it there."""
+    def write(
+        self, place: Place, value: str, parent: str, edit: Edit, entry: Entry, put: Put,
+        take_out: Callable[[], None] | None,
+    ) -> None:
+        """The verb's work on the value in local `value`; `parent` is the local that holds it,
+        `put` and `take_out` change it there."""
         assert entry.value is not None
         if edit.verb == "values":
             self._values(place, value, parent, entry, put, take_out)
@@ -64,13 +68,24 @@ class ValueVerbs:
     def _clamp(self, place: Place, value: str, parent: str, entry: Entry, put: Put) -> None:
         node = entry.value
         if not isinstance(node, List) or len(node.items) != 2:
-            self.unit.mistake(node or entry.mark, "`clamp` takes [lowest, highest]", "such as `clamp: {temperature: [0, 2]}`; null leaves an end open")
+            self.unit.mistake(
+                node or entry.mark,
+                "`clamp` takes [lowest, highest]",
+                "such as `clamp: {temperature: [0, 2]}`; null leaves an end open",
+            )
             return
         ends = [plain(end, floats=True) if isinstance(end, Scalar) else None for end in node.items]
         numbers = [end for end in ends if isinstance(end, (int, float)) and not isinstance(end, bool)]
         for end, node_end in zip(ends, node.items, strict=True):
-            if isinstance(end, bool) or not isinstance(end, (int, float, type(None))) and not str(end).startswith(("$", "{{")) or not isinstance(node_end, Scalar):
-                self.unit.mistake(node_end, "an end of `clamp` is a number, null or a value", "such as `clamp: {temperature: [0, 2]}`")
+            if (
+                isinstance(end, bool)
+                or not isinstance(end, (int, float, type(None)))
+                and not str(end).startswith(("$", "{{"))
+                or not isinstance(node_end, Scalar)
+            ):
+                self.unit.mistake(
+                    node_end, "an end of `clamp` is a number, null or a value", "such as `clamp: {temperature: [0, 2]}`"
+                )
                 return
         if len(numbers) == 2 and numbers[0] > numbers[1]:
             self.unit.mistake(node, f"the lowest ({numbers[0]}) is above the highest ({numbers[1]})")
@@ -89,10 +104,16 @@ class ValueVerbs:
                     place.add(f"{value} = {limit}")
                     put(value)
 
-    def _values(self, place: Place, value: str, parent: str, entry: Entry, put: Put, take_out: Callable[[], None] | None) -> None:
+    def _values(
+        self, place: Place, value: str, parent: str, entry: Entry, put: Put, take_out: Callable[[], None] | None
+    ) -> None:
         node = entry.value
         if not isinstance(node, Map) or not node.entries:
-            self.unit.mistake(node or entry.mark, "`values` takes {from: to} for each path", 'such as `values: {"$.messages[*].role": {developer: system}}`')
+            self.unit.mistake(
+                node or entry.mark,
+                "`values` takes {from: to} for each path",
+                'such as `values: {"$.messages[*].role": {developer: system}}`',
+            )
             return
         table: dict[str, object] = {}
         others: list[tuple[tuple[str, ...], Node]] = []
@@ -114,7 +135,9 @@ class ValueVerbs:
             with place.block(f"{word} {label} in {names!r}"):
                 if isinstance(to, Scalar) and to.value == NOTHING_WORD:
                     if take_out is None:
-                        self.unit.mistake(to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter")
+                        self.unit.mistake(
+                            to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter"
+                        )
                     else:
                         take_out()
                 else:

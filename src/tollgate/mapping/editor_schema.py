@@ -1,4 +1,5 @@
-"""The editor's JSON Schema of mapping files (schemas/mapping.schema.json), made from the tables the compiler itself uses."""
+"""The editor's JSON Schema of mapping files (schemas/mapping.schema.json),
+made from the tables the compiler itself uses."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 
 
 def editor_schema() -> Schema:
-    """JSON Schema (draft 7) for completion and hover text in editors. The compiler itself checks more, and says it better."""
+    """JSON Schema (draft 7) for completion and hover text in editors. The compiler itself checks more,
+    and says it better."""
     both = _record({"to_hub": _TEMPLATE, "from_hub": _TEMPLATE})
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -39,10 +41,14 @@ def editor_schema() -> Schema:
             "about": {"type": "string", "description": "one line"},
             "hub": {"enum": ["embeddings"], "description": "left out for conversations"},
             "define": {
-                "type": "object", "description": "functions: name($a, $b): value",
-                "patternProperties": {r"^[a-z_]\w*\((\s*\$\w+(\s*,\s*\$\w+)*)?\s*\)$": _TEMPLATE}, "additionalProperties": False,
+                "type": "object",
+                "description": "functions: name($a, $b): value",
+                "patternProperties": {r"^[a-z_]\w*\((\s*\$\w+(\s*,\s*\$\w+)*)?\s*\)$": _TEMPLATE},
+                "additionalProperties": False,
             },
-            "request": _request(), "response": both, "error": both,
+            "request": _request(),
+            "response": both,
+            "error": both,
             "stream": _stream(),
             "reply_headers": _reply_headers(),
             "examples": _examples(),
@@ -57,15 +63,29 @@ def _record(properties: Schema, **more: Any) -> Schema:
 
 def _request() -> Schema:
     return _record({
-        "to_hub": _TEMPLATE, "from_hub": _TEMPLATE,
-        "harmless": _record(dict.fromkeys(("to_hub", "from_hub"), _TEXTS), description="places that may go unread without being named as lost"),
-        "service_tier": {"type": "string", "description": "where a request of this format says its service tier, which decides the price where the answer does not tell"},
-        "base64_vectors": {**_EXPRESSION, "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are base64"},
+        "to_hub": _TEMPLATE,
+        "from_hub": _TEMPLATE,
+        "harmless": _record(
+            dict.fromkeys(("to_hub", "from_hub"), _TEXTS),
+            description="places that may go unread without being named as lost",
+        ),
+        "service_tier": {
+            "type": "string",
+            "description": "where a request of this format says its service tier, which decides the price where the "
+                           "answer does not tell",
+        },
+        "base64_vectors": {
+            **_EXPRESSION,
+            "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "
+                           "base64",
+        },
     })
 
 
 def _stream() -> Schema:
-    handlers = _record({step: {"type": "string", "description": "becomes $part.item"} if step == "name" else _EVENTS for step in STEPS})
+    handlers = _record({
+        step: {"type": "string", "description": "becomes $part.item"} if step == "name" else _EVENTS for step in STEPS
+    })
     return _record({
         "to_hub": _RULES,
         "from_hub": {
@@ -92,12 +112,17 @@ def _reply_headers() -> Schema:
 
 
 def _examples() -> Schema:
-    return {"type": "array", "items": _record({
-        **{key: {} for key in EXAMPLE_KEYS},
-        "name": {"type": "string"}, "of": {"enum": list(EXAMPLE_SECTIONS)}, "other": {"type": "string"}, "refused": {"type": "string"},
-        "lost": _TEXTS,
-        "with": _record({name: {} for name in WITH}),
-    }, required=["of", "given"])}
+    return {
+        "type": "array",
+        "items": _record(
+            {
+                **{key: {} for key in EXAMPLE_KEYS}, "name": {"type": "string"}, "of": {"enum": list(EXAMPLE_SECTIONS)},
+                "other": {"type": "string"}, "refused": {"type": "string"}, "lost": _TEXTS,
+                "with": _record({name: {} for name in WITH}),
+            },
+            required=["of", "given"],
+        ),
+    }
 
 
 def _definitions() -> Schema:
@@ -105,9 +130,17 @@ def _definitions() -> Schema:
     return {
         "template": {
             "description": "A value: plain YAML is literal; `$...` reads a path; `{{ ... }}` computes.",
-            "anyOf": [{"type": ["string", "number", "boolean", "null"]}, {"type": "array", "items": _TEMPLATE}, {"$ref": "#/definitions/node"}],
+            "anyOf": [
+                {"type": ["string", "number", "boolean", "null"]},
+                {"type": "array", "items": _TEMPLATE},
+                {"$ref": "#/definitions/node"},
+            ],
         },
-        "node": _record(directives, description="An object to build; keys that start with $ are directives.", patternProperties={r"^[^$]|^\$\$|\|": _TEMPLATE}),
+        "node": _record(
+            directives,
+            description="An object to build; keys that start with $ are directives.",
+            patternProperties={r"^[^$]|^\$\$|\|": _TEMPLATE},
+        ),
         "operation": _record({
             **{key: value for key, value in directives.items() if key in ("$each", "$let", "$when")},
             **{name: _operation(name) for name in OPERATIONS},
@@ -115,7 +148,11 @@ def _definitions() -> Schema:
         "rules": {
             "anyOf": [
                 {"type": "array", "items": {"$ref": "#/definitions/operation"}},
-                {"type": "object", "properties": {"$match": _EXPRESSION, "$let": {"type": "object"}}, "additionalProperties": _RULES},
+                {
+                    "type": "object",
+                    "properties": {"$match": _EXPRESSION, "$let": {"type": "object"}},
+                    "additionalProperties": _RULES,
+                },
             ],
         },
     }
@@ -125,16 +162,24 @@ def _directives() -> Schema:
     forms: dict[str, Schema] = {
         "$each": {"type": "string", "pattern": "^" + EACH.pattern},
         "$let": {"type": "object", "additionalProperties": _TEMPLATE},
-        "$when": _EXPRESSION, "$match": _EXPRESSION,
+        "$when": _EXPRESSION,
+        "$match": _EXPRESSION,
         "$first": {"type": "array", "items": _TEMPLATE},
         "$copy": {"anyOf": [_TEXTS, {"type": "string"}, {"type": "object", "additionalProperties": _TEXTS}]},
-        "$join_by": {"type": "string"}, "$lost": {"type": "string"},
+        "$join_by": {"type": "string"},
+        "$lost": {"type": "string"},
         "$refuse": {
             "type": "array",
-            "items": _record({key: _EXPRESSION if key == "when" else {"type": "string"} for key in REFUSE_KEYS}, required=["when", "say"]),
+            "items": _record(
+                {key: _EXPRESSION if key == "when" else {"type": "string"} for key in REFUSE_KEYS},
+                required=["when", "say"],
+            ),
         },
     }
-    return {entry.name: {**forms.get(entry.name, _TEMPLATE), "description": f"{entry.about}\n\n{entry.example}"} for entry in DIRECTIVES.values()}
+    return {
+        entry.name: {**forms.get(entry.name, _TEMPLATE), "description": f"{entry.about}\n\n{entry.example}"}
+        for entry in DIRECTIVES.values()
+    }
 
 
 def _operation(name: str) -> Schema:

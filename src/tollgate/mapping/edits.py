@@ -1,7 +1,7 @@
 """Edit lists: what a provider does differently, as a few verbs over a complete document (MAPPING b.4).
 
-`compile_edits` gives an `EditList` to be called on a request after conversion, or on an answer or stream event before it.
-Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
+`compile_edits` gives an `EditList` to be called on a request after conversion, or on an answer or stream event before
+it. Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class EditList:
 
     __slots__ = ("_files", "_request", "_steps", "reads_headers")
 
-    def __init__(self, steps: Sequence[Any], files: Sequence[str], *, request: bool, reads_headers: bool = False) -> None:
+    def __init__(
+        self, steps: Sequence[Any], files: Sequence[str], *, request: bool, reads_headers: bool = False
+    ) -> None:
         self._steps = tuple(steps)
         self._files = tuple(files)
         self._request = request
@@ -48,7 +50,9 @@ class EditList:
         except Fault as fault:
             raise failure(fault, self._files, request=self._request) from fault
         except RecursionError as error:
-            raise failure(Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__) from None
+            raise failure(
+                Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__
+            ) from None
         if self._request and context.strict and len(context.lost) > before:
             context.refuse_loss(context.lost[before:])
         return document
@@ -59,8 +63,12 @@ class EditList:
 
     def then(self, other: EditList) -> EditList:
         """These edits, then the other ones."""
-        return EditList(self._steps + other._steps, tuple(dict.fromkeys(self._files + other._files)), request=self._request,
-                        reads_headers=self.reads_headers or other.reads_headers)
+        return EditList(
+            self._steps + other._steps,
+            tuple(dict.fromkeys(self._files + other._files)),
+            request=self._request,
+            reads_headers=self.reads_headers or other.reads_headers,
+        )
 
 
 def compile_edits(document: Document, nodes: Node, *, defines: Functions | None = None, of: str = "request",
@@ -78,7 +86,12 @@ def compile_edits(document: Document, nodes: Node, *, defines: Functions | None 
         names["headers"] = HEADERS
     EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
     namespace = unit.build({**VALUES, **RUNTIME, **(defines.callables if defines else {})})
-    return EditList((namespace["edit"],), (document.file,), request=of == "request", reads_headers=of == "request" and mentions(nodes, "headers"))
+    return EditList(
+        (namespace["edit"],),
+        (document.file,),
+        request=of == "request",
+        reads_headers=of == "request" and mentions(nodes, "headers"),
+    )
 
 
 def chain(lists: Sequence[EditList | None]) -> EditList | None:
@@ -90,7 +103,9 @@ def chain(lists: Sequence[EditList | None]) -> EditList | None:
     return made
 
 
-def compile_scope(edits: Edits | None, *, of: str, defines: Functions | None = None, variables: Mapping[str, Any] | None = None) -> EditList | None:
+def compile_scope(
+    edits: Edits | None, *, of: str, defines: Functions | None = None, variables: Mapping[str, Any] | None = None
+) -> EditList | None:
     """The edits of one scope of a provider file, or None where it has none."""
     if edits is None or not edits.nodes.items:
         return None

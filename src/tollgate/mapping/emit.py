@@ -1,7 +1,8 @@
 """Generated Python: lines that remember the YAML line they came from, built into functions.
 
 Owns indentation, fresh names, constants and the build step. After `Module.build` every code object's line numbers are
-those of the YAML file, so that tracebacks, coverage and profilers point into the mapping. Knows nothing of the language.
+those of the YAML file, so that tracebacks, coverage and profilers point into the mapping. Knows nothing of the
+language.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Code:
 
     @contextmanager
     def block(self, header: str, line: int) -> Iterator[None]:
-        """`header:` and what is added inside it; an empty block becomes `pass`. What it learns is forgotten after it."""
+        """`header:` and what is added inside it; an empty block becomes `pass`.
+        What it learns is forgotten after it."""
         self.add(header + ":", line)
         before = len(self.lines)
         self._depth += 1
@@ -202,7 +204,9 @@ def _relocated(code: CodeType, lines: list[int]) -> CodeType:
             units -= 8
         table.append(kind | units - 1)
         table += step
-    constants = tuple([_relocated(constant, lines) if type(constant) is CodeType else constant for constant in code.co_consts])
+    constants = tuple([
+        _relocated(constant, lines) if type(constant) is CodeType else constant for constant in code.co_consts
+    ])
     return code.replace(co_firstlineno=first, co_linetable=bytes(table), co_consts=constants)
 
 

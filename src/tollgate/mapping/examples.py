@@ -1,8 +1,8 @@
 """The examples inside a mapping file are its tests: this runs them and says, with position, which differ and where.
 
-`of` names what is tried: `request.to_hub`, `response.from_hub`, `error.to_hub`, `stream.to_hub` (with `other:` the client's
-protocol; without, the whole answer as a hub response) or `stream.from_hub` (given a list of operations). Every hub value
-is checked against the hub's schema.
+`of` names what is tried: `request.to_hub`, `response.from_hub`, `error.to_hub`, `stream.to_hub` (with `other:` the
+client's protocol; without, the whole answer as a hub response) or `stream.from_hub` (given a list of operations). Every
+hub value is checked against the hub's schema.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ from tollgate.wording import path_text
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
 SECTIONS = (
-    *(f"{section}.{direction}" for section in ("request", "response", "error", "stream") for direction in ("to_hub", "from_hub")),
+    *(
+        f"{section}.{direction}"
+        for section in ("request", "response", "error", "stream")
+        for direction in ("to_hub", "from_hub")
+    ),
     f"request.{BASE64_VECTORS}",
 )
 MODEL = {"upstream": "up"}
@@ -47,9 +51,11 @@ class Difference(Exception):
         self.path = path
 
 
-def run_examples(mapping: Mapping, others: Table[str, Mapping] | None = None, examples: Node | None = None) -> list[Problem]:
-    """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name, `examples`
-    those of its file where it was compiled without them."""
+def run_examples(
+    mapping: Mapping, others: Table[str, Mapping] | None = None, examples: Node | None = None
+) -> list[Problem]:
+    """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name,
+    `examples` those of its file where it was compiled without them."""
     known = {mapping.name: mapping, **(others or {})}
     pure = not any(found.plugins for found in known.values())
 
@@ -73,7 +79,9 @@ def _run_twice(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> 
         raise Difference("gives something else the second time: a plugin is not a pure function")
 
 
-def each_example(document: Document, examples: Node | None, run: Callable[[Example], None], sections: tuple[str, ...]) -> list[Problem]:
+def each_example(
+    document: Document, examples: Node | None, run: Callable[[Example], None], sections: tuple[str, ...]
+) -> list[Problem]:
     """Read and run a file's examples with `run`, which raises `Difference`. For mapping and provider files alike."""
     problems: list[Problem] = []
     for node in getattr(examples, "items", ()):
@@ -107,7 +115,12 @@ class Example:
         self.lost: Any = _plain(node, "lost")
         with_: Any = _plain(node, "with") or {}
         self.context = Context(
-            {**MODEL, **(with_.get("model") or {})}, with_.get("can"), with_.get("request"), bool(with_.get("strict")), run_id=RUN_ID, now=NOW,
+            {**MODEL, **(with_.get("model") or {})},
+            with_.get("can"),
+            with_.get("request"),
+            bool(with_.get("strict")),
+            run_id=RUN_ID,
+            now=NOW,
         )
         self.context.asked = with_.get("asked")
         self.context.headers = with_.get("headers") or {}
@@ -238,8 +251,12 @@ def _operations(mapping: Mapping, entry: Example) -> Any:
     run = Run(mapping.speaker, entry.context, closes=True)
     methods: dict[str, Callable[..., None]] = {
         "start": lambda given: run.start(given.get("id"), given.get("model"), given.get("created")),
-        "open": lambda given: run.open(given["kind"], *(given.get(key) for key in ("key", "id", "name", "origin", "token"))),
-        "delta": lambda given: run.delta(given["kind"], *(given.get(key) for key in ("key", "text", "token", "id", "name", "origin"))),
+        "open": lambda given: run.open(
+            given["kind"], *(given.get(key) for key in ("key", "id", "name", "origin", "token"))
+        ),
+        "delta": lambda given: run.delta(
+            given["kind"], *(given.get(key) for key in ("key", "text", "token", "id", "name", "origin"))
+        ),
         "close": lambda given: run.close(given.get("key")),
         "part": lambda given: run.part(**given),
         "stop": lambda given: run.finished(given.get("reason"), given.get("text")),
@@ -250,7 +267,9 @@ def _operations(mapping: Mapping, entry: Example) -> Any:
         for name, value in given.items() if type(given) is dict else ():
             method = methods.get(name)
             if method is None:
-                raise Difference(f"has an unknown operation `{name}` ({suggest(name, OPERATIONS) or 'one of ' + ', '.join(methods)})")
+                raise Difference(
+                    f"has an unknown operation `{name}` ({suggest(name, OPERATIONS) or 'one of ' + ', '.join(methods)})"
+                )
             method(value)
         run.settle()
     run.finish(marked=False)
@@ -262,18 +281,26 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
     if type(found) is dict and type(wanted) is dict:
         for key in wanted:
             if key not in found:
-                raise Difference(f"differs at {path_text((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key))
+                raise Difference(
+                    f"differs at {path_text((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key)
+                )
             compare(found[key], wanted[key], (*path, key))
         for key in found:
             if key not in wanted:
-                raise Difference(f"differs at {path_text((*path, key))}: found {_shown(found[key])}, wanted nothing", path)
+                raise Difference(
+                    f"differs at {path_text((*path, key))}: found {_shown(found[key])}, wanted nothing", path
+                )
     elif type(found) is list and type(wanted) is list:
         for number, (one, two) in enumerate(zip(found, wanted, strict=False)):
             compare(one, two, (*path, number))
         if len(found) != len(wanted):
             place = (*path, min(len(found), len(wanted)))
             more = found[len(wanted)] if len(found) > len(wanted) else None
-            said = f"found {_shown(more)}, wanted no more" if len(found) > len(wanted) else f"found no more, wanted {_shown(wanted[len(found)])}"
+            said = (
+                f"found {_shown(more)}, wanted no more"
+                if len(found) > len(wanted)
+                else f"found no more, wanted {_shown(wanted[len(found)])}"
+            )
             raise Difference(f"differs at {path_text(place)}: {said}", place if len(wanted) > len(found) else path)
     elif found != wanted or isinstance(found, bool) is not isinstance(wanted, bool):
         where = f"differs at {path_text(path)}: " if path else "differs: "

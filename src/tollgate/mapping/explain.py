@@ -12,7 +12,14 @@ from typing import Any
 
 from tollgate.errors import TollgateError
 from tollgate.mapping.compiler import Mapping, compile_mapping
-from tollgate.mapping.convert import error_from_hub, error_to_hub, request_from_hub, request_to_hub, response_from_hub, response_to_hub
+from tollgate.mapping.convert import (
+    error_from_hub,
+    error_to_hub,
+    request_from_hub,
+    request_to_hub,
+    response_from_hub,
+    response_to_hub,
+)
 from tollgate.mapping.streaming import StreamConverter, event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
 from tollgate.mapping.values import shown
@@ -62,11 +69,21 @@ class Explained:
         """For scripts."""
         return {
             "stages": [
-                {"title": stage.title, "file": stage.file, "unread": stage.unread, "said": stage.said,
-                 "steps": [{"file": step.file, "line": step.line, "path": step.path, "value": step.value} for step in stage.steps]}
+                {
+                    "title": stage.title,
+                    "file": stage.file,
+                    "unread": stage.unread,
+                    "said": stage.said,
+                    "steps": [
+                        {"file": step.file, "line": step.line, "path": step.path, "value": step.value}
+                        for step in stage.steps
+                    ],
+                }
                 for stage in self.stages
             ],
-            "result": self.result, "lost": self.lost, "error": self.error,
+            "result": self.result,
+            "lost": self.lost,
+            "error": self.error,
         }
 
 
@@ -100,7 +117,9 @@ def explain_stream(source: Mapping, target: Mapping, events: Iterable[Any], cont
     for number, event in enumerate(events, 1):
         out = [data for _, data in converter.feed(*event_and_name(event))]
         said += out
-        explained.stages.append(Stage(f"event {number}: {shown(event, _WIDEST)}", source.file, context.taken(), [], out))
+        explained.stages.append(
+            Stage(f"event {number}: {shown(event, _WIDEST)}", source.file, context.taken(), [], out)
+        )
     out = [data for _, data in converter.finish()]
     said += out
     explained.stages.append(Stage("the upstream ended", target.file, context.taken(), [], out))

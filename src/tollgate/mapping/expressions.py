@@ -1,7 +1,8 @@
 """Lowering an expression to Python: jinja2's syntax tree in, one Python expression out.
 
-Nothing is called but filters, declared functions and the functions of `values.py`; an attribute is a dict read. There is
-nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` with absent is false, `!=` its opposite.
+Nothing is called but filters, declared functions and the functions of `values.py`; an attribute is a dict read. There
+is nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` with absent is false, `!=` its
+opposite.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class _Lowering:
         """The value of a node."""
         handler = _VALUES.get(type(node))
         if handler is None:
-            self._wrong(node, f"{_NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
+            self._wrong(
+                node, f"{_NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language"
+            )
             return NOTHING
         return handler(self, node)
 
@@ -121,7 +124,10 @@ class _Lowering:
             elif word in self.site.unit.functions:
                 hint = f"a function is called: `{word}(...)`"
             else:
-                hint = suggest(word, (name for name in self.site.scope.names if name), "${}") or "data names start with $; text stands in quotes"
+                hint = (
+                    suggest(word, (name for name in self.site.scope.names if name), "${}")
+                    or "data names start with $; text stands in quotes"
+                )
             self._wrong(node, f"unknown word `{word}`", hint)
             return NOTHING
         try:
@@ -150,7 +156,10 @@ class _Lowering:
 
     def _member(self, base: Ex, key: str) -> Ex:
         name = self.site.temp()
-        return Ex(f"({name}.get({key!r}) if type({name} := {base.py}) is dict else None)", places=reads_of(base.places, (key,)))
+        return Ex(
+            f"({name}.get({key!r}) if type({name} := {base.py}) is dict else None)",
+            places=reads_of(base.places, (key,)),
+        )
 
     def _getitem(self, node: nodes.Getitem) -> Ex:
         base = self.value(node.node)
@@ -158,7 +167,9 @@ class _Lowering:
             base.take()
             if node.arg.step is not None:
                 self._wrong(node, "a slice has no step here")
-            bounds = [self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)]
+            bounds = [
+                self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)
+            ]
             return Ex(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             return self._member(base, node.arg.value)
@@ -174,7 +185,11 @@ class _Lowering:
         function = self.site.unit.functions.get(name)
         if function is None:
             filters = self.site.unit.filters
-            hint = f"a filter is written `value | {name}`" if name in filters else suggest(name, self.site.unit.functions) or "functions are written under `define:`"
+            hint = (
+                f"a filter is written `value | {name}`"
+                if name in filters
+                else suggest(name, self.site.unit.functions) or "functions are written under `define:`"
+            )
             self._wrong(node, f"unknown function `{name}`", hint)
             return NOTHING
         if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
@@ -208,7 +223,12 @@ class _Lowering:
             self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
         entry = self.site.unit.filters.get(node.name)
         if entry is None:
-            hint = _RAW if node.name == "raw" else suggest(node.name, self.site.unit.filters) or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
+            hint = (
+                _RAW
+                if node.name == "raw"
+                else suggest(node.name, self.site.unit.filters)
+                or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
+            )
             self._wrong(node, f"unknown filter `{node.name}`", hint)
             return NOTHING
         if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
@@ -216,7 +236,11 @@ class _Lowering:
             return NOTHING
         if not entry.least <= len(node.args) <= entry.most:
             wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
-            self._wrong(node, f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}", f"it is used {wanted}")
+            self._wrong(
+                node,
+                f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
+                f"it is used {wanted}",
+            )
             return NOTHING
         value = self.value(node.node)
         places: Places = ()
@@ -238,12 +262,20 @@ class _Lowering:
             present = entry.kind == "bool" or node.name == "json" and value.present
             return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places)
         name = self.site.temp()
-        return Ex(f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))", kind=entry.kind, places=places)
+        return Ex(
+            f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))",
+            kind=entry.kind,
+            places=places,
+        )
 
     def _is(self, node: nodes.Test) -> Ex:
         entry = TESTS.get(node.name)
         if entry is None:
-            self._wrong(node, f"unknown test `is {node.name}`", suggest(node.name, TESTS, "is {}") or f"there are {', '.join(TESTS)}; a value is compared with ==")
+            self._wrong(
+                node,
+                f"unknown test `is {node.name}`",
+                suggest(node.name, TESTS, "is {}") or f"there are {', '.join(TESTS)}; a value is compared with ==",
+            )
             return NOTHING
         value = self.looked_at(node.node)
         return Ex(f"({entry.condition.format(value.py)})", True, "bool")
@@ -292,9 +324,15 @@ class _Lowering:
         one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
         if chooses_plain(node.test, node.expr1, self.paths):
             one = replace(one, places=())
-        two = self._under(narrowing.outside(scope) if narrowing else scope, node.expr2) if node.expr2 is not None else NOTHING
+        two = (
+            self._under(narrowing.outside(scope) if narrowing else scope, node.expr2)
+            if node.expr2 is not None
+            else NOTHING
+        )
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
-        return Ex(f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places)
+        return Ex(
+            f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places
+        )
 
     def _under(self, scope: Scope, node: nodes.Node) -> Ex:
         before = self.site
@@ -330,7 +368,11 @@ class _Lowering:
     def _arithmetic(self, node: nodes.BinExpr) -> Ex:
         call = _ARITHMETIC[type(node)]
         left, right = self.taken(node.left), self.taken(node.right)
-        return Ex(f"{call}({left.py}, {right.py})", left.present and right.present and call in ("add", "subtract", "multiply"), "any" if call == "add" else "number")
+        return Ex(
+            f"{call}({left.py}, {right.py})",
+            left.present and right.present and call in ("add", "subtract", "multiply"),
+            "any" if call == "add" else "number",
+        )
 
     def _negative(self, node: nodes.Neg) -> Ex:
         value = self.taken(node.node)
@@ -364,12 +406,21 @@ def one_text(site: Site, pieces: list[Ex]) -> Ex:
 
 
 _VALUES: dict[type, Callable[..., Ex]] = {
-    nodes.Const: _Lowering._const, nodes.Name: _Lowering._name, nodes.List: _Lowering._list, nodes.Tuple: _Lowering._list,
-    nodes.Dict: _Lowering._dict, nodes.Getattr: _Lowering._getattr, nodes.Getitem: _Lowering._getitem, nodes.Call: _Lowering._call,
-    nodes.Filter: _Lowering._filter, nodes.Test: _Lowering._is, nodes.Compare: _Lowering._compare, nodes.CondExpr: _Lowering._choice,
+    nodes.Const: _Lowering._const, nodes.Name: _Lowering._name, nodes.List: _Lowering._list,
+    nodes.Tuple: _Lowering._list, nodes.Dict: _Lowering._dict, nodes.Getattr: _Lowering._getattr,
+    nodes.Getitem: _Lowering._getitem, nodes.Call: _Lowering._call, nodes.Filter: _Lowering._filter,
+    nodes.Test: _Lowering._is, nodes.Compare: _Lowering._compare, nodes.CondExpr: _Lowering._choice,
     nodes.Or: _Lowering._or, nodes.And: _Lowering._and, nodes.Not: _Lowering._not, nodes.Concat: _Lowering._concat,
-    nodes.Add: _Lowering._arithmetic, nodes.Sub: _Lowering._arithmetic, nodes.Mul: _Lowering._arithmetic, nodes.Div: _Lowering._arithmetic,
-    nodes.FloorDiv: _Lowering._arithmetic, nodes.Mod: _Lowering._arithmetic, nodes.Neg: _Lowering._negative,
+    nodes.Add: _Lowering._arithmetic, nodes.Sub: _Lowering._arithmetic, nodes.Mul: _Lowering._arithmetic,
+    nodes.Div: _Lowering._arithmetic, nodes.FloorDiv: _Lowering._arithmetic, nodes.Mod: _Lowering._arithmetic,
+    nodes.Neg: _Lowering._negative,
 }
-_ARITHMETIC = {nodes.Add: "add", nodes.Sub: "subtract", nodes.Mul: "multiply", nodes.Div: "divide", nodes.FloorDiv: "divide_whole", nodes.Mod: "remainder"}
+_ARITHMETIC = {
+    nodes.Add: "add",
+    nodes.Sub: "subtract",
+    nodes.Mul: "multiply",
+    nodes.Div: "divide",
+    nodes.FloorDiv: "divide_whole",
+    nodes.Mod: "remainder",
+}
 _NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}

@@ -57,7 +57,8 @@ class UnfitRequest(BadRequest, MappingFailure):
 
 
 class clean:  # reads as the function it could be; as a class it costs a fifth of a generator's context manager
-    """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a 400 with `request`) naming the YAML line."""
+    """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a
+    400 with `request`) naming the YAML line."""
 
     __slots__ = ("_files", "_request")
 
@@ -68,14 +69,20 @@ class clean:  # reads as the function it could be; as a class it costs a fifth o
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, Fault):
             raise failure(error, self._files, request=self._request) from error
         if isinstance(error, RecursionError):
-            raise failure(Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__) from None
+            raise failure(
+                Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__
+            ) from None
 
 
-def failure(fault: Fault, files: Collection[str], *, request: bool, trace: TracebackType | None = None) -> MappingFailure:
+def failure(
+    fault: Fault, files: Collection[str], *, request: bool, trace: TracebackType | None = None
+) -> MappingFailure:
     """The clean error for `fault`; `files` are the mapping files whose lines may be named."""
     place = _place(trace or fault.__traceback__, files)
     if request:

@@ -25,7 +25,9 @@ _IGNORED = ("whitespace", "comment", "comment_begin", "comment_end")
 
 
 class _Environment(Environment):
-    def _tokenize(self, source: str, name: str | None, filename: str | None = None, state: str | None = None) -> TokenStream:
+    def _tokenize(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> TokenStream:
         placed = []
         offset = 0
         for _, kind, text in self.lexer.tokeniter(source, name, filename, state):
@@ -70,7 +72,11 @@ def parse_expression(text: str) -> Expression:
             raise ExpressionError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
     except TemplateSyntaxError as error:
         offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
-        said = (error.message or "not an expression").replace("'end of print statement'", "the end").replace("end of print statement", "the end")
+        said = (
+            (error.message or "not an expression")
+            .replace("'end of print statement'", "the end")
+            .replace("end of print statement", "the end")
+        )
         if at := re.search(r" at (\d+)$", said):  # the lexer counts characters itself
             said, offset = said[:at.start()], int(at[1])
         if "end of template" in said:
@@ -112,7 +118,9 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
             position = end
             continue
         elif char == "{" and text.startswith("{{", position):
-            raise ExpressionError("no braces here: this place already takes an expression", position, "write it without {{ }}")
+            raise ExpressionError(
+                "no braces here: this place already takes an expression", position, "write it without {{ }}"
+            )
         elif char in "{%" and text[position:position + 2] in ("{%", "%}"):
             raise ExpressionError(f"`{text[position:position + 2]}` has no meaning in an expression", position)
         elif not char.isascii():

@@ -15,8 +15,8 @@ from tollgate.wording import path_text
 
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
 MODEL_FIELDS = frozenset({
-    "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created", "tokenizer", "parameters",
-    "input_modalities", "output_modalities", "protocol",
+    "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created",
+    "tokenizer", "parameters", "input_modalities", "output_modalities", "protocol",
 })
 
 
@@ -54,9 +54,12 @@ def _validator(kind: str) -> Any:
 
 
 def faults(kind: str, value: object) -> list[str]:
-    """What is wrong with a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage, error, part, ..."""
+    """What is wrong with a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage,
+    error, part, ..."""
     found = []
-    for error in sorted(_validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]):
+    for error in sorted(
+        _validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]
+    ):
         error = _nearest(error)
         found.append(f"{path_text(error.absolute_path) or 'the document'}: {error.message}")
     return found
@@ -68,7 +71,9 @@ def _nearest(error: Any) -> Any:
         branches: dict[int, list[Any]] = {}
         for inner in error.context:
             branches.setdefault(inner.schema_path[0], []).append(inner)
-        fitting = [errors for errors in branches.values() if not any(inner.validator in ("const", "enum") for inner in errors)]
+        fitting = [
+            errors for errors in branches.values() if not any(inner.validator in ("const", "enum") for inner in errors)
+        ]
         if not fitting:
             return error
         error = min(fitting, key=len)[0]

@@ -1,7 +1,7 @@
 """Words of the hub that a mapping misspells: fields it writes there or reads there which the hub does not have.
 
-No path or template can show these by itself: to the compiler a field is a field. Warnings, since a hub value may also pass
-through fields of one's own; a value that can stand in several places is unknown only where none of them knows it.
+No path or template can show these by itself: to the compiler a field is a field. Warnings, since a hub value may also
+pass through fields of one's own; a value that can stand in several places is unknown only where none of them knows it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def shape(name: str) -> Shape:
         properties = dict(definition["properties"]) if closed else {}
         for branch in definition.get("allOf", ()):  # a part, by its kind: whatever any kind has
             properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
-        found.fields.update({key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value})
+        found.fields.update({
+            key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value
+        })
         if "kind" in properties:
             found.fields.setdefault("kind", Shape("kind"))
     return found
@@ -90,8 +92,12 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
                 writes.visit(value.entries["reason"], shape("response").fields["stop"])
         if not any(name == "stop" for name, _ in said):
-            unit.mistake(_key(root, "stream", "to_hub"), "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
-                         "such as {$when: $.done, stop: {reason: end}}", level="warning")
+            unit.mistake(
+                _key(root, "stream", "to_hub"),
+                "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
+                "such as {$when: $.done, stop: {reason: end}}",
+                level="warning",
+            )
     writes.tell()
 
 
@@ -145,7 +151,11 @@ class _Writes:
             if len(found) == len(self._seen[node]):
                 of, mark = found[0]
                 known = of.words or tuple(of.fields)
-                what = f"the hub's `{of.name}` is never `{word}`" if of.words else f"the hub's {of.name} has no field `{word}`"
+                what = (
+                    f"the hub's `{of.name}` is never `{word}`"
+                    if of.words
+                    else f"the hub's {of.name} has no field `{word}`"
+                )
                 self._unit.mistake(mark, what, suggest(word, known) or f"one of {', '.join(known)}", level="warning")
 
     def _scalar(self, node: Scalar, of: Shape) -> None:
@@ -156,8 +166,12 @@ class _Writes:
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
                 if isinstance(function.node, List) and of.fields:
-                    self._unit.mistake(node, f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
-                                       f"to put its items here: {{$each: $x in {call[1]}(...)}}", level="warning")
+                    self._unit.mistake(
+                        node,
+                        f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
+                        f"to put its items here: {{$each: $x in {call[1]}(...)}}",
+                        level="warning",
+                    )
                 self.visit(function.node, of)
 
     def _map(self, node: Map, of: Shape) -> None:
@@ -172,10 +186,21 @@ class _Writes:
                 self.visit(value, of)
             return
         if of.items is not None and fields:
-            self._unit.mistake(node, f"the hub's `{of.name}` is a list, and this is one of its items", "put it into [ ], or a dash before it", level="warning")
+            self._unit.mistake(
+                node,
+                f"the hub's `{of.name}` is a list, and this is one of its items",
+                "put it into [ ], or a dash before it",
+                level="warning",
+            )
         of = of.items or of
         kind = node.entries.get("kind")
-        if not of.fields or isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
+        if (
+            not of.fields
+            or isinstance(kind, Scalar)
+            and of.name == "part"
+            and is_literal(kind)
+            and kind.value not in hub.KINDS
+        ):
             return  # a kind of part of one's own has fields of its own
         for key, value in fields.items():
             if key in of.fields:
@@ -190,7 +215,12 @@ class _Writes:
 def _only_lost(node: Node | None) -> bool:
     """Whether a value is never there: a place that only says what is lost."""
     if isinstance(node, Map):
-        return "$lost" in node.entries or "$value" in node.entries and _only_lost(node.entries["$value"]) and _only_lost(node.get("$else"))
+        return (
+            "$lost" in node.entries
+            or "$value" in node.entries
+            and _only_lost(node.entries["$value"])
+            and _only_lost(node.get("$else"))
+        )
     return node is None or isinstance(node, Scalar) and node.value == NOTHING_WORD
 
 
@@ -213,7 +243,9 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         places[place].add(at)
         waiting += [(link, at) for link in place.links]
         for switch in place.switches:
-            waiting += [(case, at) for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None]
+            waiting += [
+                (case, at) for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None
+            ]
         one = at.items or at
         waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
         if place.items is not None:
@@ -221,8 +253,12 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
     if section == "request.from_hub":
         turns = [place for place, shapes in places.items() if of.fields.get("turns") in shapes]
         if any(place.items for place in turns) and not any(place.walked or place.whole for place in turns):
-            unit.mistake(_where(root, node, "turns"), "one of the `turns` is read and never all of them: what the others say would be lost without a word",
-                         "{$each: $t in $.turns}, or $refuse more than one", level="warning")
+            unit.mistake(
+                _where(root, node, "turns"),
+                "one of the `turns` is read and never all of them: what the others say would be lost without a word",
+                "{$each: $t in $.turns}, or $refuse more than one",
+                level="warning",
+            )
     for place, shapes in places.items():
         if all((at.items or at).fields for at in shapes):
             first = next(iter(shapes))
@@ -230,7 +266,12 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
             for key in place.fields:
                 if not any(key in (at.items or at).fields for at in shapes):
                     hint = suggest(key, first.fields) or f"one of {', '.join(first.fields)}"
-                    unit.mistake(_where(root, node, key), f"{section} reads `{key}`, which the hub's {first.name} does not have", hint, level="warning")
+                    unit.mistake(
+                        _where(root, node, key),
+                        f"{section} reads `{key}`, which the hub's {first.name} does not have",
+                        hint,
+                        level="warning",
+                    )
 
 
 _ANYTHING = Shape("")
@@ -242,6 +283,11 @@ def _where(root: Map, node: Node, key: str) -> Node:
     functions = root.get("define")
     for tree in (node, functions) if functions is not None else (node,):
         for inner in walk(tree):
-            if isinstance(inner, Scalar) and isinstance(inner.value, str) and word.search(inner.value) and (not is_literal(inner) or inner.value == key):
+            if (
+                isinstance(inner, Scalar)
+                and isinstance(inner.value, str)
+                and word.search(inner.value)
+                and (not is_literal(inner) or inner.value == key)
+            ):
                 return inner
     return node

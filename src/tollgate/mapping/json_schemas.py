@@ -20,12 +20,14 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def closed(schema: Any) -> Any:
-    """`schema` with `additionalProperties: false` on every object that leaves others open, by saying nothing or true."""
+    """`schema` with `additionalProperties: false` on every object that leaves others open,
+    by saying nothing or true."""
     return _everywhere(schema, _close) if type(schema) is dict else None
 
 
 def spoken(schema: Any, taken: Any) -> Any:
-    """`schema` in which a keyword of `taken` stands only with a value listed there; with another one it is said in the description.
+    """`schema` in which a keyword of `taken` stands only with a value listed there;
+    with another one it is said in the description.
 
     {"type": "integer", "minimum": 1}, {"minimum": []} -> {"type": "integer", "description": "minimum: 1"}
     """
@@ -57,7 +59,9 @@ def _close(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
-    told = [key for key, values in taken.items() if key in schema and not (type(values) is list and schema[key] in values)]
+    told = [
+        key for key, values in taken.items() if key in schema and not (type(values) is list and schema[key] in values)
+    ]
     if told:
         words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in told)
         before = schema.get("description")

@@ -3,8 +3,8 @@ files to what they came to.
 
 A key is everything an entry is made from (the generated text, the YAML line of each of its lines, the file's name; or a
 file's text and name), so an entry found is the one compiling would give again; what else decides, Python's version and
-this package's way of compiling, is in `stamp()`, which whoever stores the tables must compare. Reading and writing files
-is `start_cache.py`.
+this package's way of compiling, is in `stamp()`, which whoever stores the tables must compare. Reading and writing
+files is `start_cache.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class KeptCode:
             return None
         try:
             return _Unpickler(io.BytesIO(packed)).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError):
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError,
+            ValueError):
             return None
 
     def put_file(self, document: Document, came_to: object) -> None:
@@ -83,7 +84,8 @@ class KeptCode:
         return self._added or len(self._used) < len(self._known)
 
     def dump(self) -> bytes:
-        """What this start used, as bytes; without what files came to where that holds more than this package's own kinds and filters."""
+        """What this start used, as bytes; without what files came to where that
+        holds more than this package's own kinds and filters."""
         packed = {key: entry for key, came_to in self._files.items() if (entry := _packed(came_to)) is not None}
         return marshal.dumps(self._used | packed)
 
@@ -94,19 +96,31 @@ class KeptCode:
             known = marshal.loads(raw)
         except (EOFError, TypeError, ValueError) as error:
             raise ValueError(f"not a table of code: {error}") from None
-        if type(known) is not dict or not all(type(key) is bytes and type(entry) in (CodeType, bytes) for key, entry in known.items()):
+        if type(known) is not dict or not all(
+            type(key) is bytes and type(entry) in (CodeType, bytes) for key, entry in known.items()
+        ):
             raise ValueError("not a table of code")
         return cls(known)
 
 
 def stamp() -> bytes:
-    """What all entries depend on beside their keys: Python's version and optimisation, the parser of expressions, and how this package
-    reads and compiles."""
+    """What all entries depend on beside their keys: Python's version and optimisation, the parser of expressions, and
+    how this package reads and compiles."""
     here = Path(__file__).parent
     found = hashlib.blake2b(digest_size=20)
-    for part in (importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(), version("jinja2").encode(), version("jsonpath-ng").encode(),
-                 *(path.read_bytes() for path in (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")),
-                                                  here.parent / "config" / "load.py", here.parent / "config" / "yaml_tree.py"))):
+    for part in (
+        importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(), version("jinja2").encode(),
+        version("jsonpath-ng").encode(),
+        *(
+            path.read_bytes()
+            for path in (
+                *sorted(here.rglob("*.py")),
+                *sorted(here.glob("*.json")),
+                here.parent / "config" / "load.py",
+                here.parent / "config" / "yaml_tree.py",
+            )
+        ),
+    ):
         found.update(len(part).to_bytes(8, "big") + part)
     return found.digest()
 
@@ -129,7 +143,11 @@ class _Pickler(pickle.Pickler):
     """Writes filters by their names: most are functions without one of their own."""
 
     def persistent_id(self, obj: Any) -> str | None:
-        return next((name for name, known in FILTERS.items() if known.run is obj), None) if isinstance(obj, FunctionType) else None
+        return (
+            next((name for name, known in FILTERS.items() if known.run is obj), None)
+            if isinstance(obj, FunctionType)
+            else None
+        )
 
 
 class _Unpickler(pickle.Unpickler):

@@ -1,7 +1,7 @@
 """What of a document nobody reads: the computed loss list, at every depth.
 
-The compiler knows which places a mapping reads (`reads.py`). This walks a document along those places and names what lies
-beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case count only for documents of that case.
+The compiler knows which places a mapping reads (`reads.py`). This walks a document along those places and names what
+lies beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case count only for documents of that case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _OTHER = "\x00other"
 
 
 def in_client_words(path: str, hub: object, asked: object) -> str:
-    """A lost hub field by the client's own name for it: `turns[].parts[].cache` -> `messages[].content[].cache_control`.
+    """A lost hub field by the client's own name for it.
+
+    `turns[].parts[].cache` -> `messages[].content[].cache_control`
 
     Values travel through a mapping as they are, so the very same object is looked for; the hub's name stays where
     there is none (a value that was made on the way, a number).
@@ -73,7 +75,11 @@ class Walker:
             start = self._start = self.state((self._root,))
             self._aside = frozenset(key for key in self._ignored if start.fields.get(key, _MISSING) is not None)
         if type(document) is dict:
-            asked = document if self._aside.isdisjoint(document) else {key: value for key, value in document.items() if key not in self._aside}
+            asked = (
+                document
+                if self._aside.isdisjoint(document)
+                else {key: value for key, value in document.items() if key not in self._aside}
+            )
             if _all_read(asked, start, 0):
                 return []
         found: dict[str, None] = {}
@@ -131,8 +137,8 @@ class Walker:
 
 
 def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
-    """The quick look that most documents need only: True when nothing of an object is left unread. What there is to look into is
-    remembered for objects of one shape."""
+    """The quick look that most documents need only: True when nothing of an object is left unread. What there is to
+    look into is remembered for objects of one shape."""
     if state.items is not None and not state.fields:
         state = state.items
     if state._roots.isdisjoint(value):
@@ -162,8 +168,8 @@ def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
 
 
 def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
-    """The fields of an object that must be looked into, None when another one is left unread; and whether this is so for every
-    object with the same fields and label."""
+    """The fields of an object that must be looked into, None when another one is left unread; and whether this is so
+    for every object with the same fields and label."""
     found, known = state, True
     while found._pending:
         found = found._following(value)
@@ -201,7 +207,10 @@ def _items_read(value: list[Any], state: _State, depth: int) -> bool:
 class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
-    __slots__ = ("_done", "_keys", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known", "seen", "whole")
+    __slots__ = (
+        "_done", "_keys", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known",
+        "seen", "whole",
+    )
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
         self._walker = walker
@@ -213,9 +222,14 @@ class _State:
         ]
         self._next: dict[tuple[str, ...], _State] = {}
         paths = {switch.path for switch in self._pending}
-        self._keys: tuple[tuple[str, frozenset[str]], ...] = tuple(
-            (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path))) for path in paths
-        ) if all(len(path) == 1 for path in paths) else ()
+        self._keys: tuple[tuple[str, frozenset[str]], ...] = (
+            tuple(
+                (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path)))
+                for path in paths
+            )
+            if all(len(path) == 1 for path in paths)
+            else ()
+        )
         self.known: frozenset[str] = frozenset()
         self.deep: Deep = ()
         """Fields whose value is not taken whole, so that it must be looked into."""
@@ -255,7 +269,9 @@ class _State:
         if following is None:
             places = set(self._places)
             for switch, label in zip(self._pending, labels, strict=True):
-                chosen = switch.absent if label == _ABSENT else switch.other if label == _OTHER else switch.cases.get(label)
+                chosen = (
+                    switch.absent if label == _ABSENT else switch.other if label == _OTHER else switch.cases.get(label)
+                )
                 if chosen is not None:
                     places.add(chosen)
             done = self._done | {id(switch) for switch in self._pending}

@@ -20,31 +20,52 @@ OWN_RESPONSE = frozenset({"id", "model", "created", "parts", "stop", "stop_text"
 """Fields of a hub response that a stream keeps itself; `start` may bring the others."""
 OWN_PART = frozenset({"id", "name", "text", "args", "token", "origin"})
 
-RUN = Var("run", "R", present=True, whole=None, fields={
-    "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
-    "model": Field("R.model", False, "text", "the model as the upstream names it"),
-    "created": Field("R.created", True, "number", "Unix seconds: the upstream's, or now"),
-    "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
-    "failed": Field("(R.error is not None)", True, "true/false", "whether it broke off; parts are closed then too"),
-    "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
-    "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
-    "estimate": Field("C.estimate", False, "any", "token counts guessed before the upstream tells any", hub.USAGE_FIELDS),
-    **{key: Field(f"R.more.get({key!r})", False, "any", "as the upstream said it with its start") for key in sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)},
-})
-PART = Var("part", "P", present=True, whole="P.whole()", fields={
-    "index": Field("P.index", True, "number", "place among all parts, from 0"),
-    "nth": Field("P.nth", True, "number", "place among parts of its kind, from 0"),
-    "item": Field("P.item", False, "text", "the name made by `name:`"),
-    "kind": Field("P.kind", True, "text", "text, reasoning, tool_call, ..."),
-    "id": Field("P.id", False, "text", "the part's id, such as a tool call's"),
-    "name": Field("P.name", False, "text", "the tool's name"),
-    "text": Field("P.text", False, "text", "all of its text so far"),
-    "told": Field("P.told", True, "true/false", "whether some of its text was told before"),
-    "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
-    "token": Field("P.token", False, "text", "opaque state that must travel back"),
-    "origin": Field("P.origin", False, "text", "who minted the token"),
-    **{key: Field(f"P.more.get({key!r})", False, "any", about) for key, about in hub.PART_FIELDS.items() if key not in OWN_PART},
-})
+RUN = Var(
+    "run",
+    "R",
+    present=True,
+    whole=None,
+    fields={
+        "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
+        "model": Field("R.model", False, "text", "the model as the upstream names it"),
+        "created": Field("R.created", True, "number", "Unix seconds: the upstream's, or now"),
+        "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
+        "failed": Field("(R.error is not None)", True, "true/false", "whether it broke off; parts are closed then too"),
+        "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
+        "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
+        "estimate": Field(
+            "C.estimate", False, "any", "token counts guessed before the upstream tells any", hub.USAGE_FIELDS
+        ),
+        **{
+            key: Field(f"R.more.get({key!r})", False, "any", "as the upstream said it with its start")
+            for key in sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)
+        },
+    },
+)
+PART = Var(
+    "part",
+    "P",
+    present=True,
+    whole="P.whole()",
+    fields={
+        "index": Field("P.index", True, "number", "place among all parts, from 0"),
+        "nth": Field("P.nth", True, "number", "place among parts of its kind, from 0"),
+        "item": Field("P.item", False, "text", "the name made by `name:`"),
+        "kind": Field("P.kind", True, "text", "text, reasoning, tool_call, ..."),
+        "id": Field("P.id", False, "text", "the part's id, such as a tool call's"),
+        "name": Field("P.name", False, "text", "the tool's name"),
+        "text": Field("P.text", False, "text", "all of its text so far"),
+        "told": Field("P.told", True, "true/false", "whether some of its text was told before"),
+        "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
+        "token": Field("P.token", False, "text", "opaque state that must travel back"),
+        "origin": Field("P.origin", False, "text", "who minted the token"),
+        **{
+            key: Field(f"P.more.get({key!r})", False, "any", about)
+            for key, about in hub.PART_FIELDS.items()
+            if key not in OWN_PART
+        },
+    },
+)
 EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
 HEADERS = Var("headers", "C.headers", present=True, is_dict=True)
@@ -54,7 +75,14 @@ WHOLE = Var("whole", "R.whole()", present=True, is_dict=True, known=hub.RESPONSE
 SEEN = Var("seen", "R.seen", present=True, is_dict=True)
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
 
-CALLERS_SECRETS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+CALLERS_SECRETS = frozenset({
+    "authorization",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "cookie",
+})
 """Headers no file may read: what a caller shows us is not for others to see."""
 
 
@@ -69,7 +97,8 @@ ABOUT: dict[str, str] = {
     "request": "the hub request, while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
     "now": "the current time in Unix seconds",
-    "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`; headers and `request:` edits of a provider file)",
+    "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`; "
+               "headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, told, token, origin",
     "event": "the SSE event name, for formats that say it only there (stream.to_hub)",

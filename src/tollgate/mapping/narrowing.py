@@ -52,11 +52,17 @@ class Narrowing:
     def outside(self, scope: Scope) -> Scope:
         """The scope where it does not (any other label, or none)."""
         places = scope.names[self.name].places
-        return chosen(scope, self.name, self.path, tuple(place.otherwise(self.path, absent=True, present=True) for place in places))
+        return chosen(
+            scope,
+            self.name,
+            self.path,
+            tuple(place.otherwise(self.path, absent=True, present=True) for place in places),
+        )
 
 
 class Plain:
-    """"this expression is true only where `$name` is a text, a number or a boolean", which has nothing below it to read."""
+    """"this expression is true only where `$name` is a text, a number or a boolean",
+    which has nothing below it to read."""
 
     __slots__ = ("name",)
 
@@ -73,7 +79,8 @@ class Plain:
 
 
 def chosen(scope: Scope, name: str, path: tuple[str, ...], places: Places) -> Scope:
-    """The scope inside a choice by the field at `path` below `$name`: it speaks of the object that has the field, unless that is the document."""
+    """The scope inside a choice by the field at `path` below `$name`: it speaks of the object that has the field,
+    unless that is the document."""
     about = reads_of(places, path[:-1]) if name or path[1:] else ()
     return scope.narrowed(name, places).speaking_of(about)
 
@@ -87,7 +94,8 @@ def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
 
 
 def told_by(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowing | Plain | None:
-    """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`, alone or before `and`.
+    """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`,
+    alone or before `and`.
 
     `paths` are the paths of the expression by the names that stand for them in its tree.
     """
@@ -118,7 +126,12 @@ def told_by(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowi
 
 def chooses_plain(test: nodes.Node, chosen: nodes.Node, paths: Mapping[str, str]) -> bool:
     """Whether it is the very path that was tested: `$x.a if $x.a is string`."""
-    if not isinstance(test, nodes.Test) or test.name not in PLAIN or not isinstance(test.node, nodes.Name) or not isinstance(chosen, nodes.Name):
+    if (
+        not isinstance(test, nodes.Test)
+        or test.name not in PLAIN
+        or not isinstance(test.node, nodes.Name)
+        or not isinstance(chosen, nodes.Name)
+    ):
         return False
     return test.node.name in paths and paths[test.node.name] == paths.get(chosen.name)
 

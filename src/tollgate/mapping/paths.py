@@ -1,8 +1,8 @@
 """Paths: `$.a.b[0]`, `$x['a-b']`, `$.l[*].k`, `$.l[?(@.k == 'v')].k`, `$..k`; text -> steps.
 
 What most paths are made of (fields, places, `[*]`, one comparison with a word or number) is split here; everything else
-is parsed by jsonpath-ng, which takes a millisecond for each, and its tree taken apart. A tree with a node not known here
-stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `reading.py`.
+is parsed by jsonpath-ng, which takes a millisecond for each, and its tree taken apart. A tree with a node not known
+here stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `reading.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ _NAME = re.compile(r"\w*")
 _WORD = re.compile(r"\w+")
 _STATIC = re.compile(r"""\s*(?:-?\d+|\*|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d*\s*:\s*-?\d*|\?.*)\s*\Z""", re.DOTALL)
 _STEP = re.compile(
-    r"""\.(?P<field>\w+)|\[\s*(?P<place>-?\d+)\s*\]|\[\s*(?:'(?P<single>[^'\\]*)'|"(?P<double>[^"\\]*)")\s*\]|(?P<every>\[\*\])"""
-    r"""|\[\?\(@\.(?P<of>[A-Za-z_]\w*)\s*(?P<operator>==|!=)\s*(?:'(?P<word>[\w-]+)'|(?P<literal>0|[1-9]\d{0,8}|true|false))\)\]""")
+    r"""\.(?P<field>\w+)"""
+    r"""|\[\s*(?P<place>-?\d+)\s*\]"""
+    r"""|\[\s*(?:'(?P<single>[^'\\]*)'|"(?P<double>[^"\\]*)")\s*\]"""
+    r"""|(?P<every>\[\*\])"""
+    r"""|\[\?\(@\.(?P<of>[A-Za-z_]\w*)\s*(?P<operator>==|!=)\s*"""
+    r"""(?:'(?P<word>[\w-]+)'|(?P<literal>0|[1-9]\d{0,8}|true|false))\)\]"""
+)
 _MAX_INDEX = 100_000
 
 
@@ -126,8 +131,8 @@ def extent(text: str, start: int) -> int:
 
 
 def closing(text: str, start: int, brackets: str) -> int:
-    """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]". What stands
-    in quotes does not count."""
+    """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]".
+    What stands in quotes does not count."""
     opens, closes = brackets[0], brackets[1]
     depth = 0
     quote = ""
@@ -245,6 +250,8 @@ def _condition(entry: Any) -> Condition | None:
         return None
     if entry.op is None:
         return Condition(path, None)  # type: ignore[arg-type]
-    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(entry.value, (str, int, float, bool, type(None))):
+    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(
+        entry.value, (str, int, float, bool, type(None))
+    ):
         return None
     return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]

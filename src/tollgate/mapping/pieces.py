@@ -23,7 +23,8 @@ from tollgate.mapping.text import is_literal, literal, lower_scalar, split
 from tollgate.mapping.values import RUNTIME, text_of
 
 Names = Iterable[str] | Mapping[str, frozenset[str] | None]
-"""Names a piece may read, without the dollar; `$` stands for the document. A mapping also says which fields each has."""
+"""Names a piece may read, without the dollar; `$` stands for the document.
+A mapping also says which fields each has."""
 
 
 class Functions:
@@ -49,7 +50,10 @@ class Template:
         self.file = file
 
     def __call__(self, doc: object = None, /, _context: Context | None = None, **values: object) -> Any:
-        """`template(doc, model={...})` -> value. `MappingFailure` when the data does not fit; never a bare exception."""
+        """`template(doc, model={...})` -> value.
+
+        Raises `MappingFailure` when the data does not fit, and nothing else.
+        """
         with clean((self.file,), request=False):
             return self._call(doc, _context or Context(), *[values.get(name) for name in self.names])
 
@@ -68,7 +72,8 @@ def compile_template(document: Document, node: Node, *, names: Names, defines: F
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
-    """A place that takes an expression without braces (`when:`, `unwrap:`); ask it with `.test(...)` or for its value."""
+    """A place that takes an expression without braces (`when:`, `unwrap:`);
+    ask it with `.test(...)` or for its value."""
 
     def body(site: Site) -> None:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
@@ -114,7 +119,10 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
     return _compile(document, node, names, defines, body, escape=True)
 
 
-def _compile(document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *, escape: bool = False) -> Template:
+def _compile(
+    document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *,
+    escape: bool = False,
+) -> Template:
     unit = unit_with(document, functions)
     unit.escape_holes = escape
     variables, order = _variables(names)
@@ -126,7 +134,9 @@ def _compile(document: Document, node: Node, names: Names, functions: Functions 
 
 def unit_with(document: Document, functions: Functions | None) -> Unit:
     """A file in the making whose pieces may call these functions, and the filters they may use."""
-    return Unit(document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None)
+    return Unit(
+        document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None
+    )
 
 
 def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
@@ -142,7 +152,9 @@ def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
 
 def mentions(node: Node, name: str) -> bool:
     """Whether a template reads `$name`."""
-    return any(isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node))
+    return any(
+        isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node)
+    )
 
 
 def _escaped(value: object) -> str:

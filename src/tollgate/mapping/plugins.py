@@ -21,7 +21,8 @@ from tollgate.mapping.functions import FILTERS, Filter
 
 
 def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
-    """The filters of these modules, by name. Raises `ConfigErrors` for a module that does not import or a name that is taken."""
+    """The filters of these modules, by name. Raises `ConfigErrors` for a module that
+    does not import or a name that is taken."""
     found: dict[str, Filter] = {}
     problems: list[Problem] = []
     for plugin in plugins:
@@ -29,16 +30,32 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
         try:
             module = importlib.import_module(name)
         except Exception as error:
-            problems.append(Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins"))
+            problems.append(
+                Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins")
+            )
             continue
         functions = _functions(module)
         if not functions:
             problems.append(Problem(mark, f"plugin `{name}` has no public function", "plugins"))
         for function_name, function in functions.items():
             if function_name in FILTERS or function_name in found:
-                problems.append(Problem(mark, f"plugin `{name}`: `{function_name}` is a filter already", "plugins", "choose another name"))
+                problems.append(
+                    Problem(
+                        mark,
+                        f"plugin `{name}`: `{function_name}` is a filter already",
+                        "plugins",
+                        "choose another name",
+                    )
+                )
             elif (made := _filter(function_name, function)) is None:
-                problems.append(Problem(mark, f"plugin `{name}`: `{function_name}` takes no value by place", "plugins", "def name(value, ...)"))
+                problems.append(
+                    Problem(
+                        mark,
+                        f"plugin `{name}`: `{function_name}` takes no value by place",
+                        "plugins",
+                        "def name(value, ...)",
+                    )
+                )
             else:
                 found[function_name] = made
     if problems:
@@ -52,7 +69,11 @@ def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
-    places = [p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     if not places:
         return None
     more = places[1:]

@@ -1,4 +1,5 @@
-"""Lowering a path to Python: straight `.get` chains, containers looked up once, helper functions for paths that give lists.
+"""Lowering a path to Python: straight `.get` chains, containers looked up once,
+helper functions for paths that give lists.
 
 A container that is read through is kept in a local as "a dict, or an empty one", so that every read after it is one
 plain `.get`; the local is shared by all reads in the same block.
@@ -31,10 +32,17 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
             spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
             return NOTHING
         if len(steps) == 1:
-            return Ex(found.py, found.present, found.kind, places=tuple(place.at(steps[0]) for place in var.places))  # type: ignore[arg-type]
+            places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
+            return Ex(found.py, found.present, found.kind, places=places)
         _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
         places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
-        return walk(site, Ex(found.py, found.present, found.kind, places=places), steps[1:], spot.line, found.kind == "object" and found.present)
+        return walk(
+            site,
+            Ex(found.py, found.present, found.kind, places=places),
+            steps[1:],
+            spot.line,
+            found.kind == "object" and found.present,
+        )
     if not steps:
         return Ex(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
@@ -47,9 +55,15 @@ def _check_header(name: Step, spot: Spot, offset: int) -> None:
     if not isinstance(name, str):
         return
     if name.lower() in CALLERS_SECRETS:
-        spot.mistake(f"`{name}` of a caller is for nobody else to see", offset, "the provider's own key is $secret.NAME")
+        spot.mistake(
+            f"`{name}` of a caller is for nobody else to see", offset, "the provider's own key is $secret.NAME"
+        )
     elif name != name.lower():
-        spot.mistake(f"`$headers` has no `{name}`: headers are read by their lower-case names", offset, f"$headers['{name.lower()}']")
+        spot.mistake(
+            f"`$headers` has no `{name}`: headers are read by their lower-case names",
+            offset,
+            f"$headers['{name.lower()}']",
+        )
 
 
 def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Ex:
@@ -61,7 +75,11 @@ def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool
     helper = _helper(site, steps[plain:], line)
     name = value.py if value.atom else site.temp()
     bound = name if value.atom else f"({name} := {value.py})"
-    return Ex(f"(None if {bound} is None else {helper}({name}))", kind="list", places=gathered(reads_of(value.places, steps[plain:])))
+    return Ex(
+        f"(None if {bound} is None else {helper}({name}))",
+        kind="list",
+        places=gathered(reads_of(value.places, steps[plain:])),
+    )
 
 
 def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:
@@ -124,7 +142,9 @@ def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bo
         else:
             view = _list_view(site, value, line)
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
-            value = Ex(f"({view}[{step}] if {guard} else None)", places=tuple(place.each(one=True) for place in value.places))
+            value = Ex(
+                f"({view}[{step}] if {guard} else None)", places=tuple(place.each(one=True) for place in value.places)
+            )
     return value
 
 
@@ -202,12 +222,16 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     name = path.base
     if not name:
         if site.scope.function is not None:
-            spot.mistake("`$` is not visible inside a function", offset, "a function sees its parameters; pass what it needs")
+            spot.mistake(
+                "`$` is not visible inside a function", offset, "a function sees its parameters; pass what it needs"
+            )
         else:
             spot.mistake("there is no document here, so `$` reads nothing", offset)
         return
     if name == "nothing":
-        spot.mistake("`$nothing` is a word of its own, not a value", offset, "write it alone, as the value of a case or a field")
+        spot.mistake(
+            "`$nothing` is a word of its own, not a value", offset, "write it alone, as the value of a case or a field"
+        )
         return
     if name in ABOUT and name not in site.scope.names:
         spot.mistake(f"`${name}` cannot be read here", offset, f"it is {ABOUT[name]}")
@@ -224,5 +248,11 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
             hint = "a function sees its parameters and the engine's values"
         if not hint:
             names = ", ".join(f"${known}" for known in site.scope.names if known)
-            hint = f"a field of the document is `$.{name}`" if "" in site.scope.names else f"here are {names}" if names else ""
+            hint = (
+                f"a field of the document is `$.{name}`"
+                if "" in site.scope.names
+                else f"here are {names}"
+                if names
+                else ""
+            )
     spot.mistake(f"unknown name `${name}`", offset, hint)

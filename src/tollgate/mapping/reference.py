@@ -134,34 +134,41 @@ The condition sees the request (`$`) and the client's headers by lower-case name
 
 def page() -> str:
     """The whole page."""
-    filters = [(f"`{entry.name}{f'({entry.arguments})' if entry.arguments else ''}`", _cell(entry.about), f"`{_cell(entry.example)}`" if entry.example else "")
-               for entry in FILTERS.values()]
-    operations = [(f"`{entry.name}`", ", ".join(_code(entry.fields)), _cell(entry.about)) for entry in OPERATIONS.values()]
+    filters = [
+        (
+            f"`{entry.name}{f'({entry.arguments})' if entry.arguments else ''}`",
+            _cell(entry.about),
+            f"`{_cell(entry.example)}`" if entry.example else "",
+        )
+        for entry in FILTERS.values()
+    ]
+    operations = [
+        (f"`{entry.name}`", ", ".join(_code(entry.fields)), _cell(entry.about)) for entry in OPERATIONS.values()
+    ]
     sections = (
-        _INTRO, _directives(),
-        "## Paths", _PATHS,
-        "## Expressions", _EXPRESSIONS,
-        "## Filters", "Absent in gives absent out, and so does a value of a kind the filter does not work on.",
-        _table(("Filter", "Gives", "Example"), filters),
-        "## Tests", _table(("Test", "True for"), [(f"`is {entry.name}`", entry.about) for entry in TESTS.values()]),
-        "## The engine's names", _table(("Name", "Is"), [(f"`${name}`", _cell(about)) for name, about in ABOUT.items()]),
+        _INTRO, _directives(), "## Paths", _PATHS, "## Expressions", _EXPRESSIONS, "## Filters",
+        "Absent in gives absent out, and so does a value of a kind the filter does not work on.",
+        _table(("Filter", "Gives", "Example"), filters), "## Tests",
+        _table(("Test", "True for"), [(f"`is {entry.name}`", entry.about) for entry in TESTS.values()]),
+        "## The engine's names",
+        _table(("Name", "Is"), [(f"`${name}`", _cell(about)) for name, about in ABOUT.items()]),
         *(f"Fields of `${record.name}`: {', '.join(_code(record.fields or ()))}." for record in (RUN, PART)),
-        "## The hub", _HUB_INTRO, _hub(), _HUB_NOTES,
-        "## Streams in: `stream.to_hub`", _STREAMS_IN, _table(("Operation", "Fields", "Means"), operations), _PARTS_IN,
-        "## Streams out: `stream.from_hub`", _streams_out(),
-        "## Edits", _EDITS, _edits(), _EDIT_NOTES,
-        "## The loss list", _LOSS,
+        "## The hub", _HUB_INTRO, _hub(), _HUB_NOTES, "## Streams in: `stream.to_hub`", _STREAMS_IN,
+        _table(("Operation", "Fields", "Means"), operations), _PARTS_IN, "## Streams out: `stream.from_hub`",
+        _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
-        "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
-        "## Headers of replies: `reply_headers`", _reply_headers(),
-        "## Examples", _examples(),
+        "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS, "## Headers of replies: `reply_headers`",
+        _reply_headers(), "## Examples", _examples(),
     )
     return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"
 
 
 def _directives() -> str:
     rows = [(f"`{entry.name}`", _cell(entry.takes), _cell(entry.about)) for entry in DIRECTIVES.values()]
-    each = [f"### `{entry.name}`\n\n```yaml\n{entry.example}\n# {entry.given}\n# -> {entry.makes}\n```" for entry in DIRECTIVES.values()]
+    each = [
+        f"### `{entry.name}`\n\n```yaml\n{entry.example}\n# {entry.given}\n# -> {entry.makes}\n```"
+        for entry in DIRECTIVES.values()
+    ]
     return "\n\n".join(("## Directives", _table(("Directive", "Takes", "Does"), rows), *each))
 
 
@@ -173,7 +180,10 @@ def _streams_out() -> str:
 
 
 def _edits() -> str:
-    verbs = _table(("Edit", "Takes", "Does", "Example"), [(f"`{verb.name}`", verb.takes, _cell(verb.about), f"`{_cell(verb.example)}`") for verb in VERBS.values()])
+    verbs = _table(
+        ("Edit", "Takes", "Does", "Example"),
+        [(f"`{verb.name}`", verb.takes, _cell(verb.about), f"`{_cell(verb.example)}`") for verb in VERBS.values()],
+    )
     return f"{verbs}\n\nBeside any of them: {'; '.join(f'`{name}`, {about}' for name, about in BESIDE.items())}."
 
 
@@ -192,16 +202,27 @@ They are run by `tollgate check`, which also checks every hub value against the 
 one that fails leaves the old configuration running. An event with a name is given as `{{$event: name, data: event}}`."""
 
 
-_HUB = (("request", "A request"), ("turn", "A turn"), ("tool", "A tool"), ("tool_choice", "`tool_choice`"), ("format", "`format`"), ("reasoning", "`reasoning`"),
-        ("response", "An answer"), ("usage", "`usage`"), ("error", "An error"))
+_HUB = (
+    ("request", "A request"), ("turn", "A turn"), ("tool", "A tool"), ("tool_choice", "`tool_choice`"),
+    ("format", "`format`"), ("reasoning", "`reasoning`"), ("response", "An answer"), ("usage", "`usage`"),
+    ("error", "An error"),
+)
 
 
 def _hub() -> str:
     """The fields of the hub, from its schema."""
     defined = hub.schema()["$defs"]
-    parts = {branch["if"]["properties"]["kind"]["const"]: branch["then"]["$ref"].rpartition("/")[2] for branch in defined["part"]["allOf"]}
-    return _table(("Where", "Fields"), [*((about, _members(defined[name])) for name, about in _HUB),
-                                        *((f"A part of kind `{kind}`", _members(defined[name])) for kind, name in parts.items())])
+    parts = {
+        branch["if"]["properties"]["kind"]["const"]: branch["then"]["$ref"].rpartition("/")[2]
+        for branch in defined["part"]["allOf"]
+    }
+    return _table(
+        ("Where", "Fields"),
+        [
+            *((about, _members(defined[name])) for name, about in _HUB),
+            *((f"A part of kind `{kind}`", _members(defined[name])) for kind, name in parts.items()),
+        ],
+    )
 
 
 def _members(definition: dict[str, Any]) -> str:

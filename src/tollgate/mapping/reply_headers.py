@@ -50,7 +50,12 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
             facts = listed.get(kind)
             if isinstance(facts, Map):
                 unit.check_keys(facts, FACTS)
-                limits += [(kind, fact, name) for fact in FACTS if fact in facts.entries for name in _names(unit, facts.entries[fact])]  # type: ignore[misc]
+                limits += [
+                    (kind, fact, name)  # type: ignore[misc]
+                    for fact in FACTS
+                    if fact in facts.entries
+                    for name in _names(unit, facts.entries[fact])
+                ]
             elif facts is not None:
                 unit.mistake(facts, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}")
     elif listed is not None:
@@ -59,14 +64,21 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
     if resets is not None and not (isinstance(resets, Scalar) and resets.value in RESETS):
         unit.mistake(resets, f"`resets` is {' or '.join(RESETS)}")
         resets = None
-    return ReplyHeaders(elapsed[0] if elapsed else None, tuple(limits), isinstance(resets, Scalar) and resets.value == "instants")
+    return ReplyHeaders(
+        elapsed[0] if elapsed else None, tuple(limits), isinstance(resets, Scalar) and resets.value == "instants"
+    )
 
 
 def _names(unit: Unit, node: Node) -> list[bytes]:
     """A header's name, or a list of names that say the same."""
     found = []
     for item in node.items if isinstance(node, List) else (node,):
-        if isinstance(item, Scalar) and isinstance(item.value, str) and HEADER_NAME.fullmatch(item.value) and item.value == item.value.lower():
+        if (
+            isinstance(item, Scalar)
+            and isinstance(item.value, str)
+            and HEADER_NAME.fullmatch(item.value)
+            and item.value == item.value.lower()
+        ):
             found.append(item.value.encode())
         else:
             said = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"

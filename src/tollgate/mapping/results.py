@@ -1,8 +1,10 @@
-"""Tool calls with ids of their own, their results directly behind them: what holds for every hub request, whatever a client sent.
+"""Tool calls with ids of their own, their results directly behind them: what holds for every hub request,
+whatever a client sent.
 
-Some upstreams give every call the same id, or begin anew in every turn; clients send that on, and messages upstreams answer 400
-to an id that comes twice. Every vendor answers 400 to a call whose result comes later. A client may send something between the two (an instruction,
-words of the user), and where instructions move up, what stood around them becomes neighbours.
+Some upstreams give every call the same id, or begin anew in every turn; clients send that on, and messages upstreams
+answer 400 to an id that comes twice. Every vendor answers 400 to a call whose result comes later. A client may send
+something between the two (an instruction, words of the user), and where instructions move up, what stood around them
+becomes neighbours.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def _renamed(turns: list[Turn]) -> list[Turn]:
                 begun.add(new)
                 waiting.setdefault(name, deque()).append(new)
                 if new != name:
-                    if parts and parts[-1].get("kind") == "reasoning" and parts[-1].get("id") == name:  # a signature that is tied to its call
+                    # a signature that is tied to its call
+                    if parts and parts[-1].get("kind") == "reasoning" and parts[-1].get("id") == name:
                         parts[-1] = {**parts[-1], "id": new}
                     part = {**part, "id": new}
             elif kind == "tool_result" and waiting.get(name):
@@ -95,7 +98,10 @@ def results_behind_calls(turns: list[Turn]) -> list[Turn]:
 
 
 def _late(turns: list[Turn]) -> dict[int, list[Part]]:
-    """Results that stand further back than the turn behind their call: the call's turn -> the results. A later call takes an id over."""
+    """The results that stand later than in the turn right after their call, by the place of the call's turn.
+
+    Where two calls have the same id, its results belong to the later one.
+    """
     called: dict[str, int] = {}
     late: dict[int, list[Part]] = {}
     for number, turn in enumerate(turns):

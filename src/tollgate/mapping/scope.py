@@ -1,7 +1,8 @@
 """Names and where they lead: variables, functions, and the file being compiled.
 
-`Unit` is one file (or one template of a provider file) in the making: its generated module, its functions, what is wrong
-with it so far. `Site` is the place code is generated for: the function body being written and the names visible there.
+`Unit` is one file (or one template of a provider file) in the making: its generated module, its functions, what is
+wrong with it so far. `Site` is the place code is generated for: the function body being written and the names visible
+there.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Function:
     node: Node | None = None
     calls: set[str] = field(default_factory=set)
     made: list[tuple[str, Mark]] = field(default_factory=list)
-    """Calls whose argument is computed (not a part of the data): not allowed where functions call each other in a circle."""
+    """Calls whose argument is computed (not a part of the data):
+    not allowed where functions call each other in a circle."""
     used: bool = False
 
 
@@ -90,7 +92,11 @@ class Unit:
     """One file in the making."""
 
     def __init__(
-        self, document: Document, *, functions: Mapping[str, Function] | None = None, plugins: Mapping[str, Filter] | None = None,
+        self,
+        document: Document,
+        *,
+        functions: Mapping[str, Function] | None = None,
+        plugins: Mapping[str, Filter] | None = None,
         trace: bool = False,
     ) -> None:
         self.document = document
@@ -122,7 +128,11 @@ class Unit:
         try:
             return self.module.build(runtime)
         except TooDeep as error:
-            self.mistake(Mark(self.document.file, error.line, 1), "this is nested too deeply to compile", "name parts of it with $let, or use a function")
+            self.mistake(
+                Mark(self.document.file, error.line, 1),
+                "this is nested too deeply to compile",
+                "name parts of it with $let, or use a function",
+            )
         self.raise_mistakes()
         raise AssertionError
 

@@ -14,25 +14,30 @@ from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import SILENT
 
 Out = tuple[str | None, Any]
-"""One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames are
-asked for) the bytes of an object's JSON."""
+"""One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames
+are asked for) the bytes of an object's JSON."""
 
 DONE = "[DONE]"
 _MOST_VAIN = 8
-"""Events in a row that were no pattern for another, after which no more are tried. A part that begins has three or four of them."""
+"""Events in a row that were no pattern for another, after which no more are tried.
+A part that begins has three or four of them."""
 _NAMED = {"$event", "data"}
 
 
 class StreamConverter:
-    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes. With `hushed`, what the
-    upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
+    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes.
+    With `hushed`, what the upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
 
     __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
-    def __init__(self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False) -> None:
+    def __init__(
+        self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False
+    ) -> None:
         if source.stream_in is None or target.speaker is None:
             missing = source if source.stream_in is None else target
-            raise MappingFailure(f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file)
+            raise MappingFailure(
+                f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file
+            )
         context.lenient = True
         self.source = source
         self.target = target
@@ -48,7 +53,10 @@ class StreamConverter:
         """What went wrong in the mapping itself, for the log; the client was told an error."""
 
     def feed(self, event: object, name: str | None = None) -> list[Out]:
-        """One upstream event -> the events it makes. Never raises: a mapping that fails ends the stream with an error."""
+        """One upstream event -> the events it makes.
+
+        Never raises: a mapping that fails ends the stream with an error event.
+        """
         out: list[Out] = []
         self.feed_into(out, event, name)
         return out
@@ -59,7 +67,8 @@ class StreamConverter:
         run.out = out
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
-                self._marked = True  # the end mark: what is said for it waits for `finish`, because usage may still come
+                # the end mark: what is said for it waits for `finish`, because usage may still come
+                self._marked = True
                 return run.error is None
             if event is None:
                 return run.error is None
@@ -77,7 +86,8 @@ class StreamConverter:
 
     @property
     def follows(self) -> bool:
-        """Whether it is worth while to call `follow`: not where the events of an upstream differ in more than their text."""
+        """Whether it is worth while to call `follow`:
+        not where the events of an upstream differ in more than their text."""
         return self._vain < _MOST_VAIN
 
     def follow(self, name: str | None, data: bytes) -> None:
@@ -86,7 +96,8 @@ class StreamConverter:
         self.pattern = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
 
     def feed_alike(self, written: list[bytes]) -> Said:
-        """`feed` for events that are the pattern but for their texts, given as they are written in JSON; it may take only the first of them."""
+        """`feed` for events that are the pattern but for their texts, given as they are written in JSON;
+        it may take only the first of them."""
         return self.pattern.take(self._run, written) if self.pattern is not None else (None, [])
 
     def finish(self) -> list[Out]:
@@ -173,10 +184,12 @@ class StreamConverter:
 
 
 def _name_unread(target: Mapping, run: Run, context: Context) -> None:
-    """At the end, what the answer held and the client's format has no place for: in the words in which a whole answer names it."""
+    """At the end, what the answer held and the client's format has no place for:
+    in the words in which a whole answer names it."""
     walker = target.walkers.get("response.from_hub")
     if walker is not None:
-        for words in walker.lost({"parts": run.received(), "stop_text": run.stop_text}):  # what else there is tells of the answer itself
+        # what else there is tells of the answer itself
+        for words in walker.lost({"parts": run.received(), "stop_text": run.stop_text}):
             context.lose(words)
 
 
@@ -194,7 +207,12 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
     context.lenient = True
     run = Run(target.speaker, context, closes=True)
     with clean((target.file,), request=False):
-        run.start(hub.get("id"), hub.get("model"), hub.get("created"), {key: value for key, value in hub.items() if key not in OWN_RESPONSE})
+        run.start(
+            hub.get("id"),
+            hub.get("model"),
+            hub.get("created"),
+            {key: value for key, value in hub.items() if key not in OWN_RESPONSE},
+        )
         run.count_usage(hub.get("usage"))
         for part in hub.get("parts", []):
             run.part(**part)
@@ -262,7 +280,8 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
 
 
 def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
-    """The usage of a whole answer that passes through, without looking at the rest of it where the mapping's usage can be asked alone."""
+    """The usage of a whole answer that passes through,
+    without looking at the rest of it where the mapping's usage can be asked alone."""
     if source.usage_in is None or type(body) is not dict:
         return tap_response(source, body).get("usage") or {}
     context = Context()

@@ -91,7 +91,9 @@ def display(site: Site, node: Node) -> Ex:
         return leaf(site, node)
     if isinstance(node, List):
         return Ex("[" + ", ".join(display(site, item).py for item in node.items) + "]", True, "list")
-    pairs = [f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in node.entries.items()]
+    pairs = [
+        f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in node.entries.items()
+    ]
     return Ex("{" + ", ".join(pairs) + "}", True, "object")
 
 
@@ -138,7 +140,9 @@ def emit_item(site: Site, node: Node, dest: Destination) -> None:
 
 def _emit_map(site: Site, node: Map, dest: Destination) -> None:
     if "$each" in node.entries:
-        site.unit.mistake(node.keys["$each"], "`$each` makes list items, so it stands in a list", "put a dash before it")
+        site.unit.mistake(
+            node.keys["$each"], "`$each` makes list items, so it stands in a list", "put a dash before it"
+        )
         return
     emit_node(site, node, dest)
 
@@ -174,7 +178,9 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
     first = 0
     while first < len(entries) and entries[first][0] != "$copy" and sure(site, entries[first][1]):
         first += 1
-    start = ", ".join(f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries[:first])
+    start = ", ".join(
+        f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries[:first]
+    )
     if first == len(entries):
         store(site, Ex("{" + start + "}", True, "object"), dest, line)
         return
@@ -222,7 +228,11 @@ def check_keys(site: Site, node: Map) -> bool:
             unit.mistake(mark, "a field's name is literal", "write the name out")
         if not _is_field(key) and key not in directives.DIRECTIVES:
             hint = suggest(key, directives.DIRECTIVES)
-            unit.mistake(mark, f"unknown directive `{key}`", f"{hint}{' ' if hint else ''}a field of that name is written `${key}`")
+            unit.mistake(
+                mark,
+                f"unknown directive `{key}`",
+                f"{hint}{' ' if hint else ''}a field of that name is written `${key}`",
+            )
             good = False
     if "$else" in entries and not matching and "$when" not in entries:
         unit.mistake(node.keys["$else"], "`$else` stands beside `$when` or `$match`")
@@ -235,11 +245,17 @@ def check_keys(site: Site, node: Map) -> bool:
         good = False
     bodies = [key for key in directives.BODIES if key in entries]
     if len(bodies) > 1:
-        unit.mistake(node.keys[bodies[1]], f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node", "put one below the other")
+        unit.mistake(
+            node.keys[bodies[1]], f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node", "put one below the other"
+        )
         good = False
     elif bodies and not matching:
         strangers = [key for key in entries if key == "$copy" or _is_field(key)]
         if strangers:
-            unit.mistake(node.keys[strangers[0]], f"a field cannot stand beside `{bodies[0]}`", f"`{bodies[0]}` is all that its node makes")
+            unit.mistake(
+                node.keys[strangers[0]],
+                f"a field cannot stand beside `{bodies[0]}`",
+                f"`{bodies[0]}` is all that its node makes",
+            )
             good = False
     return good

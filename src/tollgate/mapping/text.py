@@ -89,7 +89,12 @@ def lower_text(site: Site, text: str, spot: Spot) -> Ex:
 def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
     name = loose_name(text)
     if name.startswith("$.") or "." in name and name[1:].partition(".")[0] in site.scope.names:
-        site.unit.mistake(spot.mark(text.index(name)), f"`{name}` inside a text stays as it stands", f"write {{{{ {name} }}}}", level="warning")
+        site.unit.mistake(
+            spot.mark(text.index(name)),
+            f"`{name}` inside a text stays as it stands",
+            f"write {{{{ {name} }}}}",
+            level="warning",
+        )
 
 
 def lower_words(site: Site, node: Scalar) -> Ex:
@@ -129,7 +134,10 @@ def paths_in(node: Scalar) -> list[str]:
 
 
 def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
-    """`a {{ b }} c` -> [(True, 'a ', 0), (False, ' b ', 4), (True, ' c', 9)]; None (and a mistake) when it does not close."""
+    """A text cut at its holes, as (is it literal, the piece, where it begins). None (and a mistake) for an open hole.
+
+    `a {{ b }} c` -> [(True, 'a ', 0), (False, ' b ', 4), (True, ' c', 9)]
+    """
     pieces: list[tuple[bool, str, int]] = []
     position = 0
     while True:
@@ -165,7 +173,11 @@ def _path(site: Site, text: str, spot: Spot) -> Ex:
             hint = f"a name with a dash is written {text[:end].rpartition('.')[0]}['...']"
         elif _is_expression(text):
             hint = "an expression needs braces: \"{{ " + text + " }}\""
-        spot.mistake(f"`{text if len(text) < 40 else text[:37] + '...'}` reads as a path, which ends after `{text[:end]}`", end, hint)
+        spot.mistake(
+            f"`{text if len(text) < 40 else text[:37] + '...'}` reads as a path, which ends after `{text[:end]}`",
+            end,
+            hint,
+        )
         return NOTHING
     try:
         path = parse_path(text)

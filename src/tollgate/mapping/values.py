@@ -232,14 +232,21 @@ def kind_of(value: object) -> str:
     """A value's kind in a message."""
     if value is None:
         return "nothing"
-    return {str: "a text", bool: "true/false", int: "a number", float: "a number", list: "a list", dict: "an object"}.get(type(value), "a value")
+    return {
+        str: "a text",
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }.get(type(value), "a value")
 
 
 RUNTIME: dict[str, object] = {
-    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "same": same, "less": less,
-    "less_or_same": less_or_same, "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
-    "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at, "part_of": part_of,
-    "items_of": items_of, "join_by": join_by, "below": below, "found": found,
+    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "same": same, "less": less, "less_or_same": less_or_same,
+    "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
+    "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at,
+    "part_of": part_of, "items_of": items_of, "join_by": join_by, "below": below, "found": found,
     "fields_of": fields_of,
 }
 """The names generated code may use."""

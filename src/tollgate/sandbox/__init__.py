@@ -1,9 +1,9 @@
 """A model provider to aim at: it speaks every protocol, echoes what it is told and fails on request.
 
-Two forms of one thing: a `Sandbox` is an in-process upstream (`await sandbox(method, path, headers, body)` gives status,
-headers and an iterator of bytes; `app` is one that is ready), `asgi(sandbox)` is the same as a server. Answers are
-deterministic (`hi` gives `You said: hi`); only ids and times differ. Token counts follow `counting.py`; behaviour on
-request follows the markers, which docs/sandbox.md shows to users:
+Two forms of one thing: a `Sandbox` is an in-process upstream (`await sandbox(method, path, headers, body)` gives
+status, headers and an iterator of bytes; `app` is one that is ready), `asgi(sandbox)` is the same as a server. Answers
+are deterministic (`hi` gives `You said: hi`); only ids and times differ. Token counts follow `counting.py`; behaviour
+on request follows the markers, which docs/sandbox.md shows to users:
 
     tokens=N            exact length of the answer       pace=20ms delay=2s duration=2s   slowness
     tool tools=N preface think redacted                  what the answer is made of

@@ -166,7 +166,9 @@ def _calls(prompt: Prompt) -> tuple[ToolCall, ...]:
         if name is None:
             continue
         tool = next((t for t in prompt.tools if t.name == name), Tool(name, {}))
-        arguments = call.arguments if call.arguments is not None else sample(tool.schema or {"type": "object"}, prompt.text)
+        arguments = (
+            call.arguments if call.arguments is not None else sample(tool.schema or {"type": "object"}, prompt.text)
+        )
         if tool.kind == "custom":
             found.append(ToolCall(name, prompt.text or "text", "custom"))
         else:

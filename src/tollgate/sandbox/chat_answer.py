@@ -31,11 +31,21 @@ class ChatWriter:
         """The usage object of all choices together."""
         counts = total(self.answers)
         return {
-            "prompt_tokens": counts.prompt, "completion_tokens": counts.completion,
+            "prompt_tokens": counts.prompt,
+            "completion_tokens": counts.completion,
             "total_tokens": counts.prompt + counts.completion,
-            "prompt_tokens_details": {"cached_tokens": counts.read, "cache_write_tokens": counts.written, "audio_tokens": 0},
-            "completion_tokens_details": {"reasoning_tokens": counts.reasoning, "audio_tokens": 0,
-                                          "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}}
+            "prompt_tokens_details": {
+                "cached_tokens": counts.read,
+                "cache_write_tokens": counts.written,
+                "audio_tokens": 0,
+            },
+            "completion_tokens_details": {
+                "reasoning_tokens": counts.reasoning,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
+        }
 
     def whole(self) -> dict[str, object]:
         """The `chat.completion` object."""
@@ -74,7 +84,12 @@ class ChatWriter:
                 "service_tier": tier_given(self.body), "system_fingerprint": "fp_sandbox", "choices": choices}
 
     def _choice(self, index: int, found: Answer) -> dict[str, object]:
-        message: dict[str, object] = {"role": "assistant", "content": found.text, "refusal": found.refusal, "annotations": []}
+        message: dict[str, object] = {
+            "role": "assistant",
+            "content": found.text,
+            "refusal": found.refusal,
+            "annotations": [],
+        }
         if found.refusal or (found.calls and not found.text):
             message["content"] = None
         if found.reasoning:
@@ -86,7 +101,11 @@ class ChatWriter:
 
     def _choice_chunks(self, index: int, found: Answer) -> Iterator[dict[str, object]]:
         """The choices of one index, chunk by chunk: role, reasoning, text, calls, finish."""
-        first: dict[str, object] = {"role": "assistant", "content": None if found.calls and not found.text else "", "refusal": None}
+        first: dict[str, object] = {
+            "role": "assistant",
+            "content": None if found.calls and not found.text else "",
+            "refusal": None,
+        }
         yield self._delta(index, first)
         for piece in counting.pieces(found.reasoning):
             yield self._delta(index, {"reasoning": piece})

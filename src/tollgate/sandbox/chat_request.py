@@ -48,7 +48,9 @@ def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:
     if role == "assistant":
         gather.assistant()
     elif message.get("content") is None:
-        raise Fault(400, f"Invalid value for 'content': expected a string, got null. ({where})", param=f"{where}.content")
+        raise Fault(
+            400, f"Invalid value for 'content': expected a string, got null. ({where})", param=f"{where}.content"
+        )
     texts = _content(gather, str(role), message.get("content"), where)
     if role == "user":
         gather.user_text(texts)
@@ -95,7 +97,11 @@ def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
     for index, tool in enumerate(as_list(body.get("tools"), "tools", "chat")):
         kind = tool.get("type")
         inner = tool.get(str(kind))
-        if kind not in ("function", "custom") or not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+        if (
+            kind not in ("function", "custom")
+            or not isinstance(inner, Mapping)
+            or not isinstance(inner.get("name"), str)
+        ):
             raise Fault(400, f"Missing required parameter: 'tools[{index}].function.name'.",
                         param=f"tools[{index}].function.name", code="missing_required_parameter")
         gather.add("tool", tool, f"{inner['name']} {inner.get('description') or ''} {inner.get('parameters') or ''}")

@@ -51,7 +51,9 @@ _NAMES = {name.partition("=")[0] for name in MARKERS}
 _INT_FIELDS = {"tokens", "tools", "prompt-tokens", "completion-tokens", "cached-tokens", "cache-write-tokens",
                "reasoning-tokens", "cut", "cut-mid", "stall", "stream-error"}
 _TIME_FIELDS = {"pace", "delay", "duration"}
-_FLAGS = {"preface", "think", "redacted", "error-in-200", "reset", "bad-utf8", "empty", "refuse", "no-usage", "late-usage"}
+_FLAGS = {
+    "preface", "think", "redacted", "error-in-200", "reset", "bad-utf8", "empty", "refuse", "no-usage", "late-usage",
+}
 _OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\]]*))?")
 _HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\]]*))?")
 _LARGEST = 200_000
@@ -225,7 +227,9 @@ def _apply(controls: Controls, word: _Word) -> Controls:
     if name in _INT_FIELDS:
         default = "0" if name in ("cut", "cut-mid", "stall", "stream-error") else ""
         number = min(max(int(value or default), 0), _LARGEST if name in ("tokens", "tools") else 10**12)
-        return _changed(controls, {attribute: number} | {option: True for option in ("clean", "nested") if option in word.options})
+        return _changed(
+            controls, {attribute: number} | {option: True for option in ("clean", "nested") if option in word.options}
+        )
     if name == "tool":
         return replace(controls, calls=(*controls.calls, Call(value or None, word.arguments)))
     if name == "html":

@@ -15,7 +15,8 @@ DIMENSIONS = (256, 512, 1024, 1536)
 DEFAULT_DIMENSIONS = 1536
 _MOST_INPUTS = 2048
 _MOST_CHARACTERS = 9 * 8192
-"""A token has nine characters at most, and the model, as the catalog says, takes 8192 of them. Counting holds up who else runs here."""
+"""A token has nine characters at most, and the model, as the catalog says, takes 8192 of them.
+Counting holds up who else runs here."""
 
 
 def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
@@ -38,11 +39,18 @@ def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
     if any(len(item) == 0 for item in inputs):
         raise Fault(400, "Invalid 'input': an input may not be empty.", param="input")
     if any(isinstance(item, str) and len(item) > _MOST_CHARACTERS for item in inputs):
-        raise Fault(400, "This model's maximum context length is 8192 tokens. An input is longer.", param="input", code="context_length_exceeded")
+        raise Fault(
+            400,
+            "This model's maximum context length is 8192 tokens. An input is longer.",
+            param="input",
+            code="context_length_exceeded",
+        )
     return inputs
 
 
-def embed(body: Mapping[str, object], model: str, *, usage: int | None = None, silent: bool = False) -> dict[str, object]:
+def embed(
+    body: Mapping[str, object], model: str, *, usage: int | None = None, silent: bool = False
+) -> dict[str, object]:
     """The embeddings answer; `usage` overrides the counted tokens, `silent` leaves usage out."""
     inputs = texts_of(body)
     size = body.get("dimensions", DEFAULT_DIMENSIONS)

@@ -1,4 +1,5 @@
-"""Writes an answer as messages: one object, or the events of a stream with thinking, signatures, pings and tool input."""
+"""Writes an answer as messages: one object, or the events of a stream with thinking, signatures,
+pings and tool input."""
 
 from __future__ import annotations
 
@@ -30,10 +31,15 @@ class MessagesWriter:
         """The usage object; at the start of a stream one output token is all that is known."""
         counts = self.answer.counts
         found: dict[str, object] = {
-            "input_tokens": counts.uncached, "cache_creation_input_tokens": counts.written,
+            "input_tokens": counts.uncached,
+            "cache_creation_input_tokens": counts.written,
             "cache_read_input_tokens": counts.read,
-            "cache_creation": {"ephemeral_5m_input_tokens": counts.written_5m, "ephemeral_1h_input_tokens": counts.written_1h},
-            "output_tokens": 1 if start else counts.completion}
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": counts.written_5m,
+                "ephemeral_1h_input_tokens": counts.written_1h,
+            },
+            "output_tokens": 1 if start else counts.completion,
+        }
         if not start:
             found["output_tokens_details"] = {"thinking_tokens": counts.reasoning}
         return {**found, "service_tier": "standard"}
@@ -44,7 +50,9 @@ class MessagesWriter:
 
     def events(self) -> Iterator[Event]:
         """message_start, the blocks with a ping after the first begins, message_delta, message_stop."""
-        start = self._message([], stop_reason=None, stop_sequence=None, stop_details=None, **self._with_usage(start=True))
+        start = self._message(
+            [], stop_reason=None, stop_sequence=None, stop_details=None, **self._with_usage(start=True)
+        )
         yield "message_start", {"type": "message_start", "message": start}
         for index, block in enumerate(self._blocks()):
             opened, deltas = _opened(block)
@@ -70,7 +78,14 @@ class MessagesWriter:
         return {} if self.prompt.controls.no_usage else {"usage": self.usage(start=start)}
 
     def _message(self, content: list[dict[str, object]], **rest: object) -> dict[str, object]:
-        return {"model": self.prompt.model, "id": self.id, "type": "message", "role": "assistant", "content": content, **rest}
+        return {
+            "model": self.prompt.model,
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "content": content,
+            **rest,
+        }
 
     def _stop(self) -> dict[str, object]:
         found = self.answer

@@ -18,7 +18,8 @@ from tollgate.sandbox.controls import Controls, read_controls
 from tollgate.sandbox.faults import Fault, missing, wrong
 
 MOST_TOKENS = 131_072
-"""Of a prompt, as the catalog says. Without an end to it, one request could hold up a whole gateway for seconds: the sandbox runs inside."""
+"""Of a prompt, as the catalog says. Without an end to it, one request could hold up a whole gateway for seconds:
+the sandbox runs inside."""
 _MOST_CHARACTERS = 9 * MOST_TOKENS
 """No prompt of as many tokens is longer, so that a longer one need not be counted."""
 
@@ -34,7 +35,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to answer. `choice` is auto, none, required or `=NAME`; `results` are tool outputs nobody has answered yet."""
+    """What to answer. `choice` is auto, none, required or `=NAME`;
+    `results` are tool outputs nobody has answered yet."""
 
     model: str
     stream: bool

@@ -16,8 +16,9 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 _ECHOED: dict[str, object] = {
     "background": False, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
     "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "prompt_cache_retention": None,
-    "safety_identifier": None, "store": True, "temperature": 1.0, "tool_choice": "auto", "top_logprobs": 0, "top_p": 1.0,
-    "truncation": "disabled", "user": None, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    "safety_identifier": None, "store": True, "temperature": 1.0, "tool_choice": "auto", "top_logprobs": 0,
+    "top_p": 1.0, "truncation": "disabled", "user": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}
 """Request fields that come back in the object, with what is said when the request is silent."""
 
 
@@ -79,7 +80,9 @@ class ResponsesWriter:
         return name, {"type": name, "sequence_number": number, **rest}
 
     def _response(self, status: str, output: list[dict[str, object]]) -> dict[str, object]:
-        echoed = {name: default if self.body.get(name) is None else self.body[name] for name, default in _ECHOED.items()}
+        echoed = {
+            name: default if self.body.get(name) is None else self.body[name] for name, default in _ECHOED.items()
+        }
         text = self.body.get("text")
         text = text if isinstance(text, Mapping) else {}
         done = status in ("completed", "incomplete")
@@ -124,7 +127,8 @@ class ResponsesWriter:
         return logprobs(text, top if isinstance(top, int) else 0)
 
     def _reasoning_events(self, index: int, item: dict[str, object]) -> Iterator[Event]:
-        # The opaque content of an item that has only begun is another than that of the finished one, as in real streams.
+        # The opaque content of an item that has only begun is another than that of the finished one, as in real
+        # streams.
         begun = {**item, "summary": []}
         if "encrypted_content" in item:
             begun["encrypted_content"] = signing.seal("")
@@ -132,7 +136,9 @@ class ResponsesWriter:
         summary: list[dict[str, Any]] = item["summary"]  # type: ignore[assignment]
         for number, part in enumerate(summary):
             where = {"item_id": item["id"], "output_index": index, "summary_index": number}
-            yield self._event("response.reasoning_summary_part.added", **where, part={"type": "summary_text", "text": ""})
+            yield self._event(
+                "response.reasoning_summary_part.added", **where, part={"type": "summary_text", "text": ""}
+            )
             for piece in counting.pieces(part["text"]):
                 yield self._event("response.reasoning_summary_text.delta", **where, delta=piece)
             yield self._event("response.reasoning_summary_text.done", **where, text=part["text"])

@@ -22,7 +22,9 @@ def items_of(body: Mapping[str, object]) -> list[Mapping[str, object]]:
     return as_list(given, "input", "responses")
 
 
-def read(body: Mapping[str, object], headers: Mapping[str, str], earlier: Sequence[Mapping[str, object]] = ()) -> Prompt:
+def read(
+    body: Mapping[str, object], headers: Mapping[str, str], earlier: Sequence[Mapping[str, object]] = ()
+) -> Prompt:
     """The prompt of a responses body; raises `Fault` 400 for what a real server refuses."""
     model = str(field(body, "model", str, "a string", "responses"))
     field(body, "input", (str, list), "a string or an array of input items", "responses")
@@ -65,7 +67,9 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
         if isinstance(output, str):
             gather.add("tool", _stable(item), output, extra=counting.PER_MESSAGE)
         if str(item.get("call_id")) not in gather.open_calls:
-            raise Fault(400, f"No tool call found for function call output with call_id {item.get('call_id')}.", param="input")
+            raise Fault(
+                400, f"No tool call found for function call output with call_id {item.get('call_id')}.", param="input"
+            )
         gather.result(str(item.get("call_id")), "\n".join(texts), where)
     elif kind == "reasoning":
         sealed = item.get("encrypted_content")
@@ -80,8 +84,12 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
 def _message(gather: Gather, item: Mapping[str, object], where: str) -> None:
     role = item.get("role")
     if role not in ("user", "assistant", "system", "developer"):
-        raise Fault(400, f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
-                    param=f"{where}.role", code="invalid_value")
+        raise Fault(
+            400,
+            f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+            param=f"{where}.role",
+            code="invalid_value",
+        )
     if role == "assistant" and not gather.open_calls:
         gather.assistant()
     content = item.get("content")
@@ -111,8 +119,13 @@ def _parts(gather: Gather, role: str, content: object, where: str) -> list[str]:
             if role == "tool":
                 texts.append("(a picture)")
         else:
-            raise Fault(400, f"Invalid value: '{kind}'. Supported values are: 'input_text', 'input_image', 'output_text', "
-                             f"'refusal', and 'input_file'.", param=f"{where}[{index}].type", code="invalid_value")
+            raise Fault(
+                400,
+                f"Invalid value: '{kind}'. Supported values are: 'input_text', 'input_image', 'output_text', "
+                f"'refusal', and 'input_file'.",
+                param=f"{where}[{index}].type",
+                code="invalid_value",
+            )
     return texts
 
 

@@ -40,7 +40,9 @@ class _Sampler:
             if isinstance(options, list) and options:
                 rest = {k: v for k, v in schema.items() if k != source}
                 return self.value(_merged(rest, self._resolved(self._choice(options, depth))), depth + 1)
-        kind = schema.get("type") or ("object" if "properties" in schema else "array" if "items" in schema else "string")
+        kind = schema.get("type") or (
+            "object" if "properties" in schema else "array" if "items" in schema else "string"
+        )
         if isinstance(kind, list):
             kind = next((k for k in kind if k != "null"), "null") if depth <= _DEEPEST else "null"
         return self._typed(str(kind), schema, depth)

@@ -69,7 +69,11 @@ class Sandbox:
             self._authorise(headers)
             status, kind, make = await self._answer(method, route, headers, body)
         except (Fault, RecursionError, orjson.JSONEncodeError) as raised:
-            fault = raised if isinstance(raised, Fault) else Fault(400, "The JSON body of your request is nested too deeply.")
+            fault = (
+                raised
+                if isinstance(raised, Fault)
+                else Fault(400, "The JSON body of your request is nested too deeply.")
+            )
             return (fault.status, {**base, **fault.headers},
                     Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats))
         return status, {**base, "content-type": kind}, Body(make, self.stats)
@@ -93,7 +97,9 @@ class Sandbox:
             found: object = {"input_tokens": messages_request.read(body, headers, counting_only=True).tokens}
         elif route == "/embeddings":
             # In a thread: two thousand vectors take most of a second, and in-process the loop is the gateway's.
-            found = await asyncio.to_thread(embeddings.embed, body, _model(body), usage=wishes.prompt_tokens, silent=wishes.no_usage)
+            found = await asyncio.to_thread(
+                embeddings.embed, body, _model(body), usage=wishes.prompt_tokens, silent=wishes.no_usage
+            )
         elif route == "/images":
             found = self._jobs.show(self._jobs.submit(body, headers), _address(headers))
         elif route == "/images/generations":
@@ -152,7 +158,9 @@ class Sandbox:
             listed = [{"id": m, "object": "model", "created": 1767225600, "owned_by": "sandbox"} for m in MODELS]
             return self._whole(to_json({"object": "list", "data": listed}), Controls(), "chat")
         if parts[0] == "images" and len(parts) == 2:
-            return self._whole(to_json(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat")
+            return self._whole(
+                to_json(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat"
+            )
         if parts[0] == "images" and len(parts) == 3 and parts[2].removesuffix(".png").isdecimal():
             pictures = self._jobs.get(parts[1]).pictures
             number = int(parts[2].removesuffix(".png"))

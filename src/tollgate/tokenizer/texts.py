@@ -29,12 +29,14 @@ _WHOLE = frozenset({"tools", "functions", "response_format", "text"})
 """Roots that are counted as their JSON: schemas are read by the model much as written."""
 
 _MEDIA = {
-    "image_url": IMAGE, "input_image": IMAGE, "image": IMAGE, "computer_screenshot": IMAGE, "image_generation_call": IMAGE,
-    "input_audio": AUDIO, "audio": AUDIO, "file": FILE, "input_file": FILE, "document": FILE,
+    "image_url": IMAGE, "input_image": IMAGE, "image": IMAGE, "computer_screenshot": IMAGE,
+    "image_generation_call": IMAGE, "input_audio": AUDIO, "audio": AUDIO, "file": FILE, "input_file": FILE,
+    "document": FILE,
 }
 _QUIET = frozenset({
-    "role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "item_id", "status", "cache_control", "signature", "encrypted_content",
-    "data", "media_type", "format", "filename", "file_id", "file_url", "url", "detail", "phase", "annotations", "logprobs",
+    "role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "item_id", "status", "cache_control", "signature",
+    "encrypted_content", "data", "media_type", "format", "filename", "file_id", "file_url", "url", "detail", "phase",
+    "annotations", "logprobs",
 })
 """Members that no tokenizer sees, or that are not text."""
 _ARGUMENTS = ("input", "arguments", "args")
@@ -71,7 +73,10 @@ def request_texts(dialect: str, body: Mapping[str, Any]) -> tuple[list[str], int
 
 
 def count_pictures(dialect: str, body: Mapping[str, Any]) -> int:
-    """How many pictures a completions request sends, those in results of tools too: {"messages": [{"role": "user", "content": [{"type": "image_url", ...}]}]} -> 1"""
+    """How many pictures a completions request sends, those in results of tools too.
+
+    {"messages": [{"role": "user", "content": [{"type": "image_url", ...}]}]} -> 1
+    """
     found = 0
     waiting: list[Any] = [body.get(root) for root in _ROOTS[dialect] if root not in _WHOLE]
     while waiting:
@@ -83,7 +88,11 @@ def count_pictures(dialect: str, body: Mapping[str, Any]) -> int:
             if isinstance(kind, str) and _MEDIA.get(kind) == IMAGE:
                 found += 1
             else:
-                waiting.extend(inner for name, inner in value.items() if name not in _ARGUMENTS and isinstance(inner, list | Mapping))
+                waiting.extend(
+                    inner
+                    for name, inner in value.items()
+                    if name not in _ARGUMENTS and isinstance(inner, list | Mapping)
+                )
     return found
 
 

@@ -36,7 +36,8 @@ log = logging.getLogger("tollgate.tools")
 
 _COMMENT_SECONDS = 15
 _LISTEN_SECONDS = 600
-"""A GET stream has nothing to say (the server is stateless); it is ended after this long so that none hangs for ever."""
+"""A GET stream has nothing to say (the server is stateless);
+it is ended after this long so that none hangs for ever."""
 
 
 def tools_app(services: Services) -> ToolsApp:
@@ -89,7 +90,9 @@ class ToolsApp:
                 limit = self._server.max_small_body_bytes
                 body = await read_body(receive, headers, limit)
                 unread = False
-                await self._post(scope, headers, Caller(key, request_id), await unpacked(body, headers, limit), receive, tagged)
+                await self._post(
+                    scope, headers, Caller(key, request_id), await unpacked(body, headers, limit), receive, tagged
+                )
             else:
                 raise MethodNotAllowed("GET, POST")
         except TollgateError as error:
@@ -120,7 +123,9 @@ class ToolsApp:
         services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held
         return key
 
-    async def _post(self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
+    async def _post(
+        self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send
+    ) -> None:
         message = _message(body)
         if message.get("method") == "tools/call":
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
@@ -141,7 +146,14 @@ class ToolsApp:
     async def _listen(self, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
         if "text/event-stream" not in headers.get("accept", ""):
-            await _send(send, Reply(200, [], orjson.dumps({"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True})))
+            await _send(
+                send,
+                Reply(
+                    200,
+                    [],
+                    orjson.dumps({"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}),
+                ),
+            )
             return
         await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         gone = asyncio.ensure_future(_left(receive))
@@ -179,8 +191,8 @@ class ToolsApp:
 
 
 def _message(body: bytes) -> dict[str, Any]:
-    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches too).
-    Raises `BadRequest` for one that could not be read in a moment."""
+    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches
+    too). Raises `BadRequest` for one that could not be read in a moment."""
     if too_many(body, MOST_SMALL):
         raise BadRequest(f"the message holds more than {MOST_SMALL} values")
     try:
@@ -191,7 +203,8 @@ def _message(body: bytes) -> dict[str, Any]:
 
 
 def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether this is a tool call with a progress token from a client that reads events; only those get an event stream."""
+    """Whether this is a tool call with a progress token from a client that reads events;
+    only those get an event stream."""
     if message.get("method") != "tools/call" or "text/event-stream" not in headers.get("accept", ""):
         return False
     params = message.get("params")

@@ -9,7 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, InternalError, ModelNotFound, NotFound, QuotaExhausted, TollgateError, UpstreamRejected, UpstreamUnreachable
+from tollgate.errors import (
+    BadRequest,
+    InternalError,
+    ModelNotFound,
+    NotFound,
+    QuotaExhausted,
+    TollgateError,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
 from tollgate.images import Order, describe, image_models, image_routes, is_job_id, jobs_of, show
 
 if TYPE_CHECKING:
@@ -54,7 +63,10 @@ class ToolKind:
 
 
 async def _list_models(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
-    return [_chosen(offer, "id", "name", "description", "pricing") for offer in image_models(services.runtime.current, caller.key)]
+    return [
+        _chosen(offer, "id", "name", "description", "pricing")
+        for offer in image_models(services.runtime.current, caller.key)
+    ]
 
 
 async def _get_model(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
@@ -69,14 +81,18 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
         raise ToolFailed("input is required and must be an object")
     jobs = jobs_of(services)
     ends = jobs.clock() + WAIT_SECONDS
-    generation = await jobs.create(Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp", counted=True))
+    generation = await jobs.create(
+        Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp", counted=True)
+    )
     generation = await jobs.wait(generation, ends - jobs.clock(), tell)
     if generation.status == "succeeded":
         shown = show(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
     if generation.status in ("failed", "canceled"):
         said = generation.error or generation.status
-        raise ToolFailed(f"image generation failed: {said}", {"id": generation.id, "status": generation.status, "error": said})
+        raise ToolFailed(
+            f"image generation failed: {said}", {"id": generation.id, "status": generation.status, "error": said}
+        )
     return {"id": generation.id, "status": "processing"}
 
 
@@ -90,17 +106,26 @@ async def _get_generation(services: Services, caller: Caller, arguments: Mapping
     except NotFound:
         raise ToolFailed(f"generation not found: {job_id}") from None
     shown = show(generation)
-    return {"id": shown["id"], "model": shown["model"], "status": shown["status"], "images": shown.get("images", []), "cost": shown.get("cost"),
-            **({"error": shown["error"]} if "error" in shown else {})}
+    return {
+        "id": shown["id"],
+        "model": shown["model"],
+        "status": shown["status"],
+        "images": shown.get("images", []),
+        "cost": shown.get("cost"),
+        **({"error": shown["error"]} if "error" in shown else {}),
+    }
 
 
-async def call_tool(services: Services, caller: Caller, name: str, arguments: Mapping[str, Any] | None, tell: Tell | None = None) -> Any:
+async def call_tool(
+    services: Services, caller: Caller, name: str, arguments: Mapping[str, Any] | None, tell: Tell | None = None
+) -> Any:
     """Run a tool. Raises `ToolFailed` for everything the assistant should read."""
     tool = TOOLS.get(name)
     if tool is None:
         raise ToolFailed(f"unknown tool: {name}")
     try:
-        if not caller.counted:  # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
+        # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
+        if not caller.counted:
             await services.ledger.admit(caller.key)
         return await tool.run(services, caller, arguments or {}, tell)
     except TollgateError as error:
@@ -134,15 +159,49 @@ def _said(error: TollgateError) -> str:
 _MODEL_ID = {"type": "string", "description": "Canonical model id, as list_models gives it."}
 _NOTHING: Schema = {"type": "object", "properties": {}}
 
-TOOLS: dict[str, ToolKind] = {tool.name: tool for tool in (
-    ToolKind("list_models", "List the image models that can be used, with their prices. Call this first.", _NOTHING, _list_models),
-    ToolKind("get_model", "Get one image model with the JSON Schema of its input. Always call this before generate_image.",
-             {"type": "object", "properties": {"model_id": _MODEL_ID}, "required": ["model_id"]}, _get_model),
-    ToolKind("generate_image", "Generate images. Waits up to 30 seconds; if the result says processing, call get_generation with its id until it is done.",
-             {"type": "object", "required": ["model_id", "input"], "properties": {
-                 "model_id": _MODEL_ID,
-                 "input": {"type": "object", "description": "The input, conforming to the model's input_schema from get_model."}}}, _generate_image),
-    ToolKind("get_generation", "Get the state, images and cost of an image generation.",
-             {"type": "object", "required": ["id"], "properties": {
-                 "id": {"type": "string", "format": "uuid", "description": "The id that generate_image returned."}}}, _get_generation),
-)}
+TOOLS: dict[str, ToolKind] = {
+    tool.name: tool
+    for tool in (
+        ToolKind(
+            "list_models",
+            "List the image models that can be used, with their prices. Call this first.",
+            _NOTHING,
+            _list_models,
+        ),
+        ToolKind(
+            "get_model",
+            "Get one image model with the JSON Schema of its input. Always call this before generate_image.",
+            {"type": "object", "properties": {"model_id": _MODEL_ID}, "required": ["model_id"]},
+            _get_model,
+        ),
+        ToolKind(
+            "generate_image",
+            "Generate images. Waits up to 30 seconds; if the result says processing, call get_generation with its id "
+            "until it is done.",
+            {
+                "type": "object",
+                "required": ["model_id", "input"],
+                "properties": {
+                    "model_id": _MODEL_ID,
+                    "input": {
+                        "type": "object",
+                        "description": "The input, conforming to the model's input_schema from get_model.",
+                    },
+                },
+            },
+            _generate_image,
+        ),
+        ToolKind(
+            "get_generation",
+            "Get the state, images and cost of an image generation.",
+            {
+                "type": "object",
+                "required": ["id"],
+                "properties": {
+                    "id": {"type": "string", "format": "uuid", "description": "The id that generate_image returned."}
+                },
+            },
+            _get_generation,
+        ),
+    )
+}

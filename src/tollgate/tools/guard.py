@@ -1,6 +1,8 @@
-"""Which hosts and origins may reach the tool server: DNS rebinding lets a web page speak to a server on its own machine.
+"""Which hosts and origins may reach the tool server:
+DNS rebinding lets a web page speak to a server on its own machine.
 
-The configured address, the legacy ones, the bind addresses and this machine's own names are admitted, whatever the port.
+The configured address, the legacy ones, the bind addresses and this machine's own names are admitted,
+whatever the port.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ def allowed_hosts(server: Server) -> frozenset[str]:
 
 
 def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str, ...] = ()) -> tuple[int, str] | None:
-    """Status and text for a request from elsewhere (421 for its Host, 403 for an Origin that is not among `origins` either), or None."""
+    """Status and text for a request from elsewhere, or None for one that is welcome.
+
+    421 says its Host is not ours, 403 that its Origin is not among `origins` either.
+    """
     if _host(headers.get("host", "")) not in hosts:
         return 421, "Invalid Host header"
     origin = headers.get("origin")

@@ -1,7 +1,8 @@
 """The MCP side: the official SDK's low-level server with our four tools, in two transports.
 
 The low-level server, because the high-level one masks exception texts and checks arguments before us, so that SPEC's
-messages would never arrive. Imported at the first request only: the SDK takes longer to import than the gateway to start.
+messages would never arrive. Imported at the first request only: the SDK takes longer to import than the gateway to
+start.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSession
 def make_server(services: Services) -> Server[Any]:
     """The server with its two handlers."""
 
-    async def list_tools(context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=_ADVERTISED)
 
     async def run_tool(context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -40,10 +43,18 @@ def make_server(services: Services) -> Server[Any]:
         try:
             return _result(await call_tool(services, caller, params.name, params.arguments, _teller(context)))
         except ToolFailed as failure:
-            return types.CallToolResult(content=[types.TextContent(text=failure.message)], structured_content=failure.details, is_error=True)
+            return types.CallToolResult(
+                content=[types.TextContent(text=failure.message)], structured_content=failure.details, is_error=True
+            )
 
-    return Server(NAME, version=VERSION, on_list_tools=list_tools, on_call_tool=run_tool,
-                  instructions="Generate images: list_models, then get_model, then generate_image, then get_generation while the status is pending.")
+    return Server(
+        NAME,
+        version=VERSION,
+        on_list_tools=list_tools,
+        on_call_tool=run_tool,
+        instructions="Generate images: list_models, then get_model, then generate_image, then get_generation while "
+                     "the status is pending.",
+    )
 
 
 def _teller(context: ServerRequestContext[Any]) -> Tell | None:
@@ -58,9 +69,14 @@ def _teller(context: ServerRequestContext[Any]) -> Tell | None:
 
 
 def _result(value: Any) -> types.CallToolResult:
-    """One text block with the JSON, and the same as structured content (an object is wanted there: a list is wrapped)."""
+    """One text block with the JSON, and the same as structured content (an object is wanted there:
+    a list is wrapped)."""
     text = types.TextContent(text=orjson.dumps(value).decode())
-    return types.CallToolResult(content=[text], structured_content={"result": value} if isinstance(value, list) else value)
+    return types.CallToolResult(
+        content=[text], structured_content={"result": value} if isinstance(value, list) else value
+    )
 
 
-_ADVERTISED = [types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters) for tool in TOOLS.values()]
+_ADVERTISED = [
+    types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters) for tool in TOOLS.values()
+]

@@ -1,6 +1,19 @@
 """The pages by path: (path below /dashboard, handler, methods, who may come)."""
 
-from tollgate.dashboard.pages import account, config, health, images, keys, live, models, operator, overview, requests, tryit, usage
+from tollgate.dashboard.pages import (
+    account,
+    config,
+    health,
+    images,
+    keys,
+    live,
+    models,
+    operator,
+    overview,
+    requests,
+    tryit,
+    usage,
+)
 
 _POST = ("POST",)
 

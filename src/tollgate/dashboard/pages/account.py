@@ -21,8 +21,15 @@ async def credits(visit: Visit) -> Response:
     sums = await visit.ledger.sums(name)
     pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7
     left = int(sums.balance / pace) if pace > 0 and sums.balance > 0 else None
-    return visit.render("credits.html", sums=sums, grants=await visit.ledger.list_grants(name), chart=chart, days=len(days), left=left,
-                        minimum=visit.services.runtime.current.gateway.credits.minimum)
+    return visit.render(
+        "credits.html",
+        sums=sums,
+        grants=await visit.ledger.list_grants(name),
+        chart=chart,
+        days=len(days),
+        left=left,
+        minimum=visit.services.runtime.current.gateway.credits.minimum,
+    )
 
 
 async def settings(visit: Visit) -> Response:

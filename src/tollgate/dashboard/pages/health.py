@@ -55,9 +55,21 @@ async def show(visit: Visit) -> Response:
         spark = charts.spark([bucket.of("provider", name).requests for bucket in report])
         compiled = runtime.providers.get(name)
         models = len(compiled.config.models if compiled is not None else provider.models)
-        views.append(ProviderView(name, provider.about, provider.off, models, tuple(provider.endpoints), routes, days.get(name, Measures()), spark))
+        views.append(
+            ProviderView(
+                name, provider.about, provider.off, models, tuple(provider.endpoints), routes,
+                days.get(name, Measures()), spark,
+            )
+        )
     order = {"failing": 0, "resting": 0, "well": 1, "idle": 2, "off": 3}
     views.sort(key=lambda view: (order[view.state], -view.day.requests, view.name))
     alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]
-    return visit.render("providers.html", views=views, alarms=alarms, attempts=services.metrics.attempts, zero=Decimal(0),
-                        moment=lambda seconds: datetime.fromtimestamp(seconds, UTC), spark_width=24)
+    return visit.render(
+        "providers.html",
+        views=views,
+        alarms=alarms,
+        attempts=services.metrics.attempts,
+        zero=Decimal(0),
+        moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
+        spark_width=24,
+    )

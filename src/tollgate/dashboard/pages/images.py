@@ -43,7 +43,9 @@ async def create(visit: Visit) -> Response:
         if key is None:
             raise BadRequest("choose one of your active keys")
         visit.ledger.require_credits(key)
-        job = await jobs_of(visit.services).create(Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"])))
+        job = await jobs_of(visit.services).create(
+            Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"]))
+        )
     except TollgateError as error:
         return await _page(visit, public_message(error), error.status)
     return visit.to(f"/images/{job.id}")
@@ -91,8 +93,10 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
     running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
-    return visit.render("images.html", status=status, made=made, running=running, models=models, keys=await visit.active_keys(), problem=problem,
-                        form=visit.form, once=secrets.token_urlsafe(12), prompt_of=_prompt_of)
+    return visit.render(
+        "images.html", status=status, made=made, running=running, models=models, keys=await visit.active_keys(),
+        problem=problem, form=visit.form, once=secrets.token_urlsafe(12), prompt_of=_prompt_of,
+    )
 
 
 def _input(written: str, prompt: str) -> Any:

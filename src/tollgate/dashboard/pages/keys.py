@@ -32,7 +32,13 @@ async def create(visit: Visit) -> Response:
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, wish)
     except BadRequest as error:
         return await _list(visit, wish, error)
-    return visit.render("key_made.html", key=key, secret=secret, example=visit.services.runtime.current.catalog.example(), useless=_fits_nothing(visit, key))
+    return visit.render(
+        "key_made.html",
+        key=key,
+        secret=secret,
+        example=visit.services.runtime.current.catalog.example(),
+        useless=_fits_nothing(visit, key),
+    )
 
 
 async def one(visit: Visit) -> Response:
@@ -72,28 +78,45 @@ async def _list(visit: Visit, wish: KeyWish, error: BadRequest | None = None) ->
     views = await accounts.key_views(visit.ledger, visit.me.id)
     order = {"active": 0, "expired": 1, "revoked": 2}
     views.sort(key=lambda view: (order[view.state], -view.key.created_at.timestamp()))
-    return visit.render("keys.html", status=400 if error else 200, views=views, wish=wish, error=error, once=secrets.token_urlsafe(12),
-                        models=_model_ids(visit))
+    return visit.render(
+        "keys.html",
+        status=400 if error else 200,
+        views=views,
+        wish=wish,
+        error=error,
+        once=secrets.token_urlsafe(12),
+        models=_model_ids(visit),
+    )
 
 
 async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest | None = None) -> Response:
     report, chart = await spent_by_day(visit, Filters(account=visit.me.id, key=view.key.id))
-    return visit.render("key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(), models=_model_ids(visit),
-                        last_used=view.key.last_used, useless=_fits_nothing(visit, view.key))
+    return visit.render(
+        "key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(),
+        models=_model_ids(visit), last_used=view.key.last_used, useless=_fits_nothing(visit, view.key),
+    )
 
 
 def _wish(form: Form) -> KeyWish:
-    return KeyWish(name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"], window=form["window"] or "total",
-                   rpm=form["rpm"], tpm=form["tpm"], strict=form["strict"] == "yes")
+    return KeyWish(
+        name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"],
+        window=form["window"] or "total", rpm=form["rpm"], tpm=form["tpm"], strict=form["strict"] == "yes",
+    )
 
 
 def _as_typed(view: KeyView) -> KeyWish:
     """A key's limits in the notation of the form."""
     key = view.key
     models = "all" if key.allowed_models is None else ", ".join(key.allowed_models) or "none"
-    ends = f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}" if key.expires_at and key.expires_at > datetime.now(UTC) else ""
-    return KeyWish(name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap), window=key.cap_window,
-                   rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict)
+    ends = (
+        f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}"
+        if key.expires_at and key.expires_at > datetime.now(UTC)
+        else ""
+    )
+    return KeyWish(
+        name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap),
+        window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict,
+    )
 
 
 def _model_ids(visit: Visit) -> list[str]:

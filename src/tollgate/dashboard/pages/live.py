@@ -16,5 +16,8 @@ async def show(visit: Visit) -> Response:
     running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
     now = datetime.now(UTC)
     jobs = await visit.ledger.pending()
-    return visit.render("live.html", running=running[:_MOST], count=len(running), jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]],
-                        keys=await visit.key_names(None), renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now)
+    return visit.render(
+        "live.html", running=running[:_MOST], count=len(running),
+        jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]], keys=await visit.key_names(None),
+        renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now,
+    )

@@ -19,8 +19,8 @@ _TYPES = get_args(ModelType)
 _MILLION = Decimal(1_000_000)
 _LABELS = {
     "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
-    "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input", "audio_output": "Audio output",
-    "input_audio_cache": "Audio cache read", "image_output_token": "Image output",
+    "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input",
+    "audio_output": "Audio output", "input_audio_cache": "Audio cache read", "image_output_token": "Image output",
     "request": "Each request", "image": "Each image", "web_search": "Each web search",
 }
 
@@ -43,7 +43,14 @@ async def show(visit: Visit) -> Response:
     models = visit.services.runtime.current.catalog.models.values()
     found = [model for model in models if (not kind or model.type == kind) and _fits(model, said.lower().split())]
     counts = {name: sum(1 for model in models if model.type == name) for name in _TYPES}
-    return visit.render("models.html", entries=[_entry(visit, model) for model in found], said=said, kind=kind, counts=counts, total=len(models))
+    return visit.render(
+        "models.html",
+        entries=[_entry(visit, model) for model in found],
+        said=said,
+        kind=kind,
+        counts=counts,
+        total=len(models),
+    )
 
 
 async def one(visit: Visit) -> Response:
@@ -51,8 +58,14 @@ async def one(visit: Visit) -> Response:
     model = visit.services.runtime.current.catalog.resolve(visit.argument("model"))
     if model is None:
         raise NotFound("there is no such model")
-    return visit.render("model.html", entry=_entry(visit, model), model=model, price=price_list(model.facts.price), health=_health(visit, model),
-                        offer=_image_offer(visit, model))
+    return visit.render(
+        "model.html",
+        entry=_entry(visit, model),
+        model=model,
+        price=price_list(model.facts.price),
+        health=_health(visit, model),
+        offer=_image_offer(visit, model),
+    )
 
 
 def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
@@ -62,7 +75,10 @@ def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
     listed = []
     for name, label in _LABELS.items():
         if name in pricing.prices:
-            listed.append((label, pricing.prices[name] if name in FLAT_PRICES else pricing.prices[name] * _MILLION / pricing.unit))
+            listed.append((
+                label,
+                pricing.prices[name] if name in FLAT_PRICES else pricing.prices[name] * _MILLION / pricing.unit,
+            ))
     return listed
 
 
@@ -73,7 +89,10 @@ def _entry(visit: Visit, model: CatalogModel) -> Entry:
         return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
     if pricing is None:
         return Entry(model, None, None, None, "USD")
-    prompt, completion = (pricing.prices[name] * _MILLION / pricing.unit if name in pricing.prices else None for name in ("prompt", "completion"))
+    prompt, completion = (
+        pricing.prices[name] * _MILLION / pricing.unit if name in pricing.prices else None
+        for name in ("prompt", "completion")
+    )
     return Entry(model, prompt, completion, None, pricing.currency)
 
 

@@ -23,7 +23,9 @@ async def create(visit: Visit) -> Response:
     """A new account, with credits if some are given."""
     form = visit.form
     try:
-        await service.open_account(visit.ledger, form["id"].strip(), form["name"], form["role"] or "user", form["credits"])
+        await service.open_account(
+            visit.ledger, form["id"].strip(), form["name"], form["role"] or "user", form["credits"]
+        )
     except BadRequest as error:
         return await _list(visit, error)
     return visit.to(f"/operator/accounts/{form['id'].strip()}", done="made")
@@ -83,6 +85,8 @@ async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = 
     name = visit.argument("account")
     view = await service.account_view(visit.ledger, name)
     _, chart = await spent_by_day(visit, Filters(account=name))
-    return visit.render("one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
-                        grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60, form=visit.form,
-                        once=secrets.token_urlsafe(12))
+    return visit.render(
+        "one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
+        grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60,
+        form=visit.form, once=secrets.token_urlsafe(12),
+    )

@@ -23,9 +23,14 @@ async def show(visit: Visit) -> Response:
     report = await visit.state.reports.report(filters, width, count)
     newest = await visit.state.reports.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
     today = await visit.state.reports.report(filters, timedelta(days=1), 2)
-    chart = charts.bars("cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money, money_axis)
+    chart = charts.bars(
+        "cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money,
+        money_axis,
+    )
     return visit.render(
-        "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all, yesterday=today.buckets[0].all, chart=chart,
-        models=report.by("model")[:5], rows=newest, names=await visit.key_names(name), active=await visit.active_keys(),
+        "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all,
+        yesterday=today.buckets[0].all, chart=chart, models=report.by("model")[:5], rows=newest,
+        names=await visit.key_names(name), active=await visit.active_keys(),
         example=visit.services.runtime.current.catalog.example(),
-        minimum=visit.services.runtime.current.gateway.credits.minimum)
+        minimum=visit.services.runtime.current.gateway.credits.minimum,
+    )

@@ -47,8 +47,11 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
     names = await visit.key_names(scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
-    return visit.render("requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more, choices=choices(whole, names), names=names,
-                        outcomes=ENDED, endpoints=ENDPOINTS, paged=bool(visit.query["before"]))
+    return visit.render(
+        "requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more,
+        choices=choices(whole, names), names=names, outcomes=ENDED, endpoints=ENDPOINTS,
+        paged=bool(visit.query["before"]),
+    )
 
 
 async def _one(visit: Visit, scope: Scope) -> Response:
@@ -60,8 +63,10 @@ async def _one(visit: Visit, scope: Scope) -> Response:
     names = await visit.key_names(scope.account)
     hidden = () if visit.is_operator else OPERATORS_ONLY
     lost = [part.strip() for part in (row["lost"] or "").split(";") if part.strip()]
-    return visit.render("request.html", scope=scope.prefix, row=row, names=names, lost=lost, buckets=_buckets(row), prices=_prices(row["prices"]),
-                        columns=[column for column in COLUMNS if column.name not in hidden])
+    return visit.render(
+        "request.html", scope=scope.prefix, row=row, names=names, lost=lost, buckets=_buckets(row),
+        prices=_prices(row["prices"]), columns=[column for column in COLUMNS if column.name not in hidden],
+    )
 
 
 def position(row: dict[str, Any]) -> str:
@@ -72,7 +77,14 @@ def position(row: dict[str, Any]) -> str:
 def read_position(said: str) -> tuple[datetime, int] | None:
     """The time and seq of a link; None when it says none."""
     moment, _, seq = said.partition("-")
-    if not (moment.isascii() and moment.isdigit() and seq.isascii() and seq.isdigit() and len(moment) <= 17 and len(seq) <= 18):
+    if not (
+        moment.isascii()
+        and moment.isdigit()
+        and seq.isascii()
+        and seq.isdigit()
+        and len(moment) <= 17
+        and len(seq) <= 18
+    ):
         return None
     seconds, micros = divmod(int(moment), 1_000_000)
     try:
@@ -82,8 +94,15 @@ def read_position(said: str) -> tuple[datetime, int] | None:
 
 
 def _buckets(row: dict[str, Any]) -> list[tuple[str, int]]:
-    kinds = (("Input", "input_tokens"), ("Cache read", "cache_read_tokens"), ("Cache write", "cache_write_tokens"), ("Output", "output_tokens"),
-             ("Reasoning", "reasoning_tokens"), ("Images", "images"), ("Web searches", "searches"))
+    kinds = (
+        ("Input", "input_tokens"),
+        ("Cache read", "cache_read_tokens"),
+        ("Cache write", "cache_write_tokens"),
+        ("Output", "output_tokens"),
+        ("Reasoning", "reasoning_tokens"),
+        ("Images", "images"),
+        ("Web searches", "searches"),
+    )
     return [(label, row[name]) for label, name in kinds if row[name]]
 
 
@@ -95,4 +114,7 @@ def _prices(text: str | None) -> list[tuple[str, str]]:
         return []
     if not isinstance(said, dict):
         return []
-    return [(str(name).replace("_", " "), value if isinstance(value, str) else orjson.dumps(value, default=str).decode()) for name, value in said.items()]
+    return [
+        (str(name).replace("_", " "), value if isinstance(value, str) else orjson.dumps(value, default=str).decode())
+        for name, value in said.items()
+    ]

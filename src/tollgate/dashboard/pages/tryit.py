@@ -1,4 +1,5 @@
-"""Try a model from the browser: the gateway's own pipeline, with a key of the account, so limits, prices and rows are the real ones."""
+"""Try a model from the browser: the gateway's own pipeline, with a key of the account, so limits,
+prices and rows are the real ones."""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ _MOST_TOKENS = 32_000
 
 async def show(visit: Visit) -> Response:
     """The form."""
-    return await _form(visit, {"model": visit.query["model"][:200], "prompt": "", "system": "", "key": "", "temperature": "", "max_tokens": ""})
+    return await _form(
+        visit,
+        {
+            "model": visit.query["model"][:200], "prompt": "", "system": "", "key": "", "temperature": "",
+            "max_tokens": "",
+        },
+    )
 
 
 async def answer(visit: Visit) -> Response:
@@ -34,7 +41,14 @@ async def answer(visit: Visit) -> Response:
         return await _form(visit, visit.form, problem=public_message(error), status=error.status)
     said = orjson.loads(reply.body)
     headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
-    return await _form(visit, visit.form, said=said["choices"][0]["message"], usage=said.get("usage") or {}, headers=headers, request_id=inbound.request_id)
+    return await _form(
+        visit,
+        visit.form,
+        said=said["choices"][0]["message"],
+        usage=said.get("usage") or {},
+        headers=headers,
+        request_id=inbound.request_id,
+    )
 
 
 async def stream(visit: Visit) -> Response:
@@ -46,7 +60,8 @@ async def stream(visit: Visit) -> Response:
 
 
 class Streamed(Response):
-    """A pipeline's reply as a Starlette response. The pipeline runs inside it, so that a browser that leaves cancels the upstream call."""
+    """A pipeline's reply as a Starlette response. The pipeline runs inside it,
+    so that a browser that leaves cancels the upstream call."""
 
     def __init__(self, services: Services, inbound: Inbound) -> None:
         super().__init__()
@@ -55,7 +70,11 @@ class Streamed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the pipeline and send what it gives."""
-        extra = [(name, value) for name, value in self.raw_headers if name not in (b"content-length", b"content-type", b"cache-control")]
+        extra = [
+            (name, value)
+            for name, value in self.raw_headers
+            if name not in (b"content-length", b"content-type", b"cache-control")
+        ]
         responder = Responder(receive, send, [*extra, (b"x-request-id", self._inbound.request_id.encode())])
         responder.watch_client(scope)
         try:
@@ -108,11 +127,19 @@ def _number(said: str, what: str, kind: type, most: int) -> Any:
     return value
 
 
-async def _form(visit: Visit, form: Any, *, said: Any = None, usage: Any = None, headers: Any = None, problem: str = "", status: int = 200,
-                request_id: str = "") -> Response:
+async def _form(
+    visit: Visit, form: Any, *, said: Any = None, usage: Any = None, headers: Any = None, problem: str = "",
+    status: int = 200, request_id: str = "",
+) -> Response:
     active = await visit.active_keys()
     catalog = visit.services.runtime.current.catalog
-    usable = [model.id for model in catalog.models.values() if model.type == "chat" and any(may_use(access_of(view.key), model) for view in active)]
+    usable = [
+        model.id
+        for model in catalog.models.values()
+        if model.type == "chat" and any(may_use(access_of(view.key), model) for view in active)
+    ]
     chosen = catalog.resolve(form["model"])
-    return visit.render("try.html", status=status, form=form, keys=active, models=usable, chosen=chosen.id if chosen else "", said=said, usage=usage,
-                        headers=headers or {}, problem=problem, request_id=request_id)
+    return visit.render(
+        "try.html", status=status, form=form, keys=active, models=usable, chosen=chosen.id if chosen else "", said=said,
+        usage=usage, headers=headers or {}, problem=problem, request_id=request_id,
+    )

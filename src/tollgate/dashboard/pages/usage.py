@@ -58,21 +58,34 @@ class Wish:
 
     def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
         """The rows meant: never more than the scope's."""
-        return Filters(since=since, account=scope.account or self.account or None, key=self.key or None, model=_exactly(self.model), provider=_exactly(self.provider),
-                       endpoint=self.endpoint or None, outcome=self.outcome or None, text=self.text or None)
+        return Filters(
+            since=since, account=scope.account or self.account or None, key=self.key or None,
+            model=_exactly(self.model), provider=_exactly(self.provider), endpoint=self.endpoint or None,
+            outcome=self.outcome or None, text=self.text or None,
+        )
 
     def query(self, **changes: str) -> dict[str, str]:
         """The form as a query string's fields, for links that keep it."""
-        fields = {name: getattr(self, name) for name in ("model", "key", "provider", "endpoint", "outcome", "account", "text") if getattr(self, name)}
+        fields = {
+            name: getattr(self, name)
+            for name in ("model", "key", "provider", "endpoint", "outcome", "account", "text")
+            if getattr(self, name)
+        }
         return {"range": self.range} | fields | changes
 
 
 def read_wish(query: Form) -> Wish:
     """The filter form of a query string; what it does not know is left at its default."""
     return Wish(
-        range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE, model=query["model"][:200], key=query["key"][:60], provider=query["provider"][:100],
-        endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "", outcome=query["outcome"] if query["outcome"] in ENDED else "",
-        account=query["account"][:63], text=query["text"].strip()[:200])
+        range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE,
+        model=query["model"][:200],
+        key=query["key"][:60],
+        provider=query["provider"][:100],
+        endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "",
+        outcome=query["outcome"] if query["outcome"] in ENDED else "",
+        account=query["account"][:63],
+        text=query["text"].strip()[:200],
+    )
 
 
 async def mine(visit: Visit) -> Response:
@@ -99,24 +112,46 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     wish = read_wish(visit.query)
     width, count = RANGES[wish.range][1:]
     report = await visit.state.reports.report(wish.filters(scope), width, count)
-    whole = report if not set(wish.query()) - {"range"} else await visit.state.reports.report(Filters(account=scope.account), width, count)
+    whole = (
+        report
+        if not set(wish.query()) - {"range"}
+        else await visit.state.reports.report(Filters(account=scope.account), width, count)
+    )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
     names = await visit.key_names(scope.account)
     starts = [bucket.start for bucket in report]
     drawn = (
-        charts.bars("cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money, money_axis),
-        charts.bars("requests", "Requests", starts, width, [
-            Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
-            Series("Failed", "bad", [bucket.all.failed for bucket in report])], _count, count_axis),
+        charts.bars(
+            "cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money, money_axis
+        ),
+        charts.bars(
+            "requests",
+            "Requests",
+            starts,
+            width,
+            [
+                Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
+                Series("Failed", "bad", [bucket.all.failed for bucket in report]),
+            ],
+            _count,
+            count_axis,
+        ),
         charts.bars("tokens", "Tokens", starts, width, _tokens(report), _count, count_axis),
-        charts.lines("latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value)), time_axis),
+        charts.lines(
+            "latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value)), time_axis
+        ),
     )
-    tables = [(title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)]) for name, title in groups.items()]
+    tables = [
+        (title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)])
+        for name, title in groups.items()
+    ]
     return visit.render(
-        "usage.html", scope=scope.prefix, wish=wish, ranges=RANGES, by=by, groups=groups, sums=report.all(), charts=drawn,
-        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables], choices=choices(whole, names), outcomes=ENDED,
-        report=report)
+        "usage.html", scope=scope.prefix, wish=wish, ranges=RANGES, by=by, groups=groups, sums=report.all(),
+        charts=drawn,
+        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables],
+        choices=choices(whole, names), outcomes=ENDED, report=report,
+    )
 
 
 async def _download(visit: Visit, scope: Scope) -> Response:
@@ -129,28 +164,51 @@ async def _download(visit: Visit, scope: Scope) -> Response:
     path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
     named = f"tollgate-usage-{scope.account or 'all'}-{wish.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
-    return FileResponse(path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True))
+    return FileResponse(
+        path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True)
+    )
 
 
 def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
     """What can be chosen in the filter form: values that occur, with their names."""
-    return {name: sorted(((value, _named(name, value, names)) for value, _ in report.by(name) if value), key=lambda entry: entry[1].lower()) for name in GROUPS}
+    return {
+        name: sorted(
+            ((value, _named(name, value, names)) for value, _ in report.by(name) if value),
+            key=lambda entry: entry[1].lower(),
+        )
+        for name in GROUPS
+    }
 
 
 def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
     """The cost of the dearest values of a dimension, and of all others together."""
     values = report.by(by)
     shown = [value for value, _ in values[:_SHOWN_SERIES]]
-    series = [Series(_named(by, value, names), f"s{place}", [float(bucket.of(by, value).cost) for bucket in report]) for place, value in enumerate(shown)]
+    series = [
+        Series(_named(by, value, names), f"s{place}", [float(bucket.of(by, value).cost) for bucket in report])
+        for place, value in enumerate(shown)
+    ]
     if len(values) > len(shown):
-        rest = [float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0))) for bucket in report]
+        rest = [
+            float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0)))
+            for bucket in report
+        ]
         series.append(Series(f"{len(values) - len(shown)} others", OTHERS, rest))
     return series
 
 
 def _tokens(report: Report) -> Sequence[Series]:
-    kinds = (("Input", "input_tokens"), ("Cache read", "cache_read_tokens"), ("Cache write", "cache_write_tokens"), ("Output", "output_tokens"), ("Reasoning", "reasoning_tokens"))
-    return [Series(label, f"s{place}", [getattr(bucket.all, name) for bucket in report]) for place, (label, name) in enumerate(kinds)]
+    kinds = (
+        ("Input", "input_tokens"),
+        ("Cache read", "cache_read_tokens"),
+        ("Cache write", "cache_write_tokens"),
+        ("Output", "output_tokens"),
+        ("Reasoning", "reasoning_tokens"),
+    )
+    return [
+        Series(label, f"s{place}", [getattr(bucket.all, name) for bucket in report])
+        for place, (label, name) in enumerate(kinds)
+    ]
 
 
 def _latency(report: Report) -> Sequence[Series]:

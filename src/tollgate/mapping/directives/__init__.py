@@ -1,4 +1,5 @@
-"""The directives: one file each. `DIRECTIVES` is the table the checker, the editor schema and the reference are made from."""
+"""The directives: one file each. `DIRECTIVES` is the table the checker,
+the editor schema and the reference are made from."""
 
 from __future__ import annotations
 
@@ -26,57 +27,107 @@ DIRECTIVES: dict[str, Directive] = {
     entry.name: entry
     for entry in (
         Directive(
-            "$each", "$item in expression, or $item, $i in expression",
-            "one result per item; stands in a list only; one value is a list of one, absent an empty list; without a body the item itself",
-            "[{$each: $t in $.tools, $when: $t.name, name: $t.name}]", '{"tools": [{"name": "f"}, {}]}', '[{"name": "f"}]',
+            "$each",
+            "$item in expression, or $item, $i in expression",
+            "one result per item; stands in a list only; one value is a list of one, absent an empty list; without a "
+            "body the item itself",
+            "[{$each: $t in $.tools, $when: $t.name, name: $t.name}]",
+            '{"tools": [{"name": "f"}, {}]}',
+            '[{"name": "f"}]',
         ),
         Directive(
-            "$let", "{name: value}", "names values, for this node and everything below it",
-            "{$let: {host: $.a.b.host}, url: \"https://{{ $host }}/\"}", '{"a": {"b": {"host": "h"}}}', '{"url": "https://h/"}',
+            "$let",
+            "{name: value}",
+            "names values, for this node and everything below it",
+            '{$let: {host: $.a.b.host}, url: "https://{{ $host }}/"}',
+            '{"a": {"b": {"host": "h"}}}',
+            '{"url": "https://h/"}',
         ),
         Directive(
-            "$when", "expression", "left out unless true; absent, null, false, \"\", [] and {} are false, 0 is true",
-            "{limit: {$when: $.limit > 0, $value: $.limit}}", '{"limit": 5}', '{"limit": 5}',
+            "$when",
+            "expression",
+            'left out unless true; absent, null, false, "", [] and {} are false, 0 is true',
+            "{limit: {$when: $.limit > 0, $value: $.limit}}",
+            '{"limit": 5}',
+            '{"limit": 5}',
         ),
         Directive(
-            "$else", "value", "beside $when: what to make instead; beside $match: any other value, and no value when there is no $absent",
-            "{source: {$when: $.data, data: $.data, $else: {url: $.url}}}", '{"url": "u"}', '{"source": {"url": "u"}}',
+            "$else",
+            "value",
+            "beside $when: what to make instead; beside $match: any other value, and no value when there is no $absent",
+            "{source: {$when: $.data, data: $.data, $else: {url: $.url}}}",
+            '{"url": "u"}',
+            '{"source": {"url": "u"}}',
         ),
         Directive(
-            "$match", "expression", "the case whose label is the value; labels are text, `a|b` shares a case; plain values make a table",
-            "{stop: {$match: $.reason, stop|eos: end, length: length, $else: $.reason}}", '{"reason": "eos"}', '{"stop": "end"}',
+            "$match",
+            "expression",
+            "the case whose label is the value; labels are text, `a|b` shares a case; plain values make a table",
+            "{stop: {$match: $.reason, stop|eos: end, length: length, $else: $.reason}}",
+            '{"reason": "eos"}',
+            '{"stop": "end"}',
         ),
         Directive(
-            "$absent", "value", "beside $match: the case for no value",
-            "{mode: {$match: $.choice, none: never, $absent: auto}}", "{}", '{"mode": "auto"}',
+            "$absent",
+            "value",
+            "beside $match: the case for no value",
+            "{mode: {$match: $.choice, none: never, $absent: auto}}",
+            "{}",
+            '{"mode": "auto"}',
         ),
         Directive(
-            "$first", "[value, ...]", "the first that is present: 0, false and \"\" are; end it with null to send null",
-            "{max: {$first: [$.max_tokens, $.limit, 4096]}, print: {$first: [$.print, null]}}", '{"limit": 0}', '{"max": 0, "print": null}',
+            "$first",
+            "[value, ...]",
+            'the first that is present: 0, false and "" are; end it with null to send null',
+            "{max: {$first: [$.max_tokens, $.limit, 4096]}, print: {$first: [$.print, null]}}",
+            '{"limit": 0}',
+            '{"max": 0, "print": null}',
         ),
         Directive(
-            "$copy", "[name, ...], {$x: [name, ...]} or a path", "fields that keep their name: some of `$`, some of another value, or all of a value",
-            "{$copy: [model, stream], kind: chat}", '{"model": "m", "other": 1}', '{"model": "m", "kind": "chat"}',
+            "$copy",
+            "[name, ...], {$x: [name, ...]} or a path",
+            "fields that keep their name: some of `$`, some of another value, or all of a value",
+            "{$copy: [model, stream], kind: chat}",
+            '{"model": "m", "other": 1}',
+            '{"model": "m", "kind": "chat"}',
         ),
         Directive(
-            "$value", "value", "the node is this, when it is not an object with fixed keys",
-            "[{$each: $t in $.tools, $value: $t.name}]", '{"tools": [{"name": "f"}]}', '["f"]',
+            "$value",
+            "value",
+            "the node is this, when it is not an object with fixed keys",
+            "[{$each: $t in $.tools, $value: $t.name}]",
+            '{"tools": [{"name": "f"}]}',
+            '["f"]',
         ),
         Directive(
-            "$join_by", "key", "beside $value with a written list: neighbours whose key is equal become one, their lists are joined",
+            "$join_by",
+            "key",
+            "beside $value with a written list: neighbours whose key is equal become one, their lists are joined",
             "{turns: {$join_by: role, $value: [{$each: $m in $.messages, role: $m.role, parts: [$m.text]}]}}",
-            '{"messages": [{"role": "user", "text": "a"}, {"role": "user", "text": "b"}]}', '{"turns": [{"role": "user", "parts": ["a", "b"]}]}',
+            '{"messages": [{"role": "user", "text": "a"}, {"role": "user", "text": "b"}]}',
+            '{"turns": [{"role": "user", "parts": ["a", "b"]}]}',
         ),
         Directive(
-            "$lost", "text", "leaves this out and says so in the loss report, for what its holes read and its condition looks at; a hole that is absent is said as (unnamed)",
-            "{a: {$when: $.ok, $value: 1, $else: {$lost: \"the {{ $.what }}\"}}, b: 2}", '{"what": "thing"}', '{"b": 2}',
+            "$lost",
+            "text",
+            "leaves this out and says so in the loss report, for what its holes read and its condition looks at; a "
+            "hole that is absent is said as (unnamed)",
+            '{a: {$when: $.ok, $value: 1, $else: {$lost: "the {{ $.what }}"}}, b: 2}',
+            '{"what": "thing"}',
+            '{"b": 2}',
         ),
         Directive(
-            "$refuse", "[{when: expression, say: text, param: field}]",
-            "answers 400 with these words, after the node's $when; in an answer, where there is nobody to refuse, a loss",
-            "{$refuse: [{when: $.n > 1, say: one answer only, param: n}], a: 1}", '{"n": 1}', '{"a": 1}',
+            "$refuse",
+            "[{when: expression, say: text, param: field}]",
+            "answers 400 with these words, after the node's $when; in an answer, where there is nobody to refuse, a "
+            "loss",
+            "{$refuse: [{when: $.n > 1, say: one answer only, param: n}], a: 1}",
+            '{"n": 1}',
+            '{"a": 1}',
         ),
     )
 }
 
-__all__ = ["BODIES", "DIRECTIVES", "Directive", "copy", "each", "first", "let", "lost", "match", "refuse", "value", "when"]
+__all__ = [
+    "BODIES", "DIRECTIVES", "Directive", "copy", "each", "first", "let", "lost", "match", "refuse", "value", "when",
+]

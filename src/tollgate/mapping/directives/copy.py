@@ -60,4 +60,9 @@ def _names(site: Site, source: str, names: List, target: str, owner: Map | None 
 
 
 def _is_name(node: Node) -> bool:
-    return isinstance(node, Scalar) and isinstance(node.value, str) and node.value != "" and not any(char in node.value for char in "$.[]{} ")
+    return (
+        isinstance(node, Scalar)
+        and isinstance(node.value, str)
+        and node.value != ""
+        and not any(char in node.value for char in "$.[]{} ")
+    )

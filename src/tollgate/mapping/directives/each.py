@@ -48,7 +48,11 @@ def enter(site: Site, node: Map) -> Loop | None:
     text = entry.value if isinstance(entry, Scalar) else None
     found = FORM.match(text) if isinstance(text, str) else None
     if not isinstance(entry, Scalar) or not isinstance(text, str) or not found:
-        hint = "inside { } a comma ends the value: put quotes around it" if node.flow and any(" in " in key for key in node.entries) else ""
+        hint = (
+            "inside { } a comma ends the value: put quotes around it"
+            if node.flow and any(" in " in key for key in node.entries)
+            else ""
+        )
         site.unit.mistake(entry, "`$each` reads `$item in expression` or `$item, $i in expression`", hint)
         return None
     item, count = found[1], found[2]
@@ -86,7 +90,8 @@ def _items(site: Site, source: Ex, line: int) -> str:
 def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:
     """Whether a mapping may call something of its own `$name`; what is wrong with that name is noted.
 
-    `visible` are the names that can be read there. One of the engine's that few places have is no mistake, but hidden from there on.
+    `visible` are the names that can be read there. One of the engine's that few places have is no mistake,
+    but hidden from there on.
     """
     if name in RESERVED:
         unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
@@ -96,5 +101,8 @@ def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark)
     return True
 
 
-RESERVED = frozenset({"model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job", "vars", "old", "parent"})
+RESERVED = frozenset({
+    "model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job",
+    "vars", "old", "parent",
+})
 """Names the engine gives a meaning; no mapping may take them."""

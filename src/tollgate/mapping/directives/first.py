@@ -93,8 +93,18 @@ def _check(site: Site, candidates: List) -> None:
         if isinstance(item, Scalar) and item.value is None and not last:
             site.unit.mistake(item, "null is present, so the candidates after it are never reached", "put it last")
         elif not last and templates.sure(site, item):
-            site.unit.mistake(candidates.items[number + 1], "never reached: the candidate before it is always present", level="warning")
-        if not last and isinstance(item, Map) and "$when" in item.entries and "$else" not in item.entries and not _sure_when_chosen(site, item):
+            site.unit.mistake(
+                candidates.items[number + 1],
+                "never reached: the candidate before it is always present",
+                level="warning",
+            )
+        if (
+            not last
+            and isinstance(item, Map)
+            and "$when" in item.entries
+            and "$else" not in item.entries
+            and not _sure_when_chosen(site, item)
+        ):
             site.unit.mistake(
                 item.keys["$when"], "when this holds and the value is absent, `$first` goes on to the next candidate",
                 "for a choice write $when and $else", level="warning",

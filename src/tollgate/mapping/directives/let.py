@@ -29,7 +29,11 @@ def enter(site: Site, node: Map) -> Site:
     inner = site
     for name, value in names.entries.items():
         if not _NAME.match(name):
-            site.unit.mistake(names.keys[name], f"`{name}` is no name", "letters, digits and _; without the $" if name.startswith("$") else "letters, digits and _")
+            site.unit.mistake(
+                names.keys[name],
+                f"`{name}` is no name",
+                "letters, digits and _; without the $" if name.startswith("$") else "letters, digits and _",
+            )
             if _NAME.match(name[1:]):
                 inner = inner.inside(inner.scope.with_names(_named(inner, name[1:], value)))
             continue
@@ -47,12 +51,19 @@ def check_read(unit: Unit, root: Node) -> None:
         read = _mentioned(node)
         for name, mark in names.keys.items():
             if name not in read:
-                unit.mistake(mark, f"`${name}` is never read", "what it stands for would be lost without a word", level="warning")
+                unit.mistake(
+                    mark, f"`${name}` is never read", "what it stands for would be lost without a word", level="warning"
+                )
 
 
 def _mentioned(node: Node) -> set[str]:
     """All names that a node and what is below it mention."""
-    return {name for inner in walk(node) if isinstance(inner, Scalar) and isinstance(inner.value, str) for name in _MENTIONED.findall(inner.value)}
+    return {
+        name
+        for inner in walk(node)
+        if isinstance(inner, Scalar) and isinstance(inner.value, str)
+        for name in _MENTIONED.findall(inner.value)
+    }
 
 
 def _named(site: Site, name: str, value: Node) -> Var:
@@ -74,7 +85,8 @@ def _named(site: Site, name: str, value: Node) -> Var:
 
 
 def _lowered(site: Site, value: Node) -> Ex | None:
-    """A value that is a path (or a `$first` of paths) keeps its places: what is read through the name counts as read there."""
+    """A value that is a path (or a `$first` of paths) keeps its places:
+    what is read through the name counts as read there."""
     if isinstance(value, Scalar) and value.value != NOTHING_WORD:
         return lower_scalar(site, value)
     return first.lowered(site, value)

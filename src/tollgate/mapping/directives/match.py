@@ -66,7 +66,11 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         return
     for case in choice.cases:
         if isinstance(case.value, Scalar) and case.value.value is None:
-            site.unit.mistake(case.value, "null in a choice can mean two things", "$nothing leaves it out, {$first: [null]} sends null")
+            site.unit.mistake(
+                case.value,
+                "null in a choice can mean two things",
+                "$nothing leaves it out, {$first: [null]} sends null",
+            )
             return
     table = _table(site, node, choice)
     if table is not None:
@@ -153,7 +157,11 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
             elif label == "$else":
                 other = True
             elif label.startswith("$") and not label.startswith("$$"):
-                unit.mistake(mark, f"unknown label `{label}`", suggest(label, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`")
+                unit.mistake(
+                    mark,
+                    f"unknown label `{label}`",
+                    suggest(label, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`",
+                )
                 good = False
             else:
                 labels.append(label[1:] if label.startswith("$$") else label)
@@ -162,7 +170,11 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
                 good = False
             seen.setdefault(label, mark.line)
             if label in ("true", "false", "null", "") and not _quoted(site, mark):
-                unit.mistake(mark, f"a label is text, and `{label}` is not", "true and false are tested with $when, null is $absent")
+                unit.mistake(
+                    mark,
+                    f"a label is text, and `{label}` is not",
+                    "true and false are tested with $when, null is $absent",
+                )
                 good = False
         cases.append(Case(tuple(labels), absent, other, value, mark))
     if not cases:
@@ -202,8 +214,16 @@ def _table(site: Site, node: Map, choice: Choice) -> Ex | None:
     subject = choice.subject
     miss = one.py if one.py == two.py else f"({two.py} if {subject} is None else {one.py})"
     kinds = {type(value) for value in table.values()}
-    kind = "text" if kinds == {str} and one.kind in ("text", "any") and one.present and two.kind == "text" and two.present else "any"
-    value = Ex(f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})", one.present and two.present, kind)
+    kind = (
+        "text"
+        if kinds == {str} and one.kind in ("text", "any") and one.present and two.kind == "text" and two.present
+        else "any"
+    )
+    value = Ex(
+        f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})",
+        one.present and two.present,
+        kind,
+    )
     if site.unit.trace:
         value = replace(value, py=f"traced(C, {node.keys['$match'].line}, {site.out!r}, {value.py})")
     return value

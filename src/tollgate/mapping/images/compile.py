@@ -1,4 +1,5 @@
-"""A provider's `images:` block and its image models, compiled into offers. Everything wrong in them is found here, at start."""
+"""A provider's `images:` block and its image models, compiled into offers. Everything wrong in them is found here,
+at start."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a provider's image calls share with its others: error rules, `define:` with the filters there are, headers with their secrets, variables, budgets."""
+    """What a provider's image calls share with its others: error rules, `define:` with the filters there are, headers
+    with their secrets, variables, budgets."""
 
     errors: Any
     functions: Functions | None = None
@@ -44,7 +46,9 @@ def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]
     shared = Steps(compiler, provider.images)
     offers = [_offer(compiler, provider, model, shared, around) for model in provider.models if model.type == "image"]
     if compiler.problems:
-        raise ConfigErrors(sorted(dict.fromkeys(compiler.problems), key=lambda problem: (problem.mark.line, problem.mark.column)))
+        raise ConfigErrors(
+            sorted(dict.fromkeys(compiler.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
+        )
     return [offer for offer in offers if offer is not None]
 
 
@@ -53,13 +57,25 @@ class Steps:
 
     def __init__(self, compiler: Compiler, node: Map, path: str = "images") -> None:
         self.node = node
-        self.steps: dict[str, Step | None] = {name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
-                                              for name in IMAGE_STEPS}
+        self.steps: dict[str, Step | None] = {
+            name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
+            for name in IMAGE_STEPS
+        }
         words = node.get("statuses")
-        self.words = {key: cast("GenerationStatus", value.value) for key, value in words.entries.items() if isinstance(value, Scalar)} if isinstance(words, Map) else None
+        self.words = (
+            {
+                key: cast("GenerationStatus", value.value)
+                for key, value in words.entries.items()
+                if isinstance(value, Scalar)
+            }
+            if isinstance(words, Map)
+            else None
+        )
         poll = node.get("poll")
         self.every = _seconds(poll.get("every")) if isinstance(poll, Map) else None
-        self.give_up = _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or GIVE_UP
+        self.give_up = (
+            _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or GIVE_UP
+        )
 
     def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
         """These steps where a model's own keys win."""
@@ -69,7 +85,11 @@ class Steps:
         entries = dict(self.node.entries)
         for name, child in changed.items():
             base = entries.get(name)
-            entries[name] = Map({**base.entries, **child.entries}, {**base.keys, **child.keys}, child.mark) if isinstance(base, Map) else child
+            entries[name] = (
+                Map({**base.entries, **child.entries}, {**base.keys, **child.keys}, child.mark)
+                if isinstance(base, Map)
+                else child
+            )
         return Steps(compiler, Map(entries, self.node.keys, self.node.mark), path)
 
 
@@ -78,16 +98,26 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
     result = compiler.template(node.get("result"))
     body = compiler.template(node.get("body"))
     headers_node = node.get("headers")
-    headers = {key.lower(): compiler.template(value, secret=True) for key, value in headers_node.entries.items()} if isinstance(headers_node, Map) else {}
+    headers = (
+        {key.lower(): compiler.template(value, secret=True) for key, value in headers_node.entries.items()}
+        if isinstance(headers_node, Map)
+        else {}
+    )
     encoding = node.get("encoding")
     if called is None or result is None:
         return None
     method, url, hosts = called
-    return Step(name, method, url, result, {key: read for key, read in headers.items() if read is not None}, body,  # type: ignore[arg-type]
-                "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json", hosts)
+    return Step(
+        name, method, url, result, {key: read for key, read in headers.items() if read is not None},  # type: ignore[arg-type]
+        body,
+        "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json",
+        hosts,
+    )
 
 
-def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, around: Surroundings) -> ImageOffer | None:
+def _offer(
+    compiler: Compiler, provider: Provider, model: Model, shared: Steps, around: Surroundings
+) -> ImageOffer | None:
     path = f"models.{model.id}"
     steps = shared.with_own(compiler, model.image, path)
     price = read_price(compiler, model.image, path, model)
@@ -101,11 +131,13 @@ def _offer(compiler: Compiler, provider: Provider, model: Model, shared: Steps, 
         return None
     poll_node = steps.node.get("poll")
     return ImageOffer(
-        provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name}, schema=schema, price=price,
-        submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"], words=steps.words,
-        names_jobs=poll_node is not None and "$job.uuid" in str(plain(poll_node)), every=steps.every or EVERY, give_up=steps.give_up,
-        headers=around.headers, variables=around.variables, errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
-        timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+        provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name},
+        schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
+        words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in str(plain(poll_node)),
+        every=steps.every or EVERY, give_up=steps.give_up, headers=around.headers, variables=around.variables,
+        errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
+        timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls,
+        ca_file=provider.ca_file,
     )
 
 

@@ -1,4 +1,5 @@
-"""The examples of a provider's image part: `of: images.submit.body`, `images.poll.result`, `images.submit.call`, `images.price`.
+"""The examples of a provider's image part: `of: images.submit.body`, `images.poll.result`, `images.submit.call`,
+`images.price`.
 
 `given` is what `$` reads, `with: {input, job, http, vars, model}` the other names, `model: <canonical id>` picks the
 steps and price of one model. They are the tests of the file, and `check` runs them.
@@ -44,7 +45,12 @@ def _run(provider: Provider, node: Map, of: str, by_model: dict[str, ImageOffer]
     name = str(example.get("name") or of)
     offer = by_model.get(example["model"]) if "model" in example else next(iter(by_model.values()), None)
     if offer is None:
-        return document.problem(node, f"example `{name}`: no such image model" if "model" in example else f"example `{name}`: this file has no image model")
+        return document.problem(
+            node,
+            f"example `{name}`: no such image model"
+            if "model" in example
+            else f"example `{name}`: this file has no image model",
+        )
     try:
         got = _got(offer, of, example, named="model" in example)
     except LookupError as error:
@@ -81,7 +87,11 @@ def _got(offer: ImageOffer, of: str, example: dict[str, Any], *, named: bool) ->
         raise LookupError(f"`{step_name}` is no step of this file")
     if part == "outcome":
         outcome = read_outcome(step.result(values), offer.words, final=step_name == "fetch" or offer.fetch is None)
-        return {key: value for key, value in (("status", outcome.status), ("images", list(outcome.images)), ("error", outcome.error)) if value}
+        return {
+            key: value
+            for key, value in (("status", outcome.status), ("images", list(outcome.images)), ("error", outcome.error))
+            if value
+        }
     if part not in PARTS:
         raise LookupError(f"`{part}` is no part of a step, wanted {', '.join(PARTS)} or outcome")
     if part == "call":

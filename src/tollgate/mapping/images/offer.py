@@ -40,7 +40,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ImageOffer:
-    """One route for an image model. Without `poll` the provider is synchronous: its submit call returns the pictures."""
+    """One route for an image model. Without `poll` the provider is synchronous:
+    its submit call returns the pictures."""
 
     provider: str
     model: Model

@@ -1,4 +1,5 @@
-"""What a provider said about a job, in our words: one of five statuses, pictures, an error, and whatever later steps need.
+"""What a provider said about a job, in our words: one of five statuses, pictures, an error,
+and whatever later steps need.
 
 Owns the reading of a step's `result`. A status word no file knows leaves the job processing (and is reported to the
 log by the caller), so that a provider's new word never breaks a job; the deadline ends it in the worst case.
@@ -54,7 +55,9 @@ def read_outcome(result: object, words: Mapping[str, GenerationStatus] | None, *
     if status == "succeeded" and not images and final:
         return Outcome("failed", (), error or NO_IMAGE, facts=given)
     if status in ("failed", "canceled"):
-        return Outcome(status, images if status == "canceled" else (), error or "the provider reported a failure", facts=given)
+        return Outcome(
+            status, images if status == "canceled" else (), error or "the provider reported a failure", facts=given
+        )
     return Outcome(status or "processing", images if status == "succeeded" else (), "", unknown, given)
 
 

@@ -1,4 +1,5 @@
-"""Pieces of the mapping language in a provider's image part, compiled: every mistake is collected, none stops the rest."""
+"""Pieces of the mapping language in a provider's image part, compiled: every mistake is collected,
+none stops the rest."""
 
 from __future__ import annotations
 
@@ -41,19 +42,30 @@ class Compiler:
         if node is None:
             return None
         names = (*NAMES, "secret") if secret else NAMES
-        return self._made(lambda: compile_template(self.document, node, names=names, defines=self._functions), secret=secret)
+        return self._made(
+            lambda: compile_template(self.document, node, names=names, defines=self._functions), secret=secret
+        )
 
     def condition(self, node: Node | None) -> Read | None:
         """A place that takes an expression without braces."""
         if node is None:
             return None
-        return self._made(lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), test=True)
+        return self._made(
+            lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), test=True
+        )
 
-    def call(self, node: Node | None, hosts: Node | None, path: str) -> tuple[str, Read, tuple[Host, ...] | None] | None:
+    def call(
+        self, node: Node | None, hosts: Node | None, path: str
+    ) -> tuple[str, Read, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in METHODS:
-            self.say(node if node is not None else self.document.root, "wanted a method and an address", f"{path}.call", "POST https://api.example/v1/jobs")
+            self.say(
+                node if node is not None else self.document.root,
+                "wanted a method and an address",
+                f"{path}.call",
+                "POST https://api.example/v1/jobs",
+            )
             return None
         assert isinstance(node, Scalar)
         mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
@@ -61,7 +73,12 @@ class Compiler:
         url = self._made(lambda: compile_url(self.document, address, names=NAMES, defines=self._functions))
         declared = self._hosts(hosts, f"{path}.hosts")
         if declared is None and not _is_fixed(match[2]):
-            self.say(address, "this address comes out of an answer, so it may lead anywhere with our key", f"{path}.call", "add `hosts: [example.com]`")
+            self.say(
+                address,
+                "this address comes out of an answer, so it may lead anywhere with our key",
+                f"{path}.call",
+                "add `hosts: [example.com]`",
+            )
         if url is None:
             return None
         return match[1].upper(), url, declared
@@ -109,7 +126,10 @@ class Compiler:
 
 
 def _is_fixed(address: str) -> bool:
-    """Whether the file alone says where this leads: a host in which nothing but `$vars` stands, or a base out of `$vars`."""
+    """Whether the file alone says where this leads: a host in which nothing but `$vars` stands,
+    or a base out of `$vars`."""
     # Holes first: one may hold slashes of its own.
     host = _HOST.match(_HOLE.sub("\0", address))
-    return host is not None and all(name == "$vars" for hole in _HOLE.findall(address)[: host[0].count("\0")] for name in _NAME.findall(hole))
+    return host is not None and all(
+        name == "$vars" for hole in _HOLE.findall(address)[: host[0].count("\0")] for name in _NAME.findall(hole)
+    )

@@ -1,4 +1,5 @@
-"""What a job costs: a price per picture, by table, per megapixel, by counted lines, or as the provider's answer tells it.
+"""What a job costs: a price per picture, by table, per megapixel, by counted lines,
+or as the provider's answer tells it.
 
 Exact decimals only. A figure that cannot be found falls to the declared `price`, or refuses the job where the file
 says `miss: refuse`; it is never zero by accident (PITFALLS 29).
@@ -94,7 +95,14 @@ class ImagePrice:
         if self.lines:
             counts = [(_number(line.count(values)), line) for line in self.lines]
             if any(count for count, _ in counts):
-                return sum((CONTEXT.divide(CONTEXT.multiply(count, line.price), Decimal(line.unit)) for count, line in counts if count), Decimal(0))
+                return sum(
+                    (
+                        CONTEXT.divide(CONTEXT.multiply(count, line.price), Decimal(line.unit))
+                        for count, line in counts
+                        if count
+                    ),
+                    Decimal(0),
+                )
         billed = _number(self.bill(values)) if self.bill else None
         return self._by_count(values, list(images), billed)
 

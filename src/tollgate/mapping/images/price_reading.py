@@ -52,13 +52,21 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
 
 
 def _cases(compiler: Compiler, node: Node | None, path: str) -> tuple[tuple[Read, Decimal], ...]:
-    return tuple((holds, price) for item in _maps(node)
-                 if (holds := compiler.condition(item.get("when"))) and (price := compiler.decimal(item.get("price"), path)) is not None)
+    return tuple(
+        (holds, price)
+        for item in _maps(node)
+        if (holds := compiler.condition(item.get("when")))
+        and (price := compiler.decimal(item.get("price"), path)) is not None
+    )
 
 
 def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]:
-    return tuple(Line(count, price, _unit(item)) for item in _maps(node)
-                 if (count := compiler.template(item.get("count"))) and (price := compiler.decimal(item.get("price"), path)) is not None)
+    return tuple(
+        Line(count, price, _unit(item))
+        for item in _maps(node)
+        if (count := compiler.template(item.get("count")))
+        and (price := compiler.decimal(item.get("price"), path)) is not None
+    )
 
 
 def _told(compiler: Compiler, node: Node | None) -> Told | None:
@@ -67,7 +75,9 @@ def _told(compiler: Compiler, node: Node | None) -> Told | None:
 
 
 def _times(compiler: Compiler, node: Node | None) -> tuple[Factor, ...]:
-    return tuple(Factor(count, Decimal(_unit(item))) for item in _maps(node) if (count := compiler.template(item.get("count"))))
+    return tuple(
+        Factor(count, Decimal(_unit(item))) for item in _maps(node) if (count := compiler.template(item.get("count")))
+    )
 
 
 def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, Any]:
@@ -81,7 +91,11 @@ def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, An
             if price is not None:
                 found[key] = price
         else:
-            compiler.say(child, f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says", f"{path}.{key}")
+            compiler.say(
+                child,
+                f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says",
+                f"{path}.{key}",
+            )
     return found
 
 

@@ -54,7 +54,8 @@ class InputSchema:
         return filled
 
     def filled(self, given: dict[str, Any]) -> dict[str, Any]:
-        """An input that was admitted once, with defaults; not checked again, because the file may ask for more by now."""
+        """An input that was admitted once, with defaults; not checked again,
+        because the file may ask for more by now."""
         return _with_defaults(given, self.document, 0)
 
     def admits(self, given: object) -> bool:
@@ -139,7 +140,8 @@ def _reason(error: ValidationError) -> str:
 
 
 def _alternatives(rules: list[Any]) -> list[str]:
-    """The properties of which one is wanted, where the alternatives say nothing else: `[{required: [a]}, {required: [b]}]`."""
+    """The properties of which one is wanted, where the alternatives say nothing else: `[{required: [a]}, {required:
+    [b]}]`."""
     if not all(isinstance(rule, dict) and rule.keys() == {"required"} for rule in rules):
         return []
     return [" with ".join(rule["required"]) for rule in rules]

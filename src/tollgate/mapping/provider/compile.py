@@ -68,8 +68,8 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledProvider:
-    """A provider ready to serve. `offers` has its chat and embedding offers by model (none while it is off), `images` its
-    image models (for their examples also while it is off)."""
+    """A provider ready to serve. `offers` has its chat and embedding offers by model (none while it is off), `images`
+    its image models (for their examples also while it is off)."""
 
     config: Provider
     errors: ErrorRules
@@ -87,7 +87,8 @@ class CompiledProvider:
         return self.config.name
 
     def edits(self, kind: str, endpoint: str, model: Model | None) -> EditList | None:
-        """The edits that apply to a model through an endpoint, in scope order; without a model, those of every model."""
+        """The edits that apply to a model through an endpoint, in scope order; without a model,
+        those of every model."""
         spoken = self.spoken.get(endpoint)
         lists = [getattr(self.scope, kind), getattr(spoken.edits, kind) if spoken else None]
         if model is not None:
@@ -97,8 +98,14 @@ class CompiledProvider:
         return chain(lists)
 
 
-def compile_provider(provider: Provider, mappings: Mapping[str, ProtocolMapping], secrets: Secrets, *, timeouts: Timeouts | None = None,
-                     plugins: Mapping[str, Filter] | None = None) -> CompiledProvider:
+def compile_provider(
+    provider: Provider,
+    mappings: Mapping[str, ProtocolMapping],
+    secrets: Secrets,
+    *,
+    timeouts: Timeouts | None = None,
+    plugins: Mapping[str, Filter] | None = None,
+) -> CompiledProvider:
     """Everything of a provider compiled. Raises `ConfigErrors` with every mistake of its file."""
     return _Compiling(provider, mappings, secrets, timeouts or Timeouts(), plugins).run()
 
@@ -106,8 +113,14 @@ def compile_provider(provider: Provider, mappings: Mapping[str, ProtocolMapping]
 class _Compiling:
     """One run over one provider."""
 
-    def __init__(self, provider: Provider, mappings: Mapping[str, ProtocolMapping], secrets: Secrets, timeouts: Timeouts,
-                 plugins: Mapping[str, Filter] | None) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        mappings: Mapping[str, ProtocolMapping],
+        secrets: Secrets,
+        timeouts: Timeouts,
+        plugins: Mapping[str, Filter] | None,
+    ) -> None:
         self.provider = provider
         self.mappings = mappings
         self.secrets = secrets
@@ -127,7 +140,9 @@ class _Compiling:
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
         auth = self._auth()
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers))
-        compiled = CompiledProvider(provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables)
+        compiled = CompiledProvider(
+            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables
+        )
         images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
         offers: dict[str, tuple[Offer, ...]] = {}
         if not provider.off and not pieces.problems:
@@ -135,7 +150,9 @@ class _Compiling:
                 if model.type != "image":
                     offers[model.id] = self._offers(compiled, model, auth)
         if pieces.problems:
-            raise ConfigErrors(sorted(dict.fromkeys(pieces.problems), key=lambda problem: (problem.mark.line, problem.mark.column)))
+            raise ConfigErrors(
+                sorted(dict.fromkeys(pieces.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
+            )
         return replace(compiled, offers=offers, images=tuple(images))
 
     # -- scopes
@@ -145,17 +162,29 @@ class _Compiling:
 
     def _edits(self, edits: Edits | None, kind: str) -> EditList | None:
         pieces = self.pieces
-        return pieces.tried(lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables))  # type: ignore[no-any-return]
+        return pieces.tried(  # type: ignore[no-any-return]
+            lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables)
+        )
 
     def _headers(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Node, Template]]:
         names = self.pieces.names("model", "vars", "secret", "headers", "stream")
-        return {name.lower(): (node, template) for name, node in nodes.items() if (template := self.pieces.template(node, names)) is not None}
+        return {
+            name.lower(): (node, template)
+            for name, node in nodes.items()
+            if (template := self.pieces.template(node, names)) is not None
+        }
 
     def _query(self, nodes: Mapping[str, Node]) -> dict[str, Template]:
         names = self.pieces.names("model", "vars", "secret")
-        return {name: template for name, node in nodes.items() if (template := self.pieces.template(node, names)) is not None}
+        return {
+            name: template
+            for name, node in nodes.items()
+            if (template := self.pieces.template(node, names)) is not None
+        }
 
-    def _endpoint(self, endpoint: Endpoint, headers: Mapping[str, tuple[Node, Template]], query: Mapping[str, Template]) -> Spoken:
+    def _endpoint(
+        self, endpoint: Endpoint, headers: Mapping[str, tuple[Node, Template]], query: Mapping[str, Template]
+    ) -> Spoken:
         pieces = self.pieces
         excludes, read = self._usage(endpoint)
         own = endpoint.errors
@@ -164,7 +193,12 @@ class _Compiling:
         missing = _missing(mapping) if foreign and mapping is not None else []
         if missing:
             at = find(self.provider.document.root, ["speaks", endpoint.protocol])
-            pieces.say(at, f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs", f"speaks.{endpoint.protocol}")
+            pieces.say(
+                at,
+                f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, "
+                "which a provider that speaks it needs",
+                f"speaks.{endpoint.protocol}",
+            )
         return Spoken(
             endpoint=endpoint,
             mapping=mapping,
@@ -186,16 +220,26 @@ class _Compiling:
         if not isinstance(node, Map):
             return frozenset(), None
         listed, read = node.get("excludes"), node.get("read")
-        excludes = frozenset(str(item.value) for item in listed.items if isinstance(item, Scalar)) if isinstance(listed, List) else frozenset()
+        excludes = (
+            frozenset(str(item.value) for item in listed.items if isinstance(item, Scalar))
+            if isinstance(listed, List)
+            else frozenset()
+        )
         return excludes, self.pieces.template(read, ("$",)) if read is not None else None
 
     def _auth(self) -> Authorisation | None:
         auth = self.provider.auth
         self._check_auth_options()
-        templates = {name: self.pieces.template(node, self.pieces.names("vars", "secret")) for name, node in auth.options.items()}
+        templates = {
+            name: self.pieces.template(node, self.pieces.names("vars", "secret")) for name, node in auth.options.items()
+        }
         if auth.kind == "none" or self.provider.off:
             return None
-        values = {name: template(vars=self.pieces.variables, secret=self.pieces.secrets) for name, template in templates.items() if template is not None}
+        values = {
+            name: template(vars=self.pieces.variables, secret=self.pieces.secrets)
+            for name, template in templates.items()
+            if template is not None
+        }
         form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
         return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
 
@@ -205,21 +249,43 @@ class _Compiling:
         known = (*needed, *optional)
         for name, node in auth.options.items():
             if name not in known:
-                pieces.say(node, f"`{auth.kind}` has no option `{name}`", "auth", nearest(name, known) or f"one of {', '.join(known)}" if known else "")
+                pieces.say(
+                    node,
+                    f"`{auth.kind}` has no option `{name}`",
+                    "auth",
+                    nearest(name, known) or f"one of {', '.join(known)}" if known else "",
+                )
         for name, others in AUTH_INSTEAD.items():
             for other in others if name in auth.options and name in known else ():
                 if other in auth.options:
-                    pieces.say(auth.options[other], f"`{other}` has no effect beside `{name}`", "auth", "write it into `form`" if name == "form" else "leave one of them out")
+                    pieces.say(
+                        auth.options[other],
+                        f"`{other}` has no effect beside `{name}`",
+                        "auth",
+                        "write it into `form`" if name == "form" else "leave one of them out",
+                    )
         spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
         missing = [name for name in needed if name not in auth.options and name not in spared]
         if missing:
             pieces.say(find(self.provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
-    def _images(self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None) -> list[ImageOffer]:
-        fixed = {name: str(value) for name, (_, template) in headers.items()
-                 if (value := template(vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, stream=False, model={})) is not None}
+    def _images(
+        self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
+    ) -> list[ImageOffer]:
+        fixed = {
+            name: str(value)
+            for name, (_, template) in headers.items()
+            if (
+                value := template(
+                    vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, stream=False, model={}
+                )
+            )
+            is not None
+        }
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
-        around = Surroundings(errors, self.pieces.functions, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth)
+        around = Surroundings(
+            errors, self.pieces.functions, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth
+        )
         return compile_images(self.provider, around)
 
     # -- offers
@@ -227,8 +293,11 @@ class _Compiling:
     def _offers(self, compiled: CompiledProvider, model: Model, auth: Authorisation | None) -> tuple[Offer, ...]:
         tariff = self._tariff(model)
         names = model.protocols or tuple(compiled.spoken)
-        made = [self._offer(compiled, model, compiled.spoken[name], tariff, auth) for name in names
-                if name in compiled.spoken and serves(name) == model.type and compiled.spoken[name].endpoint.serves(model)]
+        made = [
+            self._offer(compiled, model, compiled.spoken[name], tariff, auth)
+            for name in names
+            if name in compiled.spoken and serves(name) == model.type and compiled.spoken[name].endpoint.serves(model)
+        ]
         return tuple(offer for offer in made if offer is not None)
 
     def _tariff(self, model: Model) -> Tariff | None:
@@ -240,7 +309,14 @@ class _Compiling:
             self.pieces.say(model.mark, str(error), f"models.{model.id}.price")
             return None
 
-    def _offer(self, compiled: CompiledProvider, model: Model, spoken: Spoken, tariff: Tariff | None, auth: Authorisation | None) -> Offer | None:
+    def _offer(
+        self,
+        compiled: CompiledProvider,
+        model: Model,
+        spoken: Spoken,
+        tariff: Tariff | None,
+        auth: Authorisation | None,
+    ) -> Offer | None:
         provider, endpoint = self.provider, spoken.endpoint
         can: dict[str, Any] = {**provider.can, **endpoint.can}
         for policy in provider.policies:
@@ -260,17 +336,21 @@ class _Compiling:
             elif (value := template(headers={}, stream=False, **values)) is not None:
                 fixed[name] = str(value)
         return Offer(
-            provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping, endpoint=endpoint.protocol,
-            mapping=cast("ProtocolMapping", spoken.mapping), address=address, errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts),
-            fixed_headers=self._shared(fixed), made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
-            response_edits=self._chained(compiled, "response", endpoint, model), stream_edits=self._chained(compiled, "stream", endpoint, model),
-            can=can, model_facts=facts, usage_excludes=spoken.excludes, usage_read=spoken.read_usage,
-            framing=endpoint.framing, inner=endpoint.inner, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
-            prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+            provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping,
+            endpoint=endpoint.protocol, mapping=cast("ProtocolMapping", spoken.mapping), address=address,
+            errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
+            made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
+            response_edits=self._chained(compiled, "response", endpoint, model),
+            stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
+            usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
+            inner=endpoint.inner, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
+            prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls,
+            ca_file=provider.ca_file,
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
-        """One read-only map for all offers with the same headers: the upstream client writes out a map that cannot change only once."""
+        """One read-only map for all offers with the same headers:
+        the upstream client writes out a map that cannot change only once."""
         return self._headers_sent.setdefault(tuple(headers.items()), MappingProxyType(headers))
 
     def _chained(self, compiled: CompiledProvider, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
@@ -284,29 +364,57 @@ class _Compiling:
         values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables}
         query = {name: template(secret=self.pieces.secrets, **values) for name, template in spoken.query.items()}
         whole = self._url(endpoint.url, spoken.url, values, query, endpoint, facts)
-        stream = self._url(endpoint.stream_url, spoken.stream_url, values, query, endpoint, facts) if endpoint.stream_url is not None else whole
-        counting = self._url(endpoint.count_tokens_url, spoken.count_url, values, query, endpoint, facts) if endpoint.count_tokens_url is not None else None
+        stream = (
+            self._url(endpoint.stream_url, spoken.stream_url, values, query, endpoint, facts)
+            if endpoint.stream_url is not None
+            else whole
+        )
+        counting = (
+            self._url(endpoint.count_tokens_url, spoken.count_url, values, query, endpoint, facts)
+            if endpoint.count_tokens_url is not None
+            else None
+        )
         return Address(whole, stream, counting) if whole is not None and stream is not None else None
 
-    def _url(self, node: Node | None, template: Template | None, values: Mapping[str, Any], query: Mapping[str, Any], endpoint: Endpoint,
-             facts: Mapping[str, Any]) -> str | None:
+    def _url(
+        self,
+        node: Node | None,
+        template: Template | None,
+        values: Mapping[str, Any],
+        query: Mapping[str, Any],
+        endpoint: Endpoint,
+        facts: Mapping[str, Any],
+    ) -> str | None:
         address = template(**values) if template is not None else None
         if node is None or template is None:
             return None
         if address is None:
-            unset = [name for name, value in self.pieces.variables.items() if value is None and mentions(node, f"vars.{name}")]
+            unset = [
+                name
+                for name, value in self.pieces.variables.items()
+                if value is None and mentions(node, f"vars.{name}")
+            ]
             why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
             self.pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", f"speaks.{endpoint.protocol}")
             return None
         if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            self.pieces.say(node, f"found \"{str(address)[:80]}\", wanted an address like https://api.example/v1", f"speaks.{endpoint.protocol}")
+            self.pieces.say(
+                node,
+                f'found "{str(address)[:80]}", wanted an address like https://api.example/v1',
+                f"speaks.{endpoint.protocol}",
+            )
             return None
         return with_query(address, query)
 
 
 def _missing(mapping: ProtocolMapping) -> list[str]:
-    """The sections that a format lacks to be that of an upstream; of one that answers in streams only, `stream.to_hub` is enough."""
-    wanted = ["request.from_hub"] if mapping.stream_in is not None and not mapping.hub else ["request.from_hub", "response.to_hub"]
+    """The sections that a format lacks to be that of an upstream; of one that answers in streams only,
+    `stream.to_hub` is enough."""
+    wanted = (
+        ["request.from_hub"]
+        if mapping.stream_in is not None and not mapping.hub
+        else ["request.from_hub", "response.to_hub"]
+    )
     return [name for name in wanted if name not in mapping.sections]
 
 
@@ -324,7 +432,9 @@ class _Bound:
 
 
 def _texts(values: object) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
+    return (
+        {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
+    )
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
@@ -336,10 +446,12 @@ def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
 def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
     """What `$model` reads; what the file does not say is absent."""
     facts = {
-        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id, "type": model.type,
-        "context": model.context or None, "max_output": model.max_output, "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
+        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id,
+        "type": model.type, "context": model.context or None, "max_output": model.max_output,
+        "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
         "created": model.created or None, "tokenizer": model.tokenizer, "parameters": list(model.parameters) or None,
-        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities), "protocol": protocol or None,
+        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities),
+        "protocol": protocol or None,
     }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -348,5 +460,9 @@ def prices_text(model: Model) -> str:
     """The price block as compact JSON, for the usage row."""
     if model.price is None:
         return ""
-    said = dict(model.price.source) or {**model.price.written, "unit": model.price.unit, "currency": model.price.currency}
+    said = dict(model.price.source) or {
+        **model.price.written,
+        "unit": model.price.unit,
+        "currency": model.price.currency,
+    }
     return orjson.dumps(said, default=str).decode()

@@ -1,7 +1,7 @@
 """Discovered models: where a provider's own list is, and how its entries become models (`discover:` of its file).
 
-An entry is mapped by a template into the shape of a `models:` entry (with its `id`), and then read by the very same code
-as a written one, so a discovered model obeys the same rules. An entry that does not fit is left out and told.
+An entry is mapped by a template into the shape of a `models:` entry (with its `id`), and then read by the very same
+code as a written one, so a discovered model obeys the same rules. An entry that does not fit is left out and told.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ class Discovery:
             entries = list(entries.values())
         if not isinstance(entries, list):
             node = self.provider.discover or self.provider.document.root
-            return (), (self.provider.document.problem(node, "the list of models was not found in the answer", path="discover.list"),)
+            return (), (
+                self.provider.document.problem(
+                    node, "the list of models was not found in the answer", path="discover.list"
+                ),
+            )
         made: dict[str, dict[str, Any]] = {}
         problems: list[Problem] = []
         for entry in entries[:MAX_MODELS]:
@@ -65,7 +69,9 @@ class Discovery:
             else:
                 problems.append(self._problem(f"found no id for an entry with {_fields(entry)}, wanted a text"))
         if len(entries) > MAX_MODELS:
-            problems.append(self._problem(f"found {len(entries)} entries, wanted at most {MAX_MODELS}: the others are left out"))
+            problems.append(
+                self._problem(f"found {len(entries)} entries, wanted at most {MAX_MODELS}: the others are left out")
+            )
         models, more = self._models(made)
         return models, (*problems, *more)
 
@@ -101,7 +107,9 @@ class Discovery:
         """A value as a configuration node; numbers keep the digits they were sent with."""
         mark = self._mark
         if isinstance(value, dict):
-            return Map({str(key): self._node(item) for key, item in value.items()}, {str(key): mark for key in value}, mark)
+            return Map(
+                {str(key): self._node(item) for key, item in value.items()}, {str(key): mark for key in value}, mark
+            )
         if isinstance(value, list):
             return List(tuple(self._node(item) for item in value), mark)
         if isinstance(value, float):
@@ -130,9 +138,21 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
         return None
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
     own = node.get("headers")
-    named = {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()} if isinstance(own, Map) else {}
-    fixed = {name: value for name, (_, template) in headers.items() if (value := template(headers={}, stream=False, model={}, **values)) is not None}
-    fixed |= {name: value for name, template in named.items() if template is not None and (value := template(**values)) is not None}
+    named = (
+        {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()}
+        if isinstance(own, Map)
+        else {}
+    )
+    fixed = {
+        name: value
+        for name, (_, template) in headers.items()
+        if (value := template(headers={}, stream=False, model={}, **values)) is not None
+    }
+    fixed |= {
+        name: value
+        for name, template in named.items()
+        if template is not None and (value := template(**values)) is not None
+    }
     url = pieces.url(node.get("url"))
     listed = node.get("list")
     entries = pieces.reader(listed) if listed is not None else None
@@ -145,9 +165,14 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     address = url(**values)
     if not isinstance(address, str):
         if not pieces.provider.off:
-            pieces.say(node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url")
+            pieces.say(
+                node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url"
+            )
             return None
         address = ""  # nobody asks while the provider is off, but its examples run
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
-    return Discovery(pieces.provider, address, {name: str(value) for name, value in fixed.items()}, seconds, entries, model, test, pieces.variables)
+    return Discovery(
+        pieces.provider, address, {name: str(value) for name, value in fixed.items()}, seconds, entries, model, test,
+        pieces.variables,
+    )

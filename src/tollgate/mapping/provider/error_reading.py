@@ -1,4 +1,5 @@
-"""The `errors:` blocks of a provider and of one of its endpoints, compiled to `ErrorRules`; the endpoint's word comes first."""
+"""The `errors:` blocks of a provider and of one of its endpoints, compiled to `ErrorRules`;
+the endpoint's word comes first."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from tollgate.mapping.provider.pieces import Pieces, Read
 
 FIELDS = ("message", "type", "code", "param", "retry_after")
 LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
-    "retry": ("later", None), "next": ("next", None), "stop": ("stop", None), "credit": ("next", "balance"), "key": ("next", "key"),
+    "retry": ("later", None),
+    "next": ("next", None),
+    "stop": ("stop", None),
+    "credit": ("next", "balance"),
+    "key": ("next", "key"),
 }
 """The status lists of a file and what each means."""
 
@@ -46,11 +51,18 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
         return None
     verdict, alarm, counts_as = (_word(node.get(key)) for key in ("verdict", "alarm", "as"))
     marks = marks_of(when.value) if isinstance(when, Scalar) and isinstance(when.value, str) else None
-    return Rule(verdict or "next", alarm, frozenset(statuses) or None, test, int(counts_as) if counts_as else None, _reads(pieces, node), marks)  # type: ignore[arg-type]
+    return Rule(
+        verdict or "next", alarm, frozenset(statuses) or None, test, int(counts_as) if counts_as else None,  # type: ignore[arg-type]
+        _reads(pieces, node), marks,
+    )
 
 
 def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
-    return {name: read for name in FIELDS if (written := node.get(name)) is not None and (read := pieces.reader(written)) is not None}
+    return {
+        name: read
+        for name in FIELDS
+        if (written := node.get(name)) is not None and (read := pieces.reader(written)) is not None
+    }
 
 
 def _statuses(node: Node | None) -> tuple[int, ...]:

@@ -24,9 +24,10 @@ Read = Callable[[Any], Any]
 """A compiled template or condition over an error body."""
 
 _WORDS: Mapping[str, int] = {
-    "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429, "insufficient_quota": 402,
-    "billing_error": 402, "authentication_error": 401, "invalid_api_key": 401, "permission_error": 403, "not_found_error": 404,
-    "invalid_request_error": 400, "request_too_large": 413, "content_filter": 400, "timeout_error": 504, "server_error": 500, "api_error": 500,
+    "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429,
+    "insufficient_quota": 402, "billing_error": 402, "authentication_error": 401, "invalid_api_key": 401,
+    "permission_error": 403, "not_found_error": 404, "invalid_request_error": 400, "request_too_large": 413,
+    "content_filter": 400, "timeout_error": 504, "server_error": 500, "api_error": 500,
 }
 """The published error words of the wire formats, with the status they stand for where the real one is a 200."""
 
@@ -49,11 +50,21 @@ class Verdict:
     overloaded: bool
 
     def error(self, provider: str, body: object = None) -> UpstreamError:
-        """The error to raise: the caller's fault as a rejection (of this `body`), everything else as a failure of the provider."""
+        """The error to raise: the caller's fault as a rejection (of this `body`),
+        everything else as a failure of the provider."""
         if self.kind == "stop":
-            return UpstreamRejected(self.message, status=self.status, body=body, kind=self.type, param=self.param, told_code=self.code, provider=provider)
-        return UpstreamFailed(self.message, upstream_status=self.status, overloaded=self.overloaded, provider=provider, retry_after=self.retry_after,
-                              alarm=self.alarm)
+            return UpstreamRejected(
+                self.message, status=self.status, body=body, kind=self.type, param=self.param, told_code=self.code,
+                provider=provider,
+            )
+        return UpstreamFailed(
+            self.message,
+            upstream_status=self.status,
+            overloaded=self.overloaded,
+            provider=provider,
+            retry_after=self.retry_after,
+            alarm=self.alarm,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +86,21 @@ class ErrorRules:
 
     __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "event_marks", "redact")
 
-    def __init__(self, rules: tuple[Rule, ...] = (), by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
-                 reads: Mapping[str, Read] | None = None, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        rules: tuple[Rule, ...] = (),
+        by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
+        reads: Mapping[str, Read] | None = None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
         self._rules = rules
         self._by_status = dict(by_status or {})
         self._reads = dict(reads or {})
         self.redact = redact
         """A text without our secrets."""
-        self._on_success = tuple(rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses))
+        self._on_success = tuple(
+            rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses)
+        )
         marks: list[bytes] | None = [b'"error"']
         for rule in self._on_success:
             if rule.marks is None:
@@ -91,10 +109,12 @@ class ErrorRules:
             assert marks is not None
             marks.extend(rule.marks)
         self.event_marks: tuple[bytes, ...] | None = tuple(dict.fromkeys(marks)) if marks is not None else None
-        """A stream event (or 200 body) is an error only if its bytes hold one of these; None: every one must be asked."""
+        """A stream event (or 200 body) is an error only if its bytes hold one of these; None:
+        every one must be asked."""
 
     def may_match(self, raw: bytes) -> bool:
-        """Whether the bytes of a stream event, or of several, could be an error at all; False means that they need not be asked."""
+        """Whether the bytes of a stream event, or of several, could be an error at all;
+        False means that they need not be asked."""
         if self.event_marks is None:
             return True
         for mark in self.event_marks:  # a loop, not any(): asked of every block of every stream
@@ -102,10 +122,12 @@ class ErrorRules:
                 return True
         return False
 
-    def judge(self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False, inside: bool = True) -> Verdict | None:
-        """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one stream
-        event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error only by the
-        file's own rules (the answer about an image job has an `error` of its own)."""
+    def judge(
+        self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False, inside: bool = True
+    ) -> Verdict | None:
+        """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one
+        stream event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error
+        only by the file's own rules (the answer about an image job has an `error` of its own)."""
         for rule in self._on_success if status < 400 else self._rules:
             if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
                 return self._by_rule(rule, status, headers, body)
@@ -115,7 +137,9 @@ class ErrorRules:
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
         said = self._said(body, rule.reads)
-        counts_as = rule.counts_as or (status if status >= 400 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500)
+        counts_as = rule.counts_as or (
+            status if status >= 400 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
+        )
         return self._verdict(rule.verdict, rule.alarm, said, counts_as, headers, body, rule.reads)
 
     def _error_inside(self, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
@@ -131,7 +155,13 @@ class ErrorRules:
             return None
         said = self._said(body, {})
         told = error.get("code") if isinstance(error, dict) else body.get("code")
-        number = told if type(told) is int else int(told) if isinstance(told, str) and told.isdecimal() and len(told) == 3 else 0
+        number = (
+            told
+            if type(told) is int
+            else int(told)
+            if isinstance(told, str) and told.isdecimal() and len(told) == 3
+            else 0
+        )
         counts_as = number if 400 <= number <= 599 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
         return self._classified(counts_as, said, headers, body)
 
@@ -148,7 +178,9 @@ class ErrorRules:
         elif status in DEFAULT_RETRY_STATUSES or status >= 500:
             kind = "later"
         elif status == 407 or 300 <= status < 400:
-            kind = "next"  # an upstream that sends us elsewhere, or a proxy on the way to it that does not know us, is not configured right
+            # an upstream that sends us elsewhere, or a proxy on the way to it that does not know us, is not configured
+            # right
+            kind = "next"
         else:
             # the caller's model is known here; that this upstream does not have it is our business
             kind = "next" if said.code == "model_not_found" else "stop"
@@ -156,8 +188,10 @@ class ErrorRules:
             kind, alarm = "next", "balance"
         return self._verdict(kind, alarm, said, status, headers, body, {})
 
-    def _verdict(self, kind: Kind, alarm: AlarmKind | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
-                 reads: Mapping[str, Read]) -> Verdict:
+    def _verdict(
+        self, kind: Kind, alarm: AlarmKind | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
+        reads: Mapping[str, Read],
+    ) -> Verdict:
         told = headers.get("x-should-retry")
         if told == "false" and kind == "later":
             kind = "next"  # not this route again, but another one may do
@@ -170,8 +204,10 @@ class ErrorRules:
             if wait is None and read is not None:
                 wait = seconds_of(read(body))
         code = None if not said.code or _STATUS.fullmatch(said.code) else said.code
-        return Verdict(kind, alarm, said.message or status_words(status), said.type or None, code, said.param or None, status, wait,
-                       status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error")
+        return Verdict(
+            kind, alarm, said.message or status_words(status), said.type or None, code, said.param or None, status,
+            wait, status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error",
+        )
 
     def _said(self, body: Any, reads: Mapping[str, Read]) -> Said:
         said = read_error(body)
@@ -181,7 +217,14 @@ class ErrorRules:
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                     said = replace(said, **{name: clipped(str(found), MAX_MESSAGE)})
-        return replace(said, **{name: self.redact(text) for name in ("message", "type", "code", "param") if (text := getattr(said, name))})
+        return replace(
+            said,
+            **{
+                name: self.redact(text)
+                for name in ("message", "type", "code", "param")
+                if (text := getattr(said, name))
+            },
+        )
 
 
 _STATUS = re.compile("[1-5][0-9][0-9]")
@@ -192,7 +235,8 @@ _FIELD = re.compile(r"\$\.(\w+)")
 
 
 def marks_of(expression: str) -> tuple[bytes, ...] | None:
-    """Byte strings of which a JSON text must hold at least one for the expression to be true; None when that cannot be told.
+    """Byte strings of which a JSON text must hold at least one for the expression to be true;
+    None when that cannot be told.
 
     "$.base_resp.status_code" -> (b'"base_resp"',). A condition that may hold where nothing is there has no marks.
     """

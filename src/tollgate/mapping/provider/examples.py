@@ -1,8 +1,9 @@
-"""The examples inside a provider file, run: they are the tests of the file, and documentation that cannot be out of date.
+"""The examples inside a provider file, run: they are the tests of the file,
+and documentation that cannot be out of date.
 
 `of:` is request, response or stream (edits over `given`), errors (`given: {status, headers, body}`), usage, discover or
-images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`, `request` and `headers`.
-A request example whose `given.model` is an upstream name is run as that model.
+images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`,
+`request` and `headers`. A request example whose `given.model` is an upstream name is run as that model.
 """
 
 from __future__ import annotations
@@ -49,7 +50,15 @@ def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
         return problems
     if of not in KINDS_OF_EXAMPLE:
         known = ", ".join((*KINDS_OF_EXAMPLE, "images.submit.body, ..."))
-        return [*problems, document.problem(of_node or node, f"an example is `of` one of {known}", path=path, hint=nearest(str(of), KINDS_OF_EXAMPLE))]
+        return [
+            *problems,
+            document.problem(
+                of_node or node,
+                f"an example is `of` one of {known}",
+                path=path,
+                hint=nearest(str(of), KINDS_OF_EXAMPLE),
+            ),
+        ]
     if "given" not in node.entries or not {"expect", "refused"} & node.entries.keys():
         return [*problems, document.problem(node, "an example has `given`, and `expect` or `refused`", path=path)]
     example: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
@@ -70,7 +79,9 @@ def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
         return [*problems, document.problem(at, f"{name} was not refused; it gave {_shown(got)}", path=path)]
     wanted = example["expect"]
     if not _same(of, got, wanted):
-        problems.append(document.problem(at, f"{name} differs\n{_difference(wanted, _comparable(of, got, wanted))}", path=path))
+        problems.append(
+            document.problem(at, f"{name} differs\n{_difference(wanted, _comparable(of, got, wanted))}", path=path)
+        )
     if "lost" in example and context.lost != example["lost"]:
         problems.append(document.problem(node.get("lost") or node, f"{name}: lost {context.lost}", path=path))
     return problems
@@ -97,8 +108,16 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
             raise ConfigErrors(problems)
         return [_model_facts(model) for model in models]
     model = _model(compiled, more.get("model", example.get("model")), given, of)
-    facts = facts_of(model, compiled.name, spoken.endpoint.mapping if spoken else "") if model is not None else more.get("model") or {}
-    context.model, context.can, context.request = facts, {**compiled.config.can, **(more.get("can") or {})}, more.get("request")
+    facts = (
+        facts_of(model, compiled.name, spoken.endpoint.mapping if spoken else "")
+        if model is not None
+        else more.get("model") or {}
+    )
+    context.model, context.can, context.request = (
+        facts,
+        {**compiled.config.can, **(more.get("can") or {})},
+        more.get("request"),
+    )
     context.hear({str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()})
     edits = compiled.edits(of, endpoint, model)
     return given if edits is None else edits(given, context)
@@ -109,7 +128,9 @@ def _model(compiled: CompiledProvider, named: Any, given: Any, of: str) -> Model
     if isinstance(named, str):
         found = next((model for model in models if model.id == named), None)
         if found is None:
-            raise LookupError(f"no model `{named}` in this file {nearest(named, [model.id for model in models])}".rstrip())
+            raise LookupError(
+                f"no model `{named}` in this file {nearest(named, [model.id for model in models])}".rstrip()
+            )
         return found
     if named is None and of == "request" and isinstance(given, dict):
         return next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
@@ -129,7 +150,10 @@ def _comparable(of: Any, got: Any, wanted: Any) -> Any:
     if of == "errors" and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(_VERDICT.get(name, name)) for name in wanted}
     if of == "discover" and isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
-        return [{name: _plainly(model.get(name)) for name in want} if isinstance(want, dict) else model for model, want in zip(got, wanted, strict=True)]
+        return [
+            {name: _plainly(model.get(name)) for name in want} if isinstance(want, dict) else model
+            for model, want in zip(got, wanted, strict=True)
+        ]
     return got
 
 
@@ -156,7 +180,10 @@ def _shown(value: Any) -> str:
 
 def _difference(wanted: Any, got: Any) -> str:
     """Lines that differ: `-` is what the example expects, `+` what came out."""
-    before, after = (json.dumps(value, indent=1, ensure_ascii=False, default=str, sort_keys=True).splitlines() for value in (wanted, got))
+    before, after = (
+        json.dumps(value, indent=1, ensure_ascii=False, default=str, sort_keys=True).splitlines()
+        for value in (wanted, got)
+    )
     missing = [f"      - {line.strip()}" for line in before if line not in after]
     extra = [f"      + {line.strip()}" for line in after if line not in before]
     return "\n".join([*missing[:12], *extra[:12]]) or f"      + {_shown(got)}"

@@ -26,7 +26,8 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where calls go: finished URLs for a whole and for a streamed answer, and for counting tokens where that exists."""
+    """Where calls go: finished URLs for a whole and for a streamed answer,
+    and for counting tokens where that exists."""
 
     whole: str
     stream: str
@@ -55,7 +56,8 @@ class Offer:
     timeouts: Timeouts
     fixed_headers: Mapping[str, str]
     made_headers: tuple[tuple[str, Callable[..., Any]], ...] = ()
-    """Headers that read the caller's own (`$headers`) or whether the answer streams (`$stream`); left out where that is absent."""
+    """Headers that read the caller's own (`$headers`) or whether the answer streams (`$stream`);
+    left out where that is absent."""
     request_edits: EditList | None = None
     response_edits: EditList | None = None
     stream_edits: EditList | None = None
@@ -85,21 +87,29 @@ class Offer:
 
     @property
     def streams(self) -> bool:
-        """Whether this upstream streams: its mapping says what the events mean. Of one that does not, the whole answer is asked for."""
+        """Whether this upstream streams: its mapping says what the events mean. Of one that does not,
+        the whole answer is asked for."""
         return self.mapping is None or self.mapping.stream_in is not None
 
     @property
     def whole(self) -> bool:
         """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
-        return self.can.get("whole") is not False and (self.mapping is None or "response.to_hub" in self.mapping.sections)
+        return self.can.get("whole") is not False and (
+            self.mapping is None or "response.to_hub" in self.mapping.sections
+        )
 
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""
         return self.address.count_tokens
 
-    def headers(self, inbound: Values = {}, *, stream: bool = False) -> Mapping[str, str]:  # noqa: B006 - never written to
-        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's headers
-        (lower-case names) or from whether a stream is asked for."""
+    def headers(
+        self,
+        inbound: Values = {},  # noqa: B006 - never written to
+        *,
+        stream: bool = False,
+    ) -> Mapping[str, str]:
+        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's
+        headers (lower-case names) or from whether a stream is asked for."""
         if not self.made_headers:
             return self.fixed_headers
         made, said = dict(self.fixed_headers), told(inbound)

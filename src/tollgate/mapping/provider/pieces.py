@@ -1,7 +1,7 @@
 """Templates of one provider file, compiled with every mistake collected, and evaluated once at start.
 
-Owns which names each kind of place may read. A value that is known at start (vars, headers, addresses) is computed here;
-only what reads the caller's own headers stays a template.
+Owns which names each kind of place may read. A value that is known at start (vars, headers, addresses) is computed
+here; only what reads the caller's own headers stays a template.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Pieces:
         self.problems: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
         self._made: dict[tuple[Any, ...], tuple[Node, Any]] = {}
-        """What was compiled before, with its node (whose identity is the key): an endpoint's errors are also the provider's."""
+        """What was compiled before, with its node (whose identity is the key):
+        an endpoint's errors are also the provider's."""
         self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
         self.variables: dict[str, Any] = {}
         for name, node in provider.variables.items():
@@ -48,7 +49,13 @@ class Pieces:
             self.problems.extend(errors.problems)
             return None
 
-    def _once(self, kind: str, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None], make: Callable[[], Any]) -> Any:
+    def _once(
+        self,
+        kind: str,
+        node: Node,
+        names: tuple[str, ...] | Mapping[str, frozenset[str] | None],
+        make: Callable[[], Any],
+    ) -> Any:
         key = (kind, id(node), names if isinstance(names, tuple) else tuple(names.items()))
         if key not in self._made:
             self._made[key] = node, self.tried(make)
@@ -64,18 +71,27 @@ class Pieces:
 
     def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
         """A template over the given names."""
-        return self._once("template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions))  # type: ignore[no-any-return]
+        return self._once(  # type: ignore[no-any-return]
+            "template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions)
+        )
 
     def expression(self, node: Node) -> Template | None:
         """A place that takes an expression over `$`."""
-        return self._once("expression", node, ("$",), lambda: compile_expression(self.document, node, names=("$",), defines=self.functions))  # type: ignore[no-any-return]
+        return self._once(  # type: ignore[no-any-return]
+            "expression",
+            node,
+            ("$",),
+            lambda: compile_expression(self.document, node, names=("$",), defines=self.functions),
+        )
 
     def url(self, node: Node | None) -> Template | None:
         """An address over `$model` and `$vars`; other nodes than text are templates."""
         if node is None:
             return None
         if isinstance(node, Scalar):
-            return self.tried(lambda: compile_url(self.document, node, names=self.names("model", "vars"), defines=self.functions))  # type: ignore[no-any-return]
+            return self.tried(  # type: ignore[no-any-return]
+                lambda: compile_url(self.document, node, names=self.names("model", "vars"), defines=self.functions)
+            )
         return self.template(node, self.names("model", "vars"))
 
     def reader(self, node: Node) -> Read | None:

@@ -1,4 +1,5 @@
-"""What an upstream's error says: its message, type, code and parameter in any of the shapes met in the wild, and how long to wait.
+"""What an upstream's error says: its message, type, code and parameter in any of the shapes met in the wild,
+and how long to wait.
 
 Used where a provider file does not say it better. Everything here is total: any body gives a message fit to be shown.
 """
@@ -19,12 +20,16 @@ from tollgate.wording import clipped
 MAX_MESSAGE = 1000
 _MAX_PLAIN = 300
 """A page of a proxy is no message; this much of a plain text is."""
-_MESSAGE_KEYS = ("message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error", "errors", "title")
+_MESSAGE_KEYS = (
+    "message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error",
+    "errors", "title",
+)
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body|h1|center)", re.IGNORECASE)
 _OPENED = re.compile(r"<(title|h1)[^<>]*>", re.IGNORECASE)
 _MOST_OPENED = 8
 _MOST_TITLE = 1000
-"""Characters of a page's title, or heading: looking for the end of each of thousands in the whole page would take minutes."""
+"""Characters of a page's title, or heading: looking for the end of each of
+thousands in the whole page would take minutes."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
 _DEPTH = 6
@@ -53,7 +58,9 @@ def read_error(body: Any) -> Said:
         inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
     return Said(
         clipped(_message(body), MAX_MESSAGE),
-        _word(inner.get("type")) or (_word(body.get("type")) if body.get("type") != "error" else "") or _word(inner.get("status")),
+        _word(inner.get("type"))
+        or (_word(body.get("type")) if body.get("type") != "error" else "")
+        or _word(inner.get("status")),
         _word(inner.get("code")) or _word(body.get("code")),
         _word(inner.get("param")) or _word(body.get("param")),
     )
@@ -95,7 +102,8 @@ def _entries(value: Any) -> list[Any]:
 def _word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return ""
-    return "" if value in ("None", "null") else str(value)[:100]  # a gateway before us that printed what it did not have
+    # a gateway before us that printed what it did not have
+    return "" if value in ("None", "null") else str(value)[:100]
 
 
 def plain_text(body: str) -> str:
