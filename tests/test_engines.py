@@ -21,7 +21,9 @@ KEPT = 0.4
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] != "/early":
-        await receive()
+        message = await receive()
+        while scope["method"] == "POST" and message.get("more_body", False):
+            message = await receive()
     if scope["path"] == "/slow":
         await asyncio.sleep(2 * KEPT)
     body = b"ok" if scope["path"] != "/large" else bytes(30_000_000)  # more than sockets hold
@@ -231,3 +233,31 @@ def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeyp
     monkeypatch.delitem(sys.modules, "tollgate.engines.uvicorn", raising=False)
     with pytest.raises(TollgateError, match=r"server\.engine is uvicorn, and uvicorn is not installed: install tollgate\[uvicorn\]"):
         engine_of(Server(engine="uvicorn"))
+
+
+async def test_a_body_of_which_hardly_anything_comes_ends_with_its_connection(served):
+    served.writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nx")
+
+    async def trickle():
+        while True:
+            await asyncio.sleep(KEPT / 8)
+            served.writer.write(b"x")
+
+    trickling = asyncio.create_task(trickle())
+    try:
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert b" 200 " not in await served.reader.read()
+    finally:
+        trickling.cancel()
+
+
+async def test_a_body_that_goes_on_may_take_its_time(served, monkeypatch):
+    for module in ("http1", "uvicorn"):
+        monkeypatch.setattr(f"tollgate.engines.{module}.SLOWEST_BYTES", 1)
+    served.writer.write(b"POST /whole HTTP/1.1\r\nhost: a\r\ncontent-length: 60\r\n\r\n")
+    for _ in range(60):
+        served.writer.write(b"x")
+        await asyncio.sleep(KEPT / 16)
+    async with asyncio.timeout(5):
+        assert b" 200 " in await served.reader.readline()

@@ -10,6 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+from h2.settings import SettingCodes
 
 from test_engines import Served
 from tollgate.engines import http2
@@ -58,9 +59,31 @@ async def early(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"no"})
 
 
+LARGE = bytes(200_000)
+
+
+async def reading(scope: Any, receive: Any, send: Any) -> None:
+    """Answers when the body is there, with more than a client takes at once."""
+    if scope["type"] != "http":
+        return
+    message = await receive()
+    while message["type"] == "http.request" and message["more_body"]:
+        message = await receive()
+    told.append(message["type"])
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": LARGE})
+    message = await receive()
+    told.append(message["type"])
+
+
+told: list[str] = []
+
+
 @pytest.fixture
-async def client(monkeypatch):
-    monkeypatch.setattr("test_engines.application", early)
+async def client(request, monkeypatch):
+    monkeypatch.setattr("test_engines.application", getattr(request, "param", early))
+    monkeypatch.setattr("tollgate.engines.hypercorn.KEEP_ALIVE_SECONDS", 0.2)
+    told.clear()
     served = Served("hypercorn")
     await served.connect()
     yield Client(served)
@@ -114,3 +137,36 @@ async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
 async def test_wishes_for_priority_are_not_kept(client, caplog):
     client.send(b"".join(b"\0\0\5\2\0" + (2 * each + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for each in range(2000)))
     assert await client.answered() and caplog.text == ""
+
+
+@pytest.mark.parametrize("client", [reading], indirect=True)
+async def test_a_body_of_which_hardly_anything_comes_ends_by_itself(client):
+    slow = client.begin()
+    for _ in range(3):
+        client.http2.send_data(slow, b"x")
+        client.send()
+    assert (await client.hear(StreamReset, slow)).error_code == ErrorCodes.CANCEL
+    while not told:
+        await asyncio.sleep(0.01)
+    assert told[0] == "http.disconnect"
+    assert not any(type(event) is ConnectionTerminated for event in client.told), "others go on"
+
+
+@pytest.mark.parametrize("client", [reading], indirect=True)
+async def test_a_client_that_opens_no_window_does_not_keep_its_request(client, monkeypatch):
+    monkeypatch.setattr(http2, "STUCK_SECONDS", 0.3)
+    client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    number = client.begin(end=True)
+    assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.CANCEL
+    async with asyncio.timeout(5):
+        while told != ["http.request", "http.disconnect"]:
+            await asyncio.sleep(0.01)
+        assert await client.served.reader.read() == b"", "it is idle now, so it is closed"
+
+
+async def test_a_connection_whose_last_request_was_taken_back_is_idle(client):
+    client.http2.reset_stream(client.begin())
+    client.send()
+    async with asyncio.timeout(5):
+        while await client.served.reader.read(65536):
+            pass

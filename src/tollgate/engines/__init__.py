@@ -22,6 +22,9 @@ KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close one."""
 STUCK_SECONDS = 300
 """How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket for good."""
+SLOWEST_BYTES = 32 * 1024
+"""Of a request's body, the least that must come while an idle connection would be kept, some 400 bytes a second; over HTTP/2 also of an
+answer, the least that must be taken in `STUCK_SECONDS`. Without it, a byte a minute keeps a request and what it holds for good."""
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
 

@@ -22,7 +22,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
-from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
 from tollgate.engines.reading import refusal_of, without_wish
 from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
@@ -92,6 +92,10 @@ class Http1:
         """The newest request that was read."""
         self._bare = 0
         """Bytes since a head was complete or a body went on."""
+        self._came = 0
+        """Bytes of bodies."""
+        self._looked: tuple[_Head | None, int] = (None, 0)
+        """The newest request and what had come, when `lags` was asked last."""
         self._first: bytes | None = b""
         """What came, until it is known not to be HTTP/2; then None."""
         self._deaf = False
@@ -123,6 +127,12 @@ class Http1:
             self._over = self._deaf = True
             await self._close_stream()
             await self._turn.set()
+
+    def lags(self) -> bool:
+        """Whether hardly anything has come, since this was asked last, of a request's body that is being waited for."""
+        head, (looked, came) = self._parsed, self._looked
+        self._looked = head, self._came
+        return head is not None and head is looked is self._head and not head.whole and self._came - came < SLOWEST_BYTES
 
     # ---- reading
 
@@ -193,6 +203,7 @@ class Http1:
 
     def on_body(self, body: bytes) -> None:
         self._bare = 0
+        self._came += len(body)
         self._arrived.append(body)
 
     def on_message_complete(self) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, RequestReceived, StreamReset
+from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
-from hypercorn.events import Closed, RawData
+from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import StreamClosed
-from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 
+from tollgate.engines import SLOWEST_BYTES, STUCK_SECONDS
 from tollgate.engines.streams import forget_unread
 
 _MOST_RESETS = 500
@@ -29,12 +31,57 @@ _PIECE = 8 * 1024
 """What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
 
 
+class Unsent(StreamBuffer):
+    """What is to be sent of an answer, and how much of it the client has taken."""
+
+    taken = 0
+    stuck_since: float | None = None
+    """When it was found that something waits for the client, and since when it has taken hardly anything."""
+    _taken_then = 0
+
+    async def pop(self, max_length: int) -> bytes:
+        """See hypercorn's."""
+        data = await super().pop(max_length)
+        self.taken += len(data)
+        return data
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the client has taken hardly anything for too long; to be asked now and then."""
+        if not self.buffer:
+            self.stuck_since = None
+        elif self.stuck_since is None or self.taken - self._taken_then >= SLOWEST_BYTES:
+            self.stuck_since, self._taken_then = now, self.taken
+        return self.stuck_since is not None and now - self.stuck_since >= STUCK_SECONDS
+
+
 class Http2(H2Protocol):
     """Takes the place of hypercorn's `H2Protocol`."""
 
     _resets = 0.0
     """Taken back lately."""
     _reset_at = 0.0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._coming: dict[int, int] = {}
+        """Of requests whose end has not come, how much of the body has."""
+        self._looked: dict[int, int] = {}
+        """The same when `end_stuck` was called last."""
+
+    async def end_stuck(self) -> None:
+        """End the streams of which hardly anything has come since the last call, or whose client does not take the answer."""
+        now = time.monotonic()
+        stuck = {number for number, came in self._coming.items() if came - self._looked.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES}
+        stuck.update(number for number, unsent in self.stream_buffers.items() if isinstance(unsent, Unsent) and unsent.is_stuck(now))
+        self._looked = dict(self._coming)
+        for number in stuck:
+            with contextlib.suppress(ProtocolError):  # it is closed by now
+                self.connection.reset_stream(number, ErrorCodes.CANCEL)
+            await self._close_stream(number)
+            await self._window_updated(number)
+        if stuck:
+            await self._flush()
+            await self.send(Updated(idle=self.idle))
 
     async def handle(self, event: ConnectionEvent) -> None:
         """See hypercorn's protocols."""
@@ -65,8 +112,23 @@ class Http2(H2Protocol):
             elif type(event) is RequestReceived and not _is_readable(event):
                 self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
             else:
+                self._note(event)
                 await super()._handle_events([event])
+                if type(event) is StreamReset:
+                    await self.send(Updated(idle=self.idle))  # hypercorn says so of answered ones only
         await self._flush()
+
+    def _note(self, event: Event) -> None:
+        """Keep count of what comes."""
+        if type(event) is DataReceived:
+            assert event.stream_id is not None and event.data is not None
+            self._coming[event.stream_id] = self._coming.get(event.stream_id, 0) + len(event.data)
+        elif type(event) is RequestReceived and event.stream_ended is None:
+            assert event.stream_id is not None
+            self._coming[event.stream_id] = 0
+        elif type(event) is StreamEnded:
+            assert event.stream_id is not None
+            self._coming.pop(event.stream_id, None)
 
     def _too_many(self, resets: int) -> bool:
         now = time.monotonic()
@@ -83,6 +145,10 @@ class Http2(H2Protocol):
 
     async def _close_stream(self, stream_id: int) -> None:
         stream = self.streams.pop(stream_id, None)
+        self._coming.pop(stream_id, None)
+        unsent = self.stream_buffers.get(stream_id)
+        if unsent is not None:
+            await unsent.close()  # who waits for room in it would do so for ever
         if stream is not None:
             forget_unread(stream)
             await stream.handle(StreamClosed(stream_id=stream_id))

@@ -12,11 +12,12 @@ from hypercorn.asyncio import run, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import EventWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, Updated
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol import h2
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, STUCK_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.http2 import Http2
+from tollgate.engines.http2 import Http2, Unsent
 from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 
@@ -66,7 +67,8 @@ class Hypercorn:
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
         run.TCPServer = _Connection  # type: ignore[assignment,attr-defined]
-        protocol.H2Protocol = Http2  # type: ignore[attr-defined]
+        protocol.H2Protocol = Http2  # type: ignore[assignment,attr-defined]
+        h2.StreamBuffer = Unsent  # type: ignore[misc]
         for each in self._config.create_sockets().insecure_sockets:
             each.listen(_BACKLOG)
         announce()
@@ -97,19 +99,26 @@ class _Connection(TCPServer):
         """Send bytes of HTTP/1; waits while the client is slow to read."""
         self._writes.write(data)
         if self._writes.stuck():
-            try:
-                self._writes.flush()
-                async with asyncio.timeout(STUCK_SECONDS):
-                    await self.writer.drain()
-            except (ConnectionError, RuntimeError):
-                await self.protocol.handle(Closed())
-            except TimeoutError:
-                self.writer.transport.abort()
-                await self.protocol.handle(Closed())
+            self._writes.flush()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                await self.writer.drain()
+        except (ConnectionError, RuntimeError):
+            await self.protocol.handle(Closed())
+        except TimeoutError:
+            self.writer.transport.abort()
+            await self.protocol.handle(Closed())
 
     async def protocol_send(self, event: Event) -> None:
         """Write what HTTP/2 sends, note when the connection is idle, close it."""
-        if isinstance(event, Updated) and not self.context.terminated.is_set():
+        if isinstance(event, RawData):
+            self.writer.write(event.data)
+            if self.writer.transport.get_write_buffer_size():
+                await self._drain()
+        elif isinstance(event, Updated) and not self.context.terminated.is_set():
             self._idle_since = self.loop.time() if event.idle else None
         else:
             await super().protocol_send(event)
@@ -143,8 +152,18 @@ class _Connection(TCPServer):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.context.terminated.wait(), left)
                 terminated = True
+            if self._idle_since is None and not terminated:
+                await self._look()
         if self._idle_since is not None:
             await asyncio.shield(self._initiate_server_close())
+
+    async def _look(self) -> None:
+        """End what does not go on; `_left` says how often."""
+        served = self.protocol.protocol
+        if isinstance(served, Http2):
+            await served.end_stuck()
+        elif isinstance(served, Http1) and served.lags():
+            self.writer.transport.abort()
 
     def _left(self) -> float:
         """Seconds until the connection has been idle for too long."""

@@ -12,7 +12,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, STUCK_SECONDS, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
 from tollgate.engines.heads import Answer
 from tollgate.engines.reading import Headers, refusal_of, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
@@ -74,6 +74,10 @@ class _Connection(HttpToolsProtocol):
     _bare = 0
     """Bytes since a head was complete or a body went on."""
     _late: asyncio.TimerHandle | None = None
+    _came = 0
+    """Bytes of bodies."""
+    _lagging: asyncio.TimerHandle | None = None
+    """When to look whether the rest of a body goes on coming."""
     _stuck: asyncio.TimerHandle | None = None
     _answer: Answer | None = None
     """To the request whose turn it is."""
@@ -118,6 +122,7 @@ class _Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._bare = 0
+        self._came += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -143,8 +148,9 @@ class _Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
         self._end_stuck()
-        if self._late is not None:
-            self._late.cancel()
+        for timer in (self._late, self._lagging):
+            if timer is not None:
+                timer.cancel()
         if self._answer is not None:
             self._answer.leave()
 
@@ -169,7 +175,19 @@ class _Connection(HttpToolsProtocol):
         if self._bare <= MAX_HEAD_BYTES:
             if idle and self._late is None:
                 self._late = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.close)
+            elif not idle and self.cycle.more_body and self._lagging is None:
+                self._lagging = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look, self.cycle, self._came)
         elif idle and not self.transport.is_closing():
             self.send_400_response(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         else:
             self.transport.close()
+
+    def _look(self, cycle: Any, came: int) -> None:
+        """End the connection if hardly anything of a request's body came since `came` was counted, though nothing kept it from coming."""
+        self._lagging = None
+        if self.cycle is not cycle or not cycle.more_body or cycle.response_complete:
+            return
+        if self._came - came < SLOWEST_BYTES and not self.flow.read_paused:
+            self.transport.abort()
+        else:
+            self._lagging = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look, cycle, self._came)
