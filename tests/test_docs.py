@@ -25,9 +25,9 @@ from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway
 from tollgate.config.can_words import words_read
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
-from tollgate.config.schema import gateway_schema
 from tollgate.ledger.usage_row import create_table
 from tollgate.mapping import run_examples
 from tollgate.runtime import build_runtime

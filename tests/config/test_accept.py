@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tollgate.config.accept import compile_accept
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import plain, read_file, read_text
 from tollgate.config.provider_schema import models_schema, policies_schema, provider_schema
-from tollgate.config.schema import gateway_schema
 
 REPOSITORY = Path(__file__).parents[2]
 FILES = sorted((REPOSITORY / "providers").glob("**/*.yaml"))

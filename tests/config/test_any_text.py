@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.provider_schema import provider_schema
-from tollgate.config.schema import gateway_schema
 from tollgate.errors import ConfigErrors
 
 PATIENT = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
-from tollgate.config.schema import gateway_schema
 from tollgate.config.shape import check_shape, export
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}

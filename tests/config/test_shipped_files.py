@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tollgate.config.build import Loaded, load_gateway, load_mappings
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Map, plain, read_text
-from tollgate.config.schema import gateway_schema
 from tollgate.config.shape import check_shape
 from tollgate.config.slips import check_slips
 

@@ -1,4 +1,5 @@
-"""The JSON Schema of a provider file (`providers/<name>.yaml`); see `schema.py` for how the schemas are used."""
+"""The JSON Schemas of a provider file (`providers/<name>.yaml`) and of the files it may name; see `schema.py` for how
+the schemas are used. Its models and their prices are in `model_schema.py`, its image jobs in `image_schema.py`."""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ from typing import get_args
 
 from tollgate.config import image_schema
 from tollgate.config.authorisation import AUTH_OPTIONS
-from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, Framing, InnerFraming, ModelType
+from tollgate.config.model import Framing, InnerFraming
+from tollgate.config.model_schema import model, price, price_fields
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
-    ENCODINGS,
     PROTOCOL_NAME,
     PROVIDER_NAME,
     Schema,
     boolean,
-    decimal,
+    can,
+    edits,
+    headers,
     integer,
     one_or_many,
     record,
@@ -27,23 +30,6 @@ from tollgate.config.schema import (
     texts,
     timeouts,
 )
-
-_PRICE_WORDS = {
-    "prompt": "Prompt tokens.",
-    "completion": "Generated tokens.",
-    "input_cache_read": "Prompt tokens served by a cache; left out: the prompt price.",
-    "input_cache_write": "Prompt tokens stored in a cache; left out: the prompt price.",
-    "input_cache_write_1h": "Prompt tokens stored for an hour.",
-    "internal_reasoning": "Reasoning tokens; left out: the completion price.",
-    "audio": "Audio tokens of the prompt.",
-    "input_audio_cache": "Audio tokens of the prompt served by a cache; left out: the price of other cached tokens.",
-    "audio_output": "Generated audio tokens.",
-    "image_output_token": "Tokens of generated pictures; left out: the completion price.",
-    "request": "Each call.",
-    "image": "Each picture of the prompt.",
-    "web_search": "Each hosted search.",
-}
-_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
 @cache
@@ -69,51 +55,17 @@ def provider_schema() -> Schema:
                     },
                 ),
                 "url": template("The base address, or the complete one when `speaks` is one word."),
-                "speaks": {
-                    "description": "The protocols, each with its path.",
-                    "wanted": "a protocol name, or a map of protocol to path",
-                    "anyOf": [
-                        {
-                            "type": "string",
-                            "pattern": PROTOCOL_NAME,
-                            "description": "The one protocol; `url` is its complete address.",
-                            "wanted": "a protocol name such as chat",
-                        },
-                        table(
-                            "Protocol to path, or to everything its endpoint says.",
-                            {
-                                "description": "A path appended to `url`, or a map.",
-                                "wanted": "a path starting with /, or a map",
-                                "anyOf": [
-                                    {"type": "string", "description": "A path appended to `url`."},
-                                    {"$ref": "#/$defs/endpoint"},
-                                ],
-                            },
-                            minProperties=1,
-                            propertyNames={"pattern": PROTOCOL_NAME, "wanted": "a protocol name such as chat"},
-                        ),
-                    ],
-                },
-                "headers": _headers("Headers of every call."),
-                "query": _headers("Query parameters of every call."),
-                "auth": record(
-                    "Authorisation beyond headers. Other keys are options of the kind and may name secrets.",
-                    {
-                        "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
-                        "form": _headers("All fields of the token request, instead of a client's id and secret."),
-                        "headers": _headers("Headers of the token request."),
-                        "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
-                    },
-                    additionalProperties=template("An option of this kind of authorisation."),
-                    required=["kind"],
-                ),
-                **_edits("every protocol of this provider"),
+                "speaks": _speaks(),
+                "headers": headers("Headers of every call."),
+                "query": headers("Query parameters of every call."),
+                "auth": _auth(),
+                **edits("every protocol of this provider"),
                 "policies": _policies(),
                 "policies_from": one_or_many(
                     text("A file, relative to this one.", minLength=1),
                     "Files with more policies; they come after these.",
                 ),
-                "can": _can(),
+                "can": can(),
                 "usage": {"$ref": "#/$defs/usage"},
                 "errors": {"$ref": "#/$defs/errors"},
                 "timeouts": timeouts("Budgets of this provider."),
@@ -134,27 +86,7 @@ def provider_schema() -> Schema:
                     text("A file, relative to this one.", minLength=1), "Files with more models; `models` here wins."
                 ),
                 "images": image_schema.images(),
-                "discover": record(
-                    "The provider's own list of models, read while running.",
-                    {
-                        "url": template("The address of the list."),
-                        "headers": _headers("Headers of that call, when they differ."),
-                        "every": {**seconds("How often.", default=3600), "maximum": 2_592_000},
-                        "list": {
-                            **template("Where the entries are."),
-                            "type": ["string", "object"],
-                            "pattern": r"^\s*(\$|\{\{)",
-                            "wanted": "where the entries are, such as $.data",
-                        },
-                        "model": {
-                            "type": "object",
-                            "description": "How an entry's fields become a model's; `id` is its canonical id.",
-                            "required": ["id"],
-                        },
-                        "when": {"description": "Which entries count: an expression over `$`."},
-                    },
-                    required=["url", "list", "model"],
-                ),
+                "discover": _discover(),
                 "define": {"type": "object", "description": "Functions of the mapping language."},
                 "examples": {
                     "type": "array",
@@ -165,22 +97,10 @@ def provider_schema() -> Schema:
             required=["provider"],
         ),
         "$defs": {
-            "endpoint": _endpoint(), "model": _model(), "price": _price(),
-            "prices": record("Prices that replace the base ones.", _price_fields(), minProperties=1),
+            "endpoint": _endpoint(), "model": model(), "price": price(),
+            "prices": record("Prices that replace the base ones.", price_fields(), minProperties=1),
             "errors": _errors(),
-            "usage": record(
-                "How this provider counts.",
-                {
-                    "excludes": {
-                        "type": "array",
-                        "uniqueItems": True,
-                        "items": {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
-                        "description": "Counts that are not inside their parent (input for the caches, output for "
-                                       "reasoning).",
-                    },
-                    "read": template("Hub usage from an answer or event, instead of the mapping's."),
-                },
-            ),
+            "usage": _usage(),
         },
     }
 
@@ -203,33 +123,95 @@ def models_schema() -> Schema:
     }
 
 
-def _models() -> Schema:
-    return table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
-                 propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"})
+def _speaks() -> Schema:
+    """One protocol by its name, or several, each with its path or with everything its endpoint says."""
+    return {
+        "description": "The protocols, each with its path.",
+        "wanted": "a protocol name, or a map of protocol to path",
+        "anyOf": [
+            {
+                "type": "string",
+                "pattern": PROTOCOL_NAME,
+                "description": "The one protocol; `url` is its complete address.",
+                "wanted": "a protocol name such as chat",
+            },
+            table(
+                "Protocol to path, or to everything its endpoint says.",
+                {
+                    "description": "A path appended to `url`, or a map.",
+                    "wanted": "a path starting with /, or a map",
+                    "anyOf": [
+                        {"type": "string", "description": "A path appended to `url`."},
+                        {"$ref": "#/$defs/endpoint"},
+                    ],
+                },
+                minProperties=1,
+                propertyNames={"pattern": PROTOCOL_NAME, "wanted": "a protocol name such as chat"},
+            ),
+        ],
+    }
 
 
-def _headers(about: str) -> Schema:
-    return table(
-        about, {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}
+def _auth() -> Schema:
+    """The kind of authorisation and its options."""
+    return record(
+        "Authorisation beyond headers. Other keys are options of the kind and may name secrets.",
+        {
+            "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
+            "form": headers("All fields of the token request, instead of a client's id and secret."),
+            "headers": headers("Headers of the token request."),
+            "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
+        },
+        additionalProperties=template("An option of this kind of authorisation."),
+        required=["kind"],
     )
 
 
-def _edits(scope: str) -> dict[str, Schema]:
-    def edits(what: str) -> Schema:
-        return {
-            "type": "array",
-            "items": {"type": "object", "minProperties": 1},
-            "description": f"Edits over {what} of {scope}.",
-        }
+def _discover() -> Schema:
+    """Where the provider's own list of models is, and how an entry of it is read."""
+    return record(
+        "The provider's own list of models, read while running.",
+        {
+            "url": template("The address of the list."),
+            "headers": headers("Headers of that call, when they differ."),
+            "every": {**seconds("How often.", default=3600), "maximum": 2_592_000},
+            "list": {
+                **template("Where the entries are."),
+                "type": ["string", "object"],
+                "pattern": r"^\s*(\$|\{\{)",
+                "wanted": "where the entries are, such as $.data",
+            },
+            "model": {
+                "type": "object",
+                "description": "How an entry's fields become a model's; `id` is its canonical id.",
+                "required": ["id"],
+            },
+            "when": {"description": "Which entries count: an expression over `$`."},
+        },
+        required=["url", "list", "model"],
+    )
 
-    return {"request": edits("requests"), "response": edits("answers"), "stream": edits("stream events")}
+
+def _usage() -> Schema:
+    """How token counts are read."""
+    return record(
+        "How this provider counts.",
+        {
+            "excludes": {
+                "type": "array",
+                "uniqueItems": True,
+                "items": {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
+                "description": "Counts that are not inside their parent (input for the caches, output for "
+                               "reasoning).",
+            },
+            "read": template("Hub usage from an answer or event, instead of the mapping's."),
+        },
+    )
 
 
-def _can() -> Schema:
-    return {
-        "type": "object",
-        "description": "What this upstream takes beyond its protocol; read as `$can` in mappings.",
-    }
+def _models() -> Schema:
+    return table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
+                 propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"})
 
 
 @cache
@@ -255,8 +237,8 @@ def _policies() -> Schema:
                 ),
                 "priority": integer("Instead of the provider's."),
                 "protocols": texts("Only under these upstream protocols."),
-                **_edits("these models"),
-                "can": _can(),
+                **edits("these models"),
+                "can": can(),
             },
             required=["match"],
         ),
@@ -290,129 +272,14 @@ def _endpoint() -> Schema:
                 enum=list(get_args(InnerFraming)),
             ),
             "unwrap": text("An expression: the event inside a frame."),
-            "headers": _headers("Headers of this endpoint."),
-            "query": _headers("Query parameters of this endpoint."),
-            **_edits("this endpoint"),
-            "can": _can(),
+            "headers": headers("Headers of this endpoint."),
+            "query": headers("Query parameters of this endpoint."),
+            **edits("this endpoint"),
+            "can": can(),
             "usage": {"$ref": "#/$defs/usage"},
             "errors": {"$ref": "#/$defs/errors"},
             "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
             "count_tokens": template("Where tokens are counted: a path or an address."),
-        },
-    )
-
-
-def _model() -> Schema:
-    words = texts
-    return record(
-        "One model of this provider.",
-        {
-            "upstream": text("Its name there. Default: the canonical id without its vendor.", minLength=1),
-            "aliases": {
-                "type": "array",
-                "items": {"type": "string", "pattern": r"^\S+$", "wanted": "a name without blanks"},
-                "description": "Other names clients may use.",
-            },
-            "name": text("Display name."),
-            "description": text("Markdown."),
-            "type": text(
-                "What it is. Default: image with an `input_schema`, embedding when the provider speaks only that, "
-                "else chat.",
-                enum=list(get_args(ModelType)),
-            ),
-            "created": integer("Unix seconds of publication; 0 unknown.", minimum=0, default=0),
-            "canonical_slug": text("Default: the canonical id."),
-            "hugging_face_id": text("Where the weights are public."),
-            "context": integer("Most prompt tokens.", minimum=0, default=0),
-            "max_output": integer("Most generated tokens.", minimum=1),
-            "modalities": record(
-                "What goes in and comes out.",
-                {"input": words("text, image, file, audio, ..."), "output": words("text, ...")},
-            ),
-            "tokenizer": text("Tokenizer family.", default="Other"),
-            "encoding": text("Encoding for counting here when the upstream does not say.", enum=list(ENCODINGS)),
-            "instruct_type": text("Prompt format of base models."),
-            "parameters": words("Request parameters the provider acts on."),
-            "dimensions": {
-                "type": "array",
-                "items": {"type": "integer", "minimum": 1},
-                "description": "Embedding sizes a request may ask for.",
-            },
-            "max_dimension": integer("Largest embedding size. Default: the largest of `dimensions`.", minimum=1),
-            "max_inputs": integer("Most inputs of one embeddings request.", minimum=1, maximum=1_000_000, default=2048),
-            "protocols": words("Only through these protocols of the provider."),
-            "price": {"$ref": "#/$defs/price"},
-            **_edits("this model"),
-            "can": _can(),
-            "timeouts": timeouts("Budgets of this model."),
-            "priority": integer("Instead of the provider's."),
-            "weight": integer("Instead of the provider's.", minimum=0, maximum=1000),
-            "public": boolean("Shown in the catalog without a key.", default=True),
-            "tags": words("Labels, as text-to-image."),
-            "retires": text("Date of withdrawal.", pattern=r"^\d{4}-\d{2}-\d{2}$", wanted="a date like 2027-01-31"),
-            "input_schema": {"type": "object", "description": "Image models: JSON Schema of `input`."},
-            **image_schema.model_keys(),
-        },
-        type=["object", "null"],
-    )
-
-
-def _price_fields() -> dict[str, Schema]:
-    return {
-        name: decimal(_PRICE_WORDS[name] + (" Per `unit` tokens." if name in TOKEN_PRICES else "")) for name in PRICES
-    }
-
-
-def _price() -> Schema:
-    counts = {
-        name: integer(f"{about} this many.", minimum=0)
-        for name, about in zip(
-            VOLUME_BOUNDS,
-            ("Prompts of more than", "Prompts of at most", "Answers of more than", "Answers of at most"),
-            strict=True,
-        )
-    }
-    return record(
-        "Prices as exact decimals in quotes.",
-        {
-            **_price_fields(),
-            **image_schema.price_keys(),
-            "unit": integer(
-                "How many tokens (or pictures) a price is for.", minimum=1, maximum=1_000_000_000, default=1
-            ),
-            "currency": text(
-                "ISO code.", pattern="^[A-Z]{3}$", wanted="a currency code of three capital letters", default="USD"
-            ),
-            "volumes": {
-                "type": "array",
-                "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, "
-                               "in order.",
-                "items": record(
-                    "One tier.", {**counts, "thinking": boolean("Only with thinking on (or off)."), **_price_fields()}
-                ),
-            },
-            "service_tiers": table("Prices by the request's service_tier.", {"$ref": "#/$defs/prices"}),
-            "windows": {
-                "type": "array",
-                "description": "Prices by time of day.",
-                "items": record(
-                    "One window.",
-                    {
-                        "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
-                        "end": text(
-                            "UTC, exclusive; may be past midnight.", pattern=_TIME, wanted='a time like "16:30"'
-                        ),
-                        "days": {
-                            "type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 7}, "minItems": 1,
-                            "uniqueItems": True, "description": "ISO weekdays, 1 is Monday.",
-                        },
-                        "prices": {"$ref": "#/$defs/prices"},
-                    },
-                    required=["start", "end", "prices"],
-                ),
-            },
-            "multipliers": table("Named factors, as residency.", decimal("The factor.")),
-            "why": text("What is unusual about these prices: said here, they are no longer warned of."),
         },
     )
 

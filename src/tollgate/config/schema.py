@@ -1,24 +1,17 @@
-"""The JSON Schemas of `gateway.yaml` and of a provider file, as data.
+"""The words in which the JSON Schemas of configuration files are written, and the patterns they share.
 
-They drive validation (`shape.py`), editor completion and hover (`# yaml-language-server: $schema=`), and the tables
-of the reference. Defaults come from the dataclasses in `model.py`, so that each is written once. Pieces of the mapping
-language (templates, edits, conditions) are only given a place here; the mapping compiler checks what they say.
+The schemas themselves are in `gateway_schema.py` and `provider_schema.py`. They drive validation (`shape.py`), editor
+completion and hover (`# yaml-language-server: $schema=`), and the tables of the reference. Pieces of the mapping
+language (templates, edits, conditions) are only given a place; the mapping compiler checks what they say.
 
-Beyond the standard keywords a node may carry `wanted`: our words for what belongs there.
+Beyond the standard keywords a node may carry `wanted`, our words for what belongs there, and `hidden`: what stands
+there is not repeated in messages.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from decimal import Decimal
-from functools import cache
-from pathlib import Path
-from typing import Any, get_args
-
-from tollgate.config import model
-from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
-from tollgate.nesting import MOST_WRITTEN
+from typing import Any
 
 Schema = dict[str, Any]
 
@@ -37,27 +30,33 @@ HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
 
 
 def text(about: str, **more: Any) -> Schema:
+    """A text."""
     return {"type": "string", "description": about, **more}
 
 
 def integer(about: str, **more: Any) -> Schema:
+    """A whole number."""
     return {"type": "integer", "description": about, **more}
 
 
 def seconds(about: str, **more: Any) -> Schema:
+    """A time in seconds, above 0 and of a day at most."""
     return {"type": "number", "exclusiveMinimum": 0, "maximum": 86400, "description": f"{about} In seconds.",
             "wanted": "a number of seconds above 0", **more}
 
 
 def boolean(about: str, **more: Any) -> Schema:
+    """true or false."""
     return {"type": "boolean", "description": about, **more}
 
 
 def texts(about: str, **more: Any) -> Schema:
+    """A list of texts."""
     return {"type": "array", "items": {"type": "string", "minLength": 1}, "description": about, **more}
 
 
 def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
+    """An object whose keys are all known: another one is a mistake."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -68,6 +67,7 @@ def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
 
 
 def table(about: str, values: Schema, **more: Any) -> Schema:
+    """An object whose keys are names that the file itself gives."""
     return {"type": "object", "additionalProperties": values, "description": about, **more}
 
 
@@ -77,35 +77,18 @@ def template(about: str) -> Schema:
 
 
 def decimal(about: str, **more: Any) -> Schema:
+    """A number that keeps its digits, such as a price."""
     return {"type": ["string", "number"], "description": about, "wanted": 'an exact decimal such as "0.30"', **more}
 
 
 def one_or_many(item: Schema, about: str) -> Schema:
+    """One item, or a list of them."""
     return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}], "description": about,
             **({"wanted": f"{item['wanted']}, or a list of such"} if "wanted" in item else {})}
 
 
-def _defaults(schema: Schema, source: object) -> Schema:
-    """Put the defaults of a settings dataclass into the schema of its block."""
-    for item in dataclasses.fields(source):  # type: ignore[arg-type]
-        if item.name in schema["properties"]:
-            schema["properties"][item.name]["default"] = _plain(getattr(source, item.name))
-    return schema
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (Decimal, Path)):
-        return str(value)
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
 def timeouts(about: str) -> Schema:
+    """The four budgets of an attempt."""
     return record(about, {
         "connect": seconds("Until a connection stands."),
         "first_byte": seconds("From the request sent to the first byte of the answer."),
@@ -114,203 +97,29 @@ def timeouts(about: str) -> Schema:
     })
 
 
-@cache
-def gateway_schema() -> Schema:
-    """`gateway.yaml`: the server's settings; every key has a default."""
-    bytes_ = {"minimum": 1, "wanted": "a whole number of bytes above 0"}
-    status = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status"}
-    gateway = model.Gateway(root=Path())
-    return {
-        "$schema": DIALECT,
-        "title": "Tollgate gateway settings",
-        **record(
-            "The server. Every key may be left out; an empty file is valid.",
-            {
-                "server": _defaults(
-                    record(
-                        "Where the gateway listens and what it is called.",
-                        {
-                            "bind": one_or_many(
-                                text(
-                                    "`host:port`, `[v6]:port`, `:port` (every address) or `unix:/path`.",
-                                    pattern=BIND,
-                                    wanted="host:port, [v6]:port, :port or unix:/path",
-                                ),
-                                "Addresses to listen on.",
-                            ),
-                            "base_url": text(
-                                "The address clients are told, without /v1. Default: made from the first bind address.",
-                                pattern=HTTP_BASE,
-                                wanted="an address like https://gateway.example",
-                            ),
-                            "legacy_base_urls": texts(
-                                "Older addresses, each ending in /v1, on any host and prefix; they reach the same "
-                                "endpoints."
-                            ),
-                            "engine": text(
-                                "The HTTP server; uvicorn needs the extra of that name.",
-                                enum=list(get_args(model.EngineName)),
-                            ),
-                            "max_body_bytes": integer(
-                                "Largest request body of chat, responses, messages and embeddings.", **bytes_
-                            ),
-                            "max_small_body_bytes": integer("Largest request body of image and tool calls.", **bytes_),
-                            "max_nesting": integer(
-                                "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
-                                "not be written again.",
-                                minimum=5,
-                                maximum=MOST_WRITTEN,
-                            ),
-                            "max_values": integer(
-                                "Most values (numbers, texts, lists, objects) in a JSON body taken from a client; "
-                                "others wait while they are read.",
-                                minimum=1000,
-                                maximum=100_000_000,
-                            ),
-                            "drain_seconds": seconds("How long a stop waits for running requests."),
-                            "keepalive_comment_seconds": seconds(
-                                "A stream silent for this long gets a comment line, so that proxies keep it open."
-                            ),
-                            "trusted_proxies": texts(
-                                "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are "
-                                "counted: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."
-                            ),
-                            "cors_origins": {
-                                "type": "array",
-                                "items": text(
-                                    "An origin, or `*` for every one.",
-                                    pattern=ORIGIN,
-                                    wanted="an origin like https://app.example, or *",
-                                ),
-                                "description": "Origins whose web pages may call the gateway from a browser.",
-                            },
-                        },
-                    ),
-                    model.Server(),
-                ),
-                "timeouts": _defaults(
-                    timeouts("Budgets of one attempt; providers and models may set their own."), model.Timeouts()
-                ),
-                "retry": _defaults(
-                    record(
-                        "Attempts over different routes before the first byte.",
-                        {
-                            "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
-                            "statuses": {
-                                "type": "array",
-                                "items": status,
-                                "description": "Upstream statuses worth another attempt where a provider says nothing "
-                                               "else.",
-                            },
-                            "cooldown_failures": integer(
-                                "Consecutive failures after which a route rests.", minimum=1, maximum=1000
-                            ),
-                            "cooldown_seconds": seconds("How long it rests."),
-                            "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
-                        },
-                    ),
-                    model.Retry(),
-                ),
-                "credits": _defaults(
-                    record(
-                        "Money. Credits are USD.",
-                        {
-                            "minimum": decimal("An account with less is refused."),
-                            "hold_cap": decimal("The most one running request reserves."),
-                            "rates": table(
-                                "USD for one unit of a currency; added to the built-in ones.",
-                                decimal("USD for one unit."),
-                                propertyNames={
-                                    "pattern": "^[A-Z]{3}$",
-                                    "wanted": "a currency code of three capital letters",
-                                },
-                            ),
-                        },
-                    ),
-                    model.Credits(),
-                ),
-                "store": {
-                    "description": "Where accounts, keys and usage live.",
-                    "wanted": "a map, or a postgresql:// address",
-                    "anyOf": [
-                        _store_url(),
-                        _defaults(
-                            record(
-                                "Where accounts, keys and usage live.",
-                                {
-                                    "url": _store_url(),
-                                    "directory": text("Folder of the embedded database and its journal.", minLength=1),
-                                    "usage_directory": text("Folder of the published usage files.", minLength=1),
-                                    "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
-                                    "apply_seconds": seconds(
-                                        "How long journalled rows wait at most to be put into the database; 2,000 are "
-                                        "put in at once."
-                                    ),
-                                    "instance": text(
-                                        "This gateway's name; where several share a store, each needs its own. Usage "
-                                        "files carry it too.",
-                                        pattern=INSTANCE,
-                                        wanted="a name of letters, digits, - and _",
-                                    ),
-                                },
-                            ),
-                            model.Store(),
-                        ),
-                    ],
-                },
-                "fetch": _defaults(
-                    record(
-                        "The guarded download of a client's image URL, when an upstream wants inline data.",
-                        {
-                            "max_bytes": integer("Largest download.", **bytes_),
-                            "seconds": seconds("Longest download."),
-                            "allow_private": boolean("Also from private and loopback addresses: for tests only."),
-                        },
-                    ),
-                    model.Fetch(),
-                ),
-                "dashboard": _defaults(
-                    record(
-                        "The web pages.",
-                        {
-                            "enabled": boolean("Whether /dashboard is served."),
-                            "session_hours": {
-                                "type": "number", "exclusiveMinimum": 0, "maximum": 8760,
-                                "description": "How long a sign-in lasts.", "wanted": "a number of hours above 0",
-                            },
-                        },
-                    ),
-                    model.Dashboard(),
-                ),
-                "secrets_dir": text(
-                    "Folder with one file per secret, beside the environment.",
-                    minLength=1,
-                    default=str(gateway.secrets_dir),
-                ),
-                "aliases": table(
-                    "Names for models on this gateway: name -> canonical id or another alias.",
-                    {"type": "string", "minLength": 1},
-                    default={},
-                ),
-                "plugins": texts("Python modules with extra pure functions for mappings.", default=[]),
-                "providers": texts(
-                    "Provider files: names, folders or patterns, relative to this file.", default=list(PROVIDER_GLOBS)
-                ),
-                "mappings": texts(
-                    "Mapping files, likewise; a protocol they leave out comes from the built-in set.",
-                    default=list(MAPPING_GLOBS),
-                ),
-            },
-        ),
-    }
+def headers(about: str) -> Schema:
+    """Names and templates: headers, query parameters, fields of a form."""
+    return table(
+        about, {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}
+    )
 
 
-def _store_url() -> Schema:
+def edits(scope: str) -> dict[str, Schema]:
+    """The three lists of edits that a scope (a provider, an endpoint, a policy, a model) may have."""
+
+    def listed(what: str) -> Schema:
+        return {
+            "type": "array",
+            "items": {"type": "object", "minProperties": 1},
+            "description": f"Edits over {what} of {scope}.",
+        }
+
+    return {"request": listed("requests"), "response": listed("answers"), "stream": listed("stream events")}
+
+
+def can() -> Schema:
+    """The abilities of a scope."""
     return {
-        "type": "string",
-        "description": "Empty: the embedded database of this one gateway. `postgresql://user:password@host/database`, "
-                       "or better a `$secret.NAME` that holds it: a database that several gateways share.",
-        "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)",
-        "hidden": True,
-        "wanted": "nothing, postgresql://... or $secret.NAME",
+        "type": "object",
+        "description": "What this upstream takes beyond its protocol; read as `$can` in mappings.",
     }

@@ -15,9 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tollgate.config.accept import Test, compile_accept
+from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.config.provider_schema import models_schema, policies_schema, provider_schema
-from tollgate.config.schema import Schema, gateway_schema
+from tollgate.config.schema import Schema
 from tollgate.wording import clipped, nearest, path_text
 
 if TYPE_CHECKING:

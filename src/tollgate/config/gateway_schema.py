@@ -1,0 +1,288 @@
+"""The JSON Schema of `gateway.yaml`; see `schema.py` for how the schemas are used.
+
+Every key has a default, which is that of its dataclass in `model.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+from tollgate.config import model
+from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
+from tollgate.config.schema import (
+    BIND,
+    DIALECT,
+    HTTP_BASE,
+    INSTANCE,
+    ORIGIN,
+    Schema,
+    boolean,
+    decimal,
+    integer,
+    one_or_many,
+    record,
+    seconds,
+    table,
+    text,
+    texts,
+    timeouts,
+)
+from tollgate.nesting import MOST_WRITTEN
+
+_BYTES: Schema = {"minimum": 1, "wanted": "a whole number of bytes above 0"}
+_STATUS: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status"}
+
+
+@cache
+def gateway_schema() -> Schema:
+    """The server's settings."""
+    gateway = model.Gateway(root=Path())
+    return {
+        "$schema": DIALECT,
+        "title": "Tollgate gateway settings",
+        **record(
+            "The server. Every key may be left out; an empty file is valid.",
+            {
+                "server": _server(),
+                "timeouts": _defaults(
+                    timeouts("Budgets of one attempt; providers and models may set their own."), model.Timeouts()
+                ),
+                "retry": _retry(),
+                "credits": _credits(),
+                "store": _store(),
+                "fetch": _fetch(),
+                "dashboard": _dashboard(),
+                "secrets_dir": text(
+                    "Folder with one file per secret, beside the environment.",
+                    minLength=1,
+                    default=str(gateway.secrets_dir),
+                ),
+                "aliases": table(
+                    "Names for models on this gateway: name -> canonical id or another alias.",
+                    {"type": "string", "minLength": 1},
+                    default={},
+                ),
+                "plugins": texts("Python modules with extra pure functions for mappings.", default=[]),
+                "providers": texts(
+                    "Provider files: names, folders or patterns, relative to this file.", default=list(PROVIDER_GLOBS)
+                ),
+                "mappings": texts(
+                    "Mapping files, likewise; a protocol they leave out comes from the built-in set.",
+                    default=list(MAPPING_GLOBS),
+                ),
+            },
+        ),
+    }
+
+
+def _server() -> Schema:
+    """Where the gateway listens, what it is called, and how large a request may be."""
+    return _defaults(
+        record(
+            "Where the gateway listens and what it is called.",
+            {
+                "bind": one_or_many(
+                    text(
+                        "`host:port`, `[v6]:port`, `:port` (every address) or `unix:/path`.",
+                        pattern=BIND,
+                        wanted="host:port, [v6]:port, :port or unix:/path",
+                    ),
+                    "Addresses to listen on.",
+                ),
+                "base_url": text(
+                    "The address clients are told, without /v1. Default: made from the first bind address.",
+                    pattern=HTTP_BASE,
+                    wanted="an address like https://gateway.example",
+                ),
+                "legacy_base_urls": texts(
+                    "Older addresses, each ending in /v1, on any host and prefix; they reach the same "
+                    "endpoints."
+                ),
+                "engine": text(
+                    "The HTTP server; uvicorn needs the extra of that name.",
+                    enum=list(get_args(model.EngineName)),
+                ),
+                "max_body_bytes": integer(
+                    "Largest request body of chat, responses, messages and embeddings.", **_BYTES
+                ),
+                "max_small_body_bytes": integer("Largest request body of image and tool calls.", **_BYTES),
+                "max_nesting": integer(
+                    "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
+                    "not be written again.",
+                    minimum=5,
+                    maximum=MOST_WRITTEN,
+                ),
+                "max_values": integer(
+                    "Most values (numbers, texts, lists, objects) in a JSON body taken from a client; "
+                    "others wait while they are read.",
+                    minimum=1000,
+                    maximum=100_000_000,
+                ),
+                "drain_seconds": seconds("How long a stop waits for running requests."),
+                "keepalive_comment_seconds": seconds(
+                    "A stream silent for this long gets a comment line, so that proxies keep it open."
+                ),
+                "trusted_proxies": texts(
+                    "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are "
+                    "counted: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."
+                ),
+                "cors_origins": {
+                    "type": "array",
+                    "items": text(
+                        "An origin, or `*` for every one.",
+                        pattern=ORIGIN,
+                        wanted="an origin like https://app.example, or *",
+                    ),
+                    "description": "Origins whose web pages may call the gateway from a browser.",
+                },
+            },
+        ),
+        model.Server(),
+    )
+
+
+def _retry() -> Schema:
+    """Attempts over different routes, and how long a failing route rests."""
+    return _defaults(
+        record(
+            "Attempts over different routes before the first byte.",
+            {
+                "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
+                "statuses": {
+                    "type": "array",
+                    "items": _STATUS,
+                    "description": "Upstream statuses worth another attempt where a provider says nothing "
+                                   "else.",
+                },
+                "cooldown_failures": integer(
+                    "Consecutive failures after which a route rests.", minimum=1, maximum=1000
+                ),
+                "cooldown_seconds": seconds("How long it rests."),
+                "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
+            },
+        ),
+        model.Retry(),
+    )
+
+
+def _credits() -> Schema:
+    """Balances, holds and exchange rates."""
+    return _defaults(
+        record(
+            "Money. Credits are USD.",
+            {
+                "minimum": decimal("An account with less is refused."),
+                "hold_cap": decimal("The most one running request reserves."),
+                "rates": table(
+                    "USD for one unit of a currency; added to the built-in ones.",
+                    decimal("USD for one unit."),
+                    propertyNames={
+                        "pattern": "^[A-Z]{3}$",
+                        "wanted": "a currency code of three capital letters",
+                    },
+                ),
+            },
+        ),
+        model.Credits(),
+    )
+
+
+def _store() -> Schema:
+    """Where accounts, keys and usage live: a map, or only the address of a shared database."""
+    return {
+        "description": "Where accounts, keys and usage live.",
+        "wanted": "a map, or a postgresql:// address",
+        "anyOf": [
+            _store_url(),
+            _defaults(
+                record(
+                    "Where accounts, keys and usage live.",
+                    {
+                        "url": _store_url(),
+                        "directory": text("Folder of the embedded database and its journal.", minLength=1),
+                        "usage_directory": text("Folder of the published usage files.", minLength=1),
+                        "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
+                        "apply_seconds": seconds(
+                            "How long journalled rows wait at most to be put into the database; 2,000 are "
+                            "put in at once."
+                        ),
+                        "instance": text(
+                            "This gateway's name; where several share a store, each needs its own. Usage "
+                            "files carry it too.",
+                            pattern=INSTANCE,
+                            wanted="a name of letters, digits, - and _",
+                        ),
+                    },
+                ),
+                model.Store(),
+            ),
+        ],
+    }
+
+
+def _fetch() -> Schema:
+    """The guarded download of a client's image URL."""
+    return _defaults(
+        record(
+            "The guarded download of a client's image URL, when an upstream wants inline data.",
+            {
+                "max_bytes": integer("Largest download.", **_BYTES),
+                "seconds": seconds("Longest download."),
+                "allow_private": boolean("Also from private and loopback addresses: for tests only."),
+            },
+        ),
+        model.Fetch(),
+    )
+
+
+def _dashboard() -> Schema:
+    """The web pages."""
+    return _defaults(
+        record(
+            "The web pages.",
+            {
+                "enabled": boolean("Whether /dashboard is served."),
+                "session_hours": {
+                    "type": "number", "exclusiveMinimum": 0, "maximum": 8760,
+                    "description": "How long a sign-in lasts.", "wanted": "a number of hours above 0",
+                },
+            },
+        ),
+        model.Dashboard(),
+    )
+
+
+def _store_url() -> Schema:
+    return {
+        "type": "string",
+        "description": "Empty: the embedded database of this one gateway. `postgresql://user:password@host/database`, "
+                       "or better a `$secret.NAME` that holds it: a database that several gateways share.",
+        "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)",
+        "hidden": True,
+        "wanted": "nothing, postgresql://... or $secret.NAME",
+    }
+
+
+def _defaults(schema: Schema, source: object) -> Schema:
+    """Put the defaults of a settings dataclass into the schema of its block."""
+    for item in dataclasses.fields(source):  # type: ignore[arg-type]
+        if item.name in schema["properties"]:
+            schema["properties"][item.name]["default"] = _plain(getattr(source, item.name))
+    return schema
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (Decimal, Path)):
+        return str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,156 @@
+"""The parts of a provider file's schema that describe one model and its prices."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from tollgate.config import image_schema
+from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, ModelType
+from tollgate.config.schema import (
+    ENCODINGS,
+    Schema,
+    boolean,
+    can,
+    decimal,
+    edits,
+    integer,
+    record,
+    table,
+    text,
+    texts,
+    timeouts,
+)
+
+_PRICE_WORDS = {
+    "prompt": "Prompt tokens.",
+    "completion": "Generated tokens.",
+    "input_cache_read": "Prompt tokens served by a cache; left out: the prompt price.",
+    "input_cache_write": "Prompt tokens stored in a cache; left out: the prompt price.",
+    "input_cache_write_1h": "Prompt tokens stored for an hour.",
+    "internal_reasoning": "Reasoning tokens; left out: the completion price.",
+    "audio": "Audio tokens of the prompt.",
+    "input_audio_cache": "Audio tokens of the prompt served by a cache; left out: the price of other cached tokens.",
+    "audio_output": "Generated audio tokens.",
+    "image_output_token": "Tokens of generated pictures; left out: the completion price.",
+    "request": "Each call.",
+    "image": "Each picture of the prompt.",
+    "web_search": "Each hosted search.",
+}
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+
+
+def model() -> Schema:
+    """What a provider says of one model: its facts, its price, and how it differs from the provider's others."""
+    return record(
+        "One model of this provider.",
+        {
+            "upstream": text("Its name there. Default: the canonical id without its vendor.", minLength=1),
+            "aliases": {
+                "type": "array",
+                "items": {"type": "string", "pattern": r"^\S+$", "wanted": "a name without blanks"},
+                "description": "Other names clients may use.",
+            },
+            "name": text("Display name."),
+            "description": text("Markdown."),
+            "type": text(
+                "What it is. Default: image with an `input_schema`, embedding when the provider speaks only that, "
+                "else chat.",
+                enum=list(get_args(ModelType)),
+            ),
+            "created": integer("Unix seconds of publication; 0 unknown.", minimum=0, default=0),
+            "canonical_slug": text("Default: the canonical id."),
+            "hugging_face_id": text("Where the weights are public."),
+            "context": integer("Most prompt tokens.", minimum=0, default=0),
+            "max_output": integer("Most generated tokens.", minimum=1),
+            "modalities": record(
+                "What goes in and comes out.",
+                {"input": texts("text, image, file, audio, ..."), "output": texts("text, ...")},
+            ),
+            "tokenizer": text("Tokenizer family.", default="Other"),
+            "encoding": text("Encoding for counting here when the upstream does not say.", enum=list(ENCODINGS)),
+            "instruct_type": text("Prompt format of base models."),
+            "parameters": texts("Request parameters the provider acts on."),
+            "dimensions": {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 1},
+                "description": "Embedding sizes a request may ask for.",
+            },
+            "max_dimension": integer("Largest embedding size. Default: the largest of `dimensions`.", minimum=1),
+            "max_inputs": integer("Most inputs of one embeddings request.", minimum=1, maximum=1_000_000, default=2048),
+            "protocols": texts("Only through these protocols of the provider."),
+            "price": {"$ref": "#/$defs/price"},
+            **edits("this model"),
+            "can": can(),
+            "timeouts": timeouts("Budgets of this model."),
+            "priority": integer("Instead of the provider's."),
+            "weight": integer("Instead of the provider's.", minimum=0, maximum=1000),
+            "public": boolean("Shown in the catalog without a key.", default=True),
+            "tags": texts("Labels, as text-to-image."),
+            "retires": text("Date of withdrawal.", pattern=r"^\d{4}-\d{2}-\d{2}$", wanted="a date like 2027-01-31"),
+            "input_schema": {"type": "object", "description": "Image models: JSON Schema of `input`."},
+            **image_schema.model_keys(),
+        },
+        type=["object", "null"],
+    )
+
+
+def price() -> Schema:
+    """A price block: the base prices, what they are per, and the tiers, windows and factors that change them."""
+    counts = {
+        name: integer(f"{about} this many.", minimum=0)
+        for name, about in zip(
+            VOLUME_BOUNDS,
+            ("Prompts of more than", "Prompts of at most", "Answers of more than", "Answers of at most"),
+            strict=True,
+        )
+    }
+    return record(
+        "Prices as exact decimals in quotes.",
+        {
+            **price_fields(),
+            **image_schema.price_keys(),
+            "unit": integer(
+                "How many tokens (or pictures) a price is for.", minimum=1, maximum=1_000_000_000, default=1
+            ),
+            "currency": text(
+                "ISO code.", pattern="^[A-Z]{3}$", wanted="a currency code of three capital letters", default="USD"
+            ),
+            "volumes": {
+                "type": "array",
+                "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, "
+                               "in order.",
+                "items": record(
+                    "One tier.", {**counts, "thinking": boolean("Only with thinking on (or off)."), **price_fields()}
+                ),
+            },
+            "service_tiers": table("Prices by the request's service_tier.", {"$ref": "#/$defs/prices"}),
+            "windows": {
+                "type": "array",
+                "description": "Prices by time of day.",
+                "items": record(
+                    "One window.",
+                    {
+                        "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
+                        "end": text(
+                            "UTC, exclusive; may be past midnight.", pattern=_TIME, wanted='a time like "16:30"'
+                        ),
+                        "days": {
+                            "type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 7}, "minItems": 1,
+                            "uniqueItems": True, "description": "ISO weekdays, 1 is Monday.",
+                        },
+                        "prices": {"$ref": "#/$defs/prices"},
+                    },
+                    required=["start", "end", "prices"],
+                ),
+            },
+            "multipliers": table("Named factors, as residency.", decimal("The factor.")),
+            "why": text("What is unusual about these prices: said here, they are no longer warned of."),
+        },
+    )
+
+
+def price_fields() -> dict[str, Schema]:
+    """Every price by its name, for the base block and for whatever replaces some of it."""
+    return {
+        name: decimal(_PRICE_WORDS[name] + (" Per `unit` tokens." if name in TOKEN_PRICES else "")) for name in PRICES
+    }
