@@ -152,6 +152,12 @@ def test_carriage_returns_are_line_ends_too() -> None:
     both_ways("chat", "messages", [stream, stream.replace(b"\n", b"\r\n"), stream])
 
 
+@pytest.mark.parametrize("target", CLIENTS)
+def test_percent_signs_are_signs_like_others(target: str) -> None:
+    events = [written({**chunk(content=text), "id": "100%", "model": "%d%%b"}) for text in ["10%", "%d", "%b", "%%", "%"] * 3]
+    assert both_ways("chat", target, [b"".join(events)]) > 5
+
+
 def test_a_name_is_part_of_the_likeness() -> None:
     texts = ["one", "two", "three", "four"]
     assert both_ways("chat", "messages", [written(chunk(content=text), name=name) for text, name in zip(texts, (None, None, "x", None), strict=True)]) == 0

@@ -30,12 +30,8 @@ def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[byt
         return b"", at
     closing = pattern.after + b"\n\n"
     written = _between(block[at + len(opening):], closing, closing + opening)
-    name, said = converter.feed_alike(written)
-    if not said:
-        return b"", at
-    lead = _lead(name)
-    end = at + len(said) * (len(opening) + len(closing)) + sum(map(len, written[:len(said)]))
-    return lead + (b"\n\n" + lead).join(said) + b"\n\n", end
+    said, count = converter.feed_alike(written, _lead)
+    return said, at + count * (len(opening) + len(closing)) + sum(map(len, written[:count]))
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
@@ -44,11 +40,9 @@ def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
     *pieces, last = block.split(border[-_SEARCHED:], _MOST)
     front = border[:-_SEARCHED]
     end = -len(front) or None
-    found: list[bytes] = []
-    for piece in pieces:
-        if not piece.endswith(front):
-            return found
-        found.append(piece[:end])
+    found = [piece[:end] for piece in pieces]
+    if border.join([*found, last]) != block:  # some text ends otherwise: another event stands between two hits
+        return found[:[piece.endswith(front) for piece in pieces].index(False)]
     last, whole, _ = last.partition(closing)
     if whole and b"\n" not in last:  # else another event, or one that is not whole yet
         found.append(last)

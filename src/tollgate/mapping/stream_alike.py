@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -26,8 +27,10 @@ _MARKED = orjson.dumps(_MARK)
 _TEXT = {str}
 
 Rules = Callable[..., Any]
-Said = tuple[str | None, list[bytes]]
-"""Events for the client: the SSE name of each, and their JSON."""
+Said = tuple[bytes, int]
+"""The client's events as they are sent, and how many there are."""
+Lead = Callable[[str | None], bytes]
+"""What an event with this SSE name is sent with before its JSON."""
 
 
 class Alike:
@@ -43,25 +46,29 @@ class Alike:
         self.used = False
         """An event was alike."""
 
-    def take(self, run: Run, written: list[bytes]) -> Said:
+    def take(self, run: Run, written: list[bytes], lead: Lead) -> Said:
         """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up to the first
         that cannot be told this way."""
         part = self._part
         frame = part.frame
         if part is not run.open_part or not frame or part.fresh or not part.told:
-            return None, []
+            return b"", 0
         texts = _texts(written)
-        if len(texts) < len(written):
-            written = written[:len(texts)]
-        if texts:
-            self.used = True
-            part.pieces += texts
-        name, head, middle, tail = frame
-        if middle is None:
-            return name, [head + text + tail for text in written]
-        first = run.seq
-        run.seq += len(written)
-        return name, [b"%b%d%b%b%b" % (head, number, middle, text, tail) for number, text in enumerate(written, first)]
+        count = len(texts)
+        if not count:
+            return b"", 0
+        self.used = True
+        part.pieces += texts
+        written = written[:count]
+        name, before, between, after = frame
+        before = lead(name) + before
+        after += b"\n\n"
+        if between is None:
+            return before + (after + before).join(written) + after, count
+        numbers = range(run.seq, run.seq + count)
+        run.seq += count
+        pattern = b"%b%%d%b%%b%b" % tuple([piece.replace(b"%", b"%%") for piece in (before, between, after)])
+        return pattern * count % (*chain.from_iterable(zip(numbers, written, strict=True)),), count
 
 
 def _texts(written: list[bytes]) -> list[str]:
