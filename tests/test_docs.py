@@ -228,8 +228,8 @@ def _loaded(folder: Path, provider: str, **secrets: str):
 def test_the_file_with_all_provider_keys_loads(tmp_path):
     (tmp_path / "providers" / "models").mkdir(parents=True)
     (tmp_path / "providers" / "models" / "acme.yaml").write_text("models:\n  acme/more: {}\n")
-    (tmp_path / "providers" / "policies").mkdir()
-    (tmp_path / "providers" / "policies" / "acme.yaml").write_text("policies:\n  - {match: acme/more, priority: 3}\n")
+    (tmp_path / "providers" / "shared").mkdir()
+    (tmp_path / "providers" / "shared" / "acme.yaml").write_text("policies:\n  - {match: acme/more, priority: 3}\n")
     (tmp_path / "providers" / "acme.pem").write_text("")
     runtime = _loaded(tmp_path, blocks(BUILDING, "yaml")[0], ACME_KEY="1", ACME_PROJECT="2", A="3", B="4")
     assert {"acme/large", "acme/embed", "acme/draw", "acme/more"} <= set(runtime.catalog.models)

@@ -145,11 +145,11 @@ def test_a_provider_follows_the_models_it_takes_from_other_files(files):
 
 
 def test_every_provider_that_shares_policies_follows_them(files):
-    files.write("providers/policies/large.yaml", "policies: [{match: acme/large, can: {reasoning: true}}]\n")
+    files.write("providers/shared/large.yaml", "policies: [{match: acme/large, can: {reasoning: true}}]\n")
     for name in ("one", "two"):
-        files.provider(name, 0, "1", "policies_from: policies/large.yaml\n")
+        files.provider(name, 0, "1", "shared: shared/large.yaml\n")
     old = files.build()
-    files.write("providers/policies/large.yaml", "policies: [{match: acme/large, can: {reasoning: false}}]\n")
+    files.write("providers/shared/large.yaml", "policies: [{match: acme/large, can: {reasoning: false}}]\n")
     for runtime, able in ((old, True), (files.build(old), False)):
         assert [runtime.providers[name].offers["acme/large"][0].can for name in ("one", "two")] == [{"reasoning": able}] * 2
 

@@ -12,12 +12,13 @@ from jsonschema import Draft202012Validator
 
 from tollgate.config.accept import compile_accept
 from tollgate.config.gateway_schema import gateway_schema
+from tollgate.config.included import read_whole
 from tollgate.config.load import plain, read_file, read_text
-from tollgate.config.provider_schema import models_schema, policies_schema, provider_schema
+from tollgate.config.provider_schema import models_schema, provider_schema, shared_schema
 
 REPOSITORY = Path(__file__).parents[2]
 FILES = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
-SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema(), "models": models_schema(), "policies": policies_schema()}
+SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema(), "models": models_schema(), "shared": shared_schema()}
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -28,7 +29,7 @@ def test_every_schema_of_ours_is_understood(kind: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY / "providers")))
 def test_every_shipped_file_is_accepted_at_once(path: Path) -> None:
     kind = path.parent.name if path.parent.name in SCHEMAS else "provider"
-    assert compile_accept(SCHEMAS[kind])(read_file(path).root)
+    assert compile_accept(SCHEMAS[kind])((read_whole(path) if kind == "provider" else read_file(path)).root)
 
 
 SEED = """

@@ -105,27 +105,27 @@ policies:
 
 
 def test_policies_of_a_file_come_after_the_providers_own(folder: Path) -> None:
-    (folder / "providers" / "policies.txt").write_text(POLICIES)
-    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "policies_from: policies.txt\n")
+    (folder / "providers" / "shared.txt").write_text(POLICIES)
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "shared: shared.txt\n")
     provider = load_gateway(folder, environ=ON).gateway.providers["acme"]
     assert [policy.priority for policy in provider.policies] == [7, 9, 8]
     assert {model.id: model.priority for model in provider.models} == {"acme/a": 9, "acme/b": 8}
 
 
 def test_a_mistake_in_shared_policies_is_shown_there(folder: Path) -> None:
-    (folder / "providers" / "policies.txt").write_text(POLICIES.replace("drop", "dorp"))
-    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "policies_from: policies.txt\n")
+    (folder / "providers" / "shared.txt").write_text(POLICIES.replace("drop", "dorp"))
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "shared: shared.txt\n")
     with pytest.raises(ConfigErrors) as caught:
         build_runtime(load_gateway(folder, environ=ON))
     [problem] = caught.value.problems
-    assert (Path(problem.mark.file).name, problem.mark.line) == ("policies.txt", 4)
+    assert (Path(problem.mark.file).name, problem.mark.line) == ("shared.txt", 4)
     assert "dorp: [top_k]" in problem.line_text
 
 
 def test_a_shared_policy_may_be_for_models_of_other_providers(folder: Path) -> None:
-    (folder / "providers" / "policies.txt").write_text(POLICIES.replace("acme/a", "other/*"))
+    (folder / "providers" / "shared.txt").write_text(POLICIES.replace("acme/a", "other/*"))
     own = PROVIDER.replace('match: "acme/b"', 'match: "acme/c"')
-    (folder / "providers" / "acme.yaml").write_text(own + "policies_from: policies.txt\n")
+    (folder / "providers" / "acme.yaml").write_text(own + "shared: shared.txt\n")
     assert not any("fits no model" in each.message for each in load_gateway(folder, environ=ON).warnings), "the next import may bring it"
     (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("from: {provider: acme}\n", ""))
     [warning] = [each for each in load_gateway(folder, environ=ON).warnings if "fits no model" in each.message]

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.load import plain, read_file
+from tollgate.config.included import read_whole
+from tollgate.config.load import plain
 from tollgate.config.provider import read_provider
 from tollgate.config.shape import check_shape
 from tollgate.mapping.images import Surroundings, compile_images, is_image_example, run_examples
 from tollgate.mapping.pieces import Functions
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "\nimages:" in path.read_text())
+FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "images" in read_whole(path).root.entries)
 
 
 def compiled(path):
-    document = read_file(path, f"providers/{path.name}")
+    document = read_whole(path, f"providers/{path.name}")
     assert document.problems == []
     problems, tree = check_shape(document, "provider")
     assert [problem.render() for problem in problems] == []

@@ -42,7 +42,8 @@ async def gateway(folder, provider, answers):
 
         return status, {"content-type": "application/json"}, chunks()
 
-    async with inprocess(folder, providers={provider: (ROOT / "providers" / f"{provider}.yaml").read_text()}, environ=SECRETS) as here:
+    file = (ROOT / "providers" / f"{provider}.yaml").read_text().replace("shared: ", f"shared: {ROOT}/providers/")
+    async with inprocess(folder, providers={provider: file}, environ=SECRETS) as here:
         opened = here.services.client.open
 
         async def reroute(call):

@@ -29,10 +29,10 @@ AWS = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "AKIDMADEUP", "AWS_SECRET
 
 
 def provider_file(name: str, old: str, new: str) -> str:
-    """The shipped file with another host; its models and policies stay where they are."""
+    """The shipped file with another host; its models and what it shares stay where they are."""
     text = (REPOSITORY / "providers" / f"{name}.yaml").read_text("utf-8")
     assert old in text
-    return text.replace(old, new).replace("s_from: ", f"s_from: {REPOSITORY}/providers/")
+    return text.replace(old, new).replace("models_from: ", f"models_from: {REPOSITORY}/providers/").replace("shared/", f"{REPOSITORY}/providers/shared/")
 
 
 # -- Bedrock

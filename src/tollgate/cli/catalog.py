@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from tollgate.catalog_import import Import, Source, changes, import_models, offers_of, write
+from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape
 
@@ -131,8 +132,8 @@ def _tree(path: Path) -> dict[str, Any]:
     it would be lost."""
     if not path.is_file():
         return {}
-    document = read_file(path)
     kind = "models" if path.parent.name == "models" else "provider"
+    document = read_file(path) if kind == "models" else read_whole(path)
     misshapen = check_shape(document, kind)[0] if isinstance(document.root, Map) else []  # type: ignore[arg-type]
     problems = document.problems + misshapen
     if problems:

@@ -15,7 +15,7 @@ from tollgate.collecting import collector_resting
 from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
-from tollgate.config.included import include, names_others
+from tollgate.config.included import include, names_models, share
 from tollgate.config.known import Known, Source
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
@@ -121,6 +121,8 @@ class _Loading:
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
         """Providers read in this run."""
+        self.shared: dict[Path, Document] = {}
+        """Shared files read in this run."""
         self.problems: list[Problem] = []
         self.files: list[Path] = []
         self.paths: dict[str, Path] = {}
@@ -133,8 +135,9 @@ class _Loading:
         of_mappings = self._noted(mapping_files(document, root, folder))
         documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in of_providers]
         trees: list[tuple[Document, Map | Source]] = []
-        for doc in documents:
-            tree = self._unchanged(doc) or self._shaped(doc, "provider")
+        for read in documents:
+            doc, known = self._unchanged(read)
+            tree = known or self._with_shared(doc)
             if tree is not None:
                 trees.append((doc, tree))
         referred = {
@@ -249,10 +252,30 @@ class _Loading:
         self.problems += found[1]
         return found[0]
 
-    def _unchanged(self, document: Document) -> Source | None:
-        """What an unchanged file came to before, the files it names unchanged too."""
+    def _unchanged(self, document: Document) -> tuple[Document, Source | None]:
+        """What an unchanged file came to before, its shared files unchanged too; else nothing, and the document as it
+        is alone."""
         source = self.known.get(document.file)
-        return source if source is not None and source.provider.document is document else None
+        if source is None or source.provider.document is not document:
+            return document, None
+        shared = zip(source.included[:document.shared], document.included, strict=False)
+        if all(_same(self._read_shared(path), other) for path, other in shared):
+            return document, source
+        return self._read(self.paths[document.file], without=EXAMPLES, anew=True), None
+
+    def _with_shared(self, document: Document) -> Map | None:
+        """The checked tree of a provider's file, its shared files beneath it."""
+        problems, whole = share(document, self.paths[document.file].parent, self._read_shared)
+        self.problems += problems
+        self.sound = self.sound and whole and not problems
+        return self._shaped(document, "provider") if whole else None
+
+    def _read_shared(self, path: Path) -> Document:
+        """A shared file, read once in a run however many name it."""
+        document = self.shared.get(path)
+        if document is None:
+            document = self.shared[path] = self._read(path, without="" if self.everything else EXAMPLES)
+        return document
 
     def _providers(
         self,
@@ -285,32 +308,31 @@ class _Loading:
     ) -> Provider:
         """As if it were on. `wanted`: with the files it names."""
         if isinstance(found, Source):
-            if found.whole in (None, wanted) and all(
-                self._read(path) is other for path, other in zip(found.included, document.included, strict=True)
-            ):
+            models = zip(found.included[document.shared:], document.included[document.shared:], strict=True)
+            if found.whole in (None, wanted) and all(_same(self._read(path), other) for path, other in models):
                 files = {document.file, *(other.file for other in document.included)}
                 self.problems += [problem for problem in self.said_before if problem.mark.file in files]
                 self.sound = self.sound and found.whole is not False
                 self.sources[document.file] = found
                 return found.provider
             document = self._read(self.paths[document.file], without=EXAMPLES, anew=True)
-            found = self._shaped(document, "provider")  # type: ignore[assignment]
+            found = self._with_shared(document)  # type: ignore[assignment]
         tree: Map = found  # type: ignore[assignment]
         before = len(self.problems)
-        files_before = len(self.files)
-        if names_others(tree):
-            tree = self._with_others(document, tree, wanted=wanted)
+        if names_models(tree):
+            tree = self._with_models(document, tree, wanted=wanted)
         provider, problems = read_provider(document, tree)
         self.problems += problems
         if any(problem.level == "error" for problem in problems):
             self.sound = False
         if not any(problem.level == "error" for problem in self.problems[before:]):
-            whole = wanted if names_others(tree) else None
-            self.sources[document.file] = Source(provider, referred, whole, tuple(self.files[files_before:]))
+            whole = wanted if names_models(tree) else None
+            included = tuple(self.paths[other.file] for other in document.included)
+            self.sources[document.file] = Source(provider, referred, whole, included)
         self.fresh.add(provider.name)
         return provider
 
-    def _with_others(self, document: Document, tree: Map, *, wanted: bool) -> Map:
+    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
         if not wanted:
             self.sound = False
             return tree
@@ -351,6 +373,12 @@ class _Loading:
         self.files.append(path)
         name = shown(path)
         return Document(name, "", Map({}, {}, Mark(name, 1, 1)))
+
+
+def _same(one: Document, other: Document) -> bool:
+    """Whether a file that others name holds what it held. Documents from a cache are no longer one for all who share
+    it."""
+    return one is other or one.text == other.text and not one.problems
 
 
 def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:

@@ -70,8 +70,10 @@ def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
                 at, f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}', path=path,
                 hint=nearest(endpoint.mapping, known)))
     for index, policy in enumerate(provider.policies):
+        # those of a shared file are for the endpoints of others too
+        shared = find(document.root, ["policies", index]).mark.file != document.file
         for name in policy.protocols:
-            if name not in provider.endpoints:
+            if name not in provider.endpoints and not (shared and name in known):
                 problems.append(_not_spoken(provider, ["policies", index, "protocols"], name))
     return problems
 

@@ -1,10 +1,10 @@
-"""Models and policies in files of their own: what a provider names under `models_from` and `policies_from` becomes part
-of its document.
+"""Parts of provider files in files of their own: what a provider names under `shared` and `models_from` becomes part of
+its document.
 
-Models are generated, long and seldom read; the rest of a provider file is written by hand and read in a minute.
-Policies may hold for the same models at several providers. Entries of the provider's own `models` win over those of a
-file, and of two files the later; policies of a file come after the provider's own, which keep their numbers in
-messages.
+A shared file holds what several providers have in common, under the keys of a provider file. It lies beneath the files
+that name it: maps are merged key by key, lists of edits, policies, error rules and examples are joined, the file's own
+first, and of anything else the file's own is taken. So it is read before the shape is checked, also of a provider that
+is off: a secret may stand there. Models are generated, long and seldom read, and wanted only of providers that are on.
 """
 
 from __future__ import annotations
@@ -15,73 +15,130 @@ from dataclasses import replace
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
-from tollgate.config.shape import Kind
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, read_file
+from tollgate.config.shape import Kind, found
 
 Read = Callable[[Path], Document]
 Shaped = Callable[[Document, Kind], Map | None]
 
-_KINDS: tuple[Kind, ...] = ("models", "policies")
+JOINED = frozenset({"policies", "request", "response", "stream", "rules", "examples"})
+"""Lists of which both count; of any other, such as `retry:` or `aliases:`, the file's own is taken."""
+OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
+"""What stands in the provider's own file: its name, and names of other files, which are relative to it."""
 
 
-def names_others(tree: Map) -> bool:
-    """Whether the provider has other files."""
-    return any(f"{kind}_from" in tree.entries for kind in _KINDS)
+def names_models(tree: Map) -> bool:
+    """Whether the provider has files of models."""
+    return "models_from" in tree.entries
+
+
+def share(document: Document, folder: Path, read: Read) -> tuple[list[Problem], bool]:
+    """Lay the files that a provider's document names under `shared` beneath its tree.
+
+    Gives what is wrong with them, and whether all were there to read: else nothing is worth saying of the provider.
+    `read` reads a file and notes what it finds itself.
+    """
+    tree = document.root
+    if not isinstance(tree, Map) or "shared" not in tree.entries:
+        return [], True
+    others, problems = _read(document, tree, "shared", folder, read)
+    whole = not problems and all(isinstance(other.root, Map) and not other.problems for other in others)
+    for other in others:
+        if not isinstance(other.root, Map):
+            message = f"found {found(other.root)}, wanted a map: parts of a provider file"
+            problems.append(other.problem(other.root, message))
+            continue
+        for key in OWN & other.root.entries.keys():
+            message = f"found `{key}`, which stands in the provider's own file, wanted no such key in a shared one"
+            problems.append(other.problem(other.root.keys[key], message, path=key))
+    document.included = tuple(others)
+    document.shared = len(others)
+    document.root = over_shared(tree, [other.root for other in others])
+    return problems, whole
+
+
+def over_shared(tree: Map, others: Iterable[Node]) -> Map:
+    """A provider's tree over those of its shared files, the first named uppermost."""
+    for other in others:
+        if isinstance(other, Map):
+            given = {key: node for key, node in other.entries.items() if key not in OWN}
+            tree = _over(tree, replace(other, entries=given), one_value=False)
+    return tree
+
+
+def _over(own: Map, other: Map, *, one_value: bool) -> Map:
+    """Two maps as one. A map with directives is one value, and so is each function of a `define:` (`one_value`)."""
+    entries = dict(own.entries)
+    for key, node in other.entries.items():
+        mine = entries.get(key)
+        if key not in entries:
+            entries[key] = node
+        elif isinstance(mine, Map) and isinstance(node, Map) and not (one_value or _directed(mine) or _directed(node)):
+            entries[key] = _over(mine, node, one_value=key == "define")
+        elif isinstance(mine, List) and isinstance(node, List) and key in JOINED:
+            entries[key] = replace(mine, items=(*mine.items, *node.items))
+    return replace(own, entries=entries, keys={**other.keys, **own.keys})
+
+
+def _directed(node: Map) -> bool:
+    return any(key.startswith("$") for key in node.entries)
 
 
 def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Shaped) -> tuple[Map, list[Problem]]:
-    """The tree with what is in the files it names, and what is wrong with the names. `document` gets the same tree.
+    """The checked tree with the models of the files it names, and what is wrong with the names. `document` gets the
+    same tree.
 
     `read` reads a file, `shaped` gives its checked tree; both note what they find themselves.
     """
-    problems: list[Problem] = []
-    included, trees = [], []
-    for kind in _KINDS:
-        for index, node in enumerate(_names(tree, f"{kind}_from")):
-            path = folder / str(node.value)
-            if not path.is_file():
-                problems.append(
-                    document.problem(
-                        node,
-                        f'found no file "{node.value}"',
-                        path=f"{kind}_from[{index}]",
-                        hint="relative to this file",
-                    )
-                )
-                continue
-            other = read(Path(os.path.normpath(path)))
-            included.append(other)
-            trees.append(shaped(other, kind))
-    if not included:
+    others, problems = _read(document, tree, "models_from", folder, read)
+    if not others:
         return tree, problems
-    merged = with_others(tree, trees)
+    merged = with_models(tree, [shaped(other, "models") for other in others])
     document.root = merged
-    document.included = tuple(included)
+    document.included = (*document.included[:document.shared], *others)
     return merged, problems
 
 
-def with_others(tree: Map, others: Iterable[Node | None]) -> Map:
-    """The tree with the models and policies of the trees of other files."""
-    own, given = Fields(tree), [Fields(other) for other in others]
+def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
+    """The tree with the models of the trees of other files: its own entries win, and of two files the later."""
+    own = Fields(tree).map("models")
     entries: dict[str, Node] = {}
     keys: dict[str, Mark] = {}
-    for models in (*(each.map("models") for each in given), own.map("models")):
+    for models in (*(Fields(other).map("models") for other in others), own):
         if models is not None:
             entries |= models.entries
             keys |= models.keys
-    policies = [item for each in (own, *given) if (listed := each.list("policies")) for item in listed.items]
-    merged: dict[str, Node] = {}
-    if entries:
-        merged["models"] = Map(entries, keys, _mark(tree, "models"))
-    if policies:
-        merged["policies"] = List(tuple(policies), _mark(tree, "policies"))
-    marks = {name: tree.keys.get(name) or tree.keys.get(f"{name}_from", tree.mark) for name in merged}
-    return replace(tree, entries={**tree.entries, **merged}, keys={**tree.keys, **marks})
+    if not entries:
+        return tree
+    mark = own.mark if own is not None else tree.mark
+    at = tree.keys.get("models") or tree.keys.get("models_from", tree.mark)
+    return replace(tree, entries={**tree.entries, "models": Map(entries, keys, mark)}, keys={**tree.keys, "models": at})
 
 
-def _mark(tree: Map, name: str) -> Mark:
-    own = tree.get(name)
-    return own.mark if own is not None else tree.mark
+def read_whole(path: Path, shown_as: str | None = None) -> Document:
+    """A provider file with what it shares, for whoever reads one alone; all problems are in the document's own."""
+    document = read_file(path, shown_as)
+
+    def read(other: Path) -> Document:
+        made = read_file(other)
+        document.problems += made.problems
+        return made
+
+    document.problems += share(document, path.parent, read)[0]
+    return document
+
+
+def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> tuple[list[Document], list[Problem]]:
+    """The documents of the files named under a key, and problems with names that are none."""
+    others, problems = [], []
+    for index, node in enumerate(_names(tree, key)):
+        path = folder / str(node.value)
+        if path.is_file():
+            others.append(read(Path(os.path.normpath(path))))
+        else:
+            message, where = f'found no file "{node.value}"', f"{key}[{index}]"
+            problems.append(document.problem(node, message, path=where, hint="relative to this file"))
+    return others, problems
 
 
 def _names(tree: Map, key: str) -> list[Scalar]:

@@ -123,6 +123,8 @@ class Document:
     """Nodes of the tree, aliases written out."""
     included: tuple[Document, ...] = ()
     """Files whose nodes were put into this tree; a problem there shows their line."""
+    shared: int = 0
+    """How many of these, the first ones, lie beneath it (`shared:`); the others hold models."""
     without: str = ""
     """A last key that is left unread, as `read_file` was told."""
     _lines: list[str] | None = field(default=None, repr=False)
@@ -134,9 +136,10 @@ class Document:
         if tree is None:
             tree = read_text(_before(self.text, self.without), self.file).root
             if self.included and isinstance(tree, Map):
-                from tollgate.config.included import with_others  # built on this module
+                from tollgate.config.included import over_shared, with_models  # built on this module
 
-                tree = with_others(tree, [other.root for other in self.included])
+                others = [other.root for other in self.included]
+                tree = with_models(over_shared(tree, others[:self.shared]), others[self.shared:])
             self._root = tree
         return tree
 
@@ -158,17 +161,19 @@ class Document:
             self._lines = self.text.splitlines()
         return self._lines
 
+    def holding(self, mark: Mark) -> Document:
+        """The document of the file in which something of this tree stands."""
+        if mark.file == self.file:
+            return self
+        return next((other for other in self.included if other.file == mark.file), self)
+
     def problem(
         self, at: Node | Mark, message: str, *, path: str = "", hint: str = "", level: str = "error"
     ) -> Problem:
         """A `Problem` at a node or mark, carrying its source line."""
         mark = at if isinstance(at, Mark) else at.mark
-        holder = (
-            self
-            if mark.file == self.file
-            else next((other for other in self.included if other.file == mark.file), None)
-        )
-        lines = holder.lines if holder else []
+        holder = self.holding(mark)
+        lines = holder.lines if holder.file == mark.file else []
         line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 

@@ -4,7 +4,7 @@ the schemas are used. Its models and their prices are in `model_schema.py`, its 
 from __future__ import annotations
 
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 from tollgate.config import image_schema
 from tollgate.config.authorisation import AUTH_OPTIONS
@@ -47,6 +47,11 @@ def provider_schema() -> Schema:
                     wanted="a name of small letters, digits, - _ and .",
                 ),
                 "about": text("One line for people."),
+                "shared": one_or_many(
+                    text("A file, relative to this one.", minLength=1),
+                    "Files with what several providers have in common; what stands here wins, lists of edits, "
+                    "policies, rules and examples are joined.",
+                ),
                 "vars": table(
                     "Values read as `$vars.name` in addresses, headers and auth: text or `$secret.NAME`.",
                     {
@@ -61,10 +66,6 @@ def provider_schema() -> Schema:
                 "auth": _auth(),
                 **edits("every protocol of this provider"),
                 "policies": _policies(),
-                "policies_from": one_or_many(
-                    text("A file, relative to this one.", minLength=1),
-                    "Files with more policies; they come after these.",
-                ),
                 "can": can(),
                 "usage": {"$ref": "#/$defs/usage"},
                 "errors": {"$ref": "#/$defs/errors"},
@@ -103,6 +104,12 @@ def provider_schema() -> Schema:
             "usage": _usage(),
         },
     }
+
+
+@cache
+def own_schema() -> Schema:
+    """A provider file alone, for editors: what it lacks may stand in the files it names under `shared`."""
+    return {**_in_parts(provider_schema()), "required": ["provider"]}
 
 
 @cache
@@ -215,13 +222,34 @@ def _models() -> Schema:
 
 
 @cache
-def policies_schema() -> Schema:
-    """A file of policies that providers name under `policies_from`."""
+def shared_schema() -> Schema:
+    """A file of parts that providers name under `shared`, for editors: a provider file of which any part may be
+    elsewhere."""
+    whole = provider_schema()
+    left_out = ("provider", "shared", "models_from", "ca_file")
+    properties = {name: _in_parts(schema) for name, schema in whole["properties"].items() if name not in left_out}
     return {
         "$schema": DIALECT,
-        "title": "Tollgate policies of several providers",
-        **record("Policies.", {"policies": _policies()}, required=["policies"]),
+        "title": "Parts of Tollgate providers",
+        **record("What several providers have in common.", properties),
+        "$defs": {name: _in_parts(schema) for name, schema in whole["$defs"].items()},
     }
+
+
+def _in_parts(schema: Any) -> Any:
+    """A schema that asks for nothing to be there, but in the items of lists, which are never put together of two
+    files."""
+    if isinstance(schema, list):
+        return [_in_parts(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {}
+    for word, value in schema.items():
+        if word == "properties":
+            made[word] = {name: _in_parts(inner) for name, inner in value.items()}
+        elif word not in ("required", "minProperties"):
+            made[word] = value if word == "items" else _in_parts(value)
+    return made
 
 
 def _policies() -> Schema:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tollgate.config.accept import Test, compile_accept
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
-from tollgate.config.provider_schema import models_schema, policies_schema, provider_schema
+from tollgate.config.provider_schema import models_schema, own_schema, provider_schema, shared_schema
 from tollgate.config.schema import Schema
 from tollgate.wording import clipped, nearest, path_text
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
 
-Kind = Literal["gateway", "provider", "models", "policies"]
+Kind = Literal["gateway", "provider", "models", "shared"]
 Path = tuple[str | int, ...]
 
 _KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
@@ -34,7 +34,7 @@ _SCHEMAS = {
     "gateway": gateway_schema,
     "provider": provider_schema,
     "models": models_schema,
-    "policies": policies_schema,
+    "shared": shared_schema,
 }
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
@@ -46,20 +46,23 @@ _ELSEWHERE = {
     "max_tokens": "max_output",
     "base_url": "url",
     "api_key": "headers",
+    "policies_from": "shared",
 }
-"""What price lists and other gateways call things, where no letters lead to our word, or to a wrong one."""
+"""What price lists, other gateways and earlier versions call things, where no letters lead to our word, or to a wrong
+one."""
 
 
 def export() -> dict[str, Schema]:
     """The schemas by file name, for editors; without our own keywords."""
-    return {f"{kind}.schema.json": _standard(schema()) for kind, schema in _SCHEMAS.items()}
+    return {f"{kind}.schema.json": _standard(schema()) for kind, schema in {**_SCHEMAS, "provider": own_schema}.items()}
 
 
 def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | None]:
     """All problems of shape, and the tree without the places they stand in (None when nothing is left to check)."""
     root = document.root
     if not isinstance(root, Map):
-        what = {"gateway": "settings", "provider": "a provider", "models": "models", "policies": "policies"}[kind]
+        parts = "parts of a provider file"
+        what = {"gateway": "settings", "provider": "a provider", "models": "models", "shared": parts}[kind]
         return [document.problem(root, f"found {found(root)}, wanted a map: {what}")], None
     accepts = _accepts(kind)
     if accepts is not None and accepts(root):

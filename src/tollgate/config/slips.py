@@ -55,8 +55,7 @@ def _of(provider: Provider) -> Iterator[Problem]:
             yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
     policies = root.get("policies")
     for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
-        # shared ones are for the models of others too
-        if isinstance(policy, Map) and policy.mark.file == provider.document.file:
+        if isinstance(policy, Map):
             yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
 
 
@@ -163,6 +162,8 @@ def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Pro
         return
     for item in node.items if isinstance(node, List) else (node,):
         glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
+        if node is not None and node.mark.file != provider.document.file:
+            return  # a shared file's are for the models of others too
         if not glob.startswith("!") and not any(
             names_match((glob,), model.id, model.upstream) for model in provider.models
         ):

@@ -6,10 +6,12 @@ it. Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-from tollgate.config.load import Document, Node
+from tollgate.config.load import Document, List, Node
 from tollgate.config.model import Edits
 from tollgate.mapping.context import Context
 from tollgate.mapping.edit_code import EditWriter
@@ -109,4 +111,14 @@ def compile_scope(
     """The edits of one scope of a provider file, or None where it has none."""
     if edits is None or not edits.nodes.items:
         return None
-    return compile_edits(edits.document, edits.nodes, of=of, defines=defines, variables=variables)
+    lists = [replace(edits.nodes, items=tuple(items), mark=items[0].mark) for _, items in _by_file(edits.nodes)]
+    return chain([
+        compile_edits(edits.document.holding(nodes.mark), nodes, of=of, defines=defines, variables=variables)
+        for nodes in lists
+    ])
+
+
+def _by_file(nodes: List) -> Iterator[tuple[str, list[Node]]]:
+    """The items of a list that may be joined of several files, by the file they stand in: failures name its lines."""
+    for file, items in groupby(nodes.items, key=lambda item: item.mark.file):
+        yield file, list(items)

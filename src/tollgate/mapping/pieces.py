@@ -123,6 +123,7 @@ def _compile(
     document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *,
     escape: bool = False,
 ) -> Template:
+    document = document.holding(node.mark)
     unit = unit_with(document, functions)
     unit.escape_holes = escape
     variables, order = _variables(names)
