@@ -35,6 +35,7 @@ from tollgate.config.schema import (
 from tollgate.nesting import MOST_WRITTEN
 
 _BYTES: Schema = {"minimum": 1, "wanted": "a whole number of bytes above 0"}
+_DAYS: Schema = {"minimum": 0, "maximum": 36500, "wanted": "a number of days; 0 keeps all"}
 _STATUS: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status"}
 
 
@@ -216,6 +217,15 @@ def _store() -> Schema:
                             "files carry it too.",
                             pattern=INSTANCE,
                             wanted="a name of letters, digits, - and _",
+                        ),
+                        "keep_rows_days": integer(
+                            "How many days rows stay in the store once a usage file has them; balances stay as "
+                            "they are. 0: for ever.",
+                            **_DAYS,
+                        ),
+                        "keep_files_days": integer(
+                            "How many days usage files stay, at least as many as rows. 0: for ever.",
+                            **_DAYS,
                         ),
                     },
                 ),

@@ -123,6 +123,10 @@ class Store:
     """The longest that a durable row waits to be stored; many are stored at once."""
     instance: str = "main"
     """This gateway's name: where several share a store, each has its own, also in the names of usage files."""
+    keep_rows_days: int = 0
+    """0: rows stay in the store for ever, since nobody asked for less."""
+    keep_files_days: int = 0
+    """0: usage files stay for ever; never fewer days than rows."""
 
 
 @dataclass(frozen=True, slots=True)

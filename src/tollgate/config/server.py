@@ -45,6 +45,7 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
     store_node = top.get("store")
     store_fields = Fields(store_node)
     store = _settings(store_fields, Store)
+    _check_days(reading, store_fields, store)
     store = replace(
         store, directory=_inside(folder, store.directory), usage_directory=_inside(folder, store.usage_directory)
     )
@@ -63,6 +64,22 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
             name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)
         }),
         plugins=_plugins(top.get("plugins")),
+    )
+
+
+def _check_days(reading: Reading, at: Fields, store: Store) -> None:
+    """A usage file that is gone is written anew from its rows, so files stay as long as rows do."""
+    files = at.get("keep_files_days")
+    if files is None or not store.keep_files_days or 0 < store.keep_rows_days <= store.keep_files_days:
+        return
+    wanted = "store.keep_rows_days too, at most as many"
+    if store.keep_rows_days:
+        wanted = f"{store.keep_rows_days} or more, as store.keep_rows_days"
+    reading.say(
+        files,
+        f"found {store.keep_files_days}, wanted {wanted}",
+        "store.keep_files_days",
+        hint="a file that is gone is written anew from the store's rows",
     )
 
 

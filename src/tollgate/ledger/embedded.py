@@ -24,8 +24,9 @@ from tollgate.ledger import segments
 from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
 from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Publisher
+from tollgate.ledger.publish import Publisher, remove_files
 from tollgate.ledger.records import Generation, Grant
+from tollgate.ledger.retention import Kept, Retention
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
 from tollgate.ledger.usage_source import StoreSource
@@ -35,6 +36,8 @@ log = logging.getLogger("tollgate.ledger")
 LOCK_NAME = "ledger.lock"
 PUBLISH_SHARE = 20
 """A publication that took a second is not repeated within 20: at most a twentieth of one core goes into it."""
+_REMOVE_SECONDS = 1.0
+"""So long at a time old rows are removed, some 10 ms for a day's 10,000, while new ones wait in the journal."""
 
 
 class EmbeddedBackend:
@@ -60,6 +63,9 @@ class EmbeddedBackend:
         self._unpublished = False
         """Rows were stored since the last publication."""
         self._recheck = True
+        self._retention = Retention(settings)
+        self._kept: Kept | None = None
+        """What is to be removed just now; it may take several turns."""
         self._locks = FileLocks()
 
     @property
@@ -214,6 +220,8 @@ class EmbeddedBackend:
         self._store_waiting()
         if not self._store_problem:  # else the store may be closed
             self._publish(now=hurry)
+        if not (self._store_problem or self._publish_problem or self.publisher.behind):
+            self._remove_old()
         for future in requests:
             call_on(self._loop, _done, future, self._store_problem)
 
@@ -284,6 +292,25 @@ class EmbeddedBackend:
             self._publish_problem = reason
         spent = time.monotonic() - started
         self._next_publish = started + max(self._settings.publish_seconds, PUBLISH_SHARE * spent)
+
+    def _remove_old(self) -> None:
+        """Remove rows and files that are too old, a turn at a time."""
+        self._kept = self._kept or self._retention.look()
+        if self._kept is None:
+            return
+        ends = time.monotonic() + _REMOVE_SECONDS
+        try:
+            while removed := self.store.remove_day(self._kept.rows):
+                log.info("%d row(s) of a day before %s were removed; their sums stay", removed, self._kept.rows)
+                if time.monotonic() > ends:
+                    return  # storing new rows comes first
+            if self._kept.files is not None:
+                kept = min(self._kept.files, self.store.oldest_day() or self._kept.files)
+                if removed := remove_files(self._settings.usage_directory, self._settings.instance, kept):
+                    log.info("%d usage file(s) from before %s were removed", removed, kept)
+        except (duckdb.Error, OSError) as error:
+            log.error("old rows and usage files could not be removed, tried again in some minutes: %s", str(error).splitlines()[0])
+        self._kept = None
 
 
 def _done(future: asyncio.Future[None], problem: str) -> None:

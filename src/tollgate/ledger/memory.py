@@ -171,7 +171,9 @@ class Memory:
                 del self._recent[old]
         self.spent[account_id] = self.spent.get(account_id, _ZERO) + cost
         self.spent_by_key[key_id] = self.spent_by_key.get(key_id, _ZERO) + cost
-        self.last_used[key_id] = when
+        last = self.last_used.get(key_id)
+        if last is None or when > last:  # an image job's row comes when it ends, with the time at which it was asked for
+            self.last_used[key_id] = when
         day = when.date()
         days = self._days.get(key_id)
         if days is None:

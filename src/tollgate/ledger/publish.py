@@ -9,11 +9,12 @@ or makes the gateway wait. Any DuckDB since 1.2 can attach these files; since 2.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -52,9 +53,14 @@ class Publisher:
         self._source = source
         self._directory = directory
         self._shared = shared
-        self._suffix = "" if instance in ("", "main") else f"-{instance}"
+        self._suffix = _suffix(instance)
         self._lacking: set[datetime] = set()
         """Hours whose file is still to be looked at or written; found at start."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether files that were gone at start are still to be written."""
+        return bool(self._lacking)
 
     def path(self, hour: datetime) -> Path:
         """The file of an hour; the instance's name is part of it when several gateways share the directory."""
@@ -120,12 +126,20 @@ class Publisher:
             except duckdb.Error as error:
                 log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
                 temporary.unlink(missing_ok=True)
+                self._keep_aside(path, hour)
         with _Attached(self._source.connection, temporary) as attached:
             attached.run(create_table("published.usage"))
             for statement in comments("published.usage"):
                 attached.run(statement)
             self._source.copy(hour, 0, "published.usage")
         return True
+
+    def _keep_aside(self, path: Path, hour: datetime) -> None:
+        """Keep a damaged file whose rows the store no longer has all."""
+        kept = path.with_suffix(".damaged")
+        if not self._source.is_whole(hour) and not kept.exists():
+            os.link(path, kept)
+            log.error("%s is kept as %s: it had rows that the store no longer has", path, kept.name)
 
     def highest_seq(self) -> int:
         """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from here,
@@ -147,6 +161,24 @@ class Publisher:
         """Delete temporary files of an earlier process that was killed."""
         for leftover in self._directory.glob(f"*/.[0-9][0-9]{self._suffix}.tmp*"):
             leftover.unlink(missing_ok=True)
+
+
+def remove_files(directory: Path, instance: str, kept: date) -> int:
+    """Remove this gateway's files of days before `kept`; gives how many. Only where the source has no row of these days: it would be
+    published anew at the next start."""
+    removed = 0
+    for folder in sorted(directory.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]")):
+        if folder.name < kept.isoformat():
+            for path in folder.glob(f"[0-9][0-9]{_suffix(instance)}.duckdb"):
+                path.unlink(missing_ok=True)
+                removed += 1
+            with contextlib.suppress(OSError):  # something else is in it
+                folder.rmdir()
+    return removed
+
+
+def _suffix(instance: str) -> str:
+    return "" if instance in ("", "main") else f"-{instance}"
 
 
 class _Attached:

@@ -29,6 +29,13 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
         create_table("usage"),
         *comments("usage"),
     ),
+    (
+        # What rows came to that were removed because of their age: a balance is grants, less rows, less these.
+        ("CREATE TABLE removed (account_id VARCHAR NOT NULL, key_id VARCHAR NOT NULL, day DATE NOT NULL, row_count BIGINT NOT NULL, "
+         "cost DECIMAL(38,12) NOT NULL, last_time TIMESTAMP NOT NULL)"),
+        # By this a store is known to a shared one that it was moved into.
+        "CREATE TABLE identity AS SELECT CAST(uuid() AS VARCHAR) AS id",
+    ),
 )
 
 

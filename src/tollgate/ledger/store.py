@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ _GRANT_COLUMNS = ("id", "account_id", "amount", "note", "created_at")
 _SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
 _INSERT_USAGE = (f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
                  "FROM (SELECT unnest(?::VARCHAR[]) AS j))")
+_PUBLISHED = "WHERE time >= ? AND time < ? AND seq <= ?"
+_SPENT = "(SELECT account_id, key_id, cost, time FROM usage UNION ALL SELECT account_id, key_id, cost, last_time FROM removed)"
+"""What was ever charged: rows, and sums of those that were removed."""
 
 
 class Store:
@@ -105,8 +108,7 @@ class Store:
         """Store a batch of events, in order, in one transaction."""
         if not entries:
             return
-        self.connection.execute("BEGIN")
-        try:
+        with self._transaction():
             lines: list[bytes] = []
             for seq, kind, line in entries:
                 if kind == "usage":
@@ -116,14 +118,41 @@ class Store:
             for start in range(0, len(lines), BATCH):
                 self.connection.execute(_INSERT_USAGE, [[line.decode() for line in lines[start:start + BATCH]]])
             self.set_progress("applied", entries[-1].seq)
+        self.rows_cached += len(entries)
+        if self.rows_cached >= _ROWS_CACHED:
+            self.let_go()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.connection.execute("BEGIN")
+        try:
+            yield
             self.connection.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
                 self.connection.execute("ROLLBACK")
             raise
-        self.rows_cached += len(entries)
-        if self.rows_cached >= _ROWS_CACHED:
-            self.let_go()
+
+    def oldest_day(self) -> date | None:
+        """The day of the oldest row; None without rows."""
+        found: date | None = self._rows("SELECT CAST(min(time) AS DATE) FROM usage")[0][0]
+        return found
+
+    def remove_day(self, kept: date) -> int:
+        """Remove the published rows of the oldest day before `kept` and keep their sums, in one transaction; gives how many rows, 0 when
+        there are none so old."""
+        old = [datetime.combine(kept, time.min), self.progress("published")]
+        [[day]] = self._rows("SELECT CAST(min(time) AS DATE) FROM usage WHERE time < ? AND seq <= ?", old)
+        if day is None:
+            return 0
+        first = datetime.combine(day, time.min)
+        gone = [first, first + timedelta(days=1), old[1]]
+        with self._transaction():
+            self.connection.execute(f"INSERT INTO removed SELECT account_id, key_id, CAST(time AS DATE), count(*), sum(cost), max(time) FROM usage {_PUBLISHED} "
+                                    "GROUP BY ALL", gone)
+            [[count]] = self.connection.execute(f"DELETE FROM usage {_PUBLISHED}", gone).fetchall()
+        self.rows_cached += 1
+        return int(count)
 
     def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[bytes]) -> None:
         if kind == "generation":
@@ -182,13 +211,13 @@ class Store:
         snapshot.keys = [(key, bytes.fromhex(digests[key.id])) for key in keys]
         snapshot.granted = dict(self._rows("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
         snapshot.spent = defaultdict(Decimal)
-        for account, key, cost, last in self._rows("SELECT account_id, key_id, sum(cost), max(time) FROM usage GROUP BY 1, 2"):
+        for account, key, cost, last in self._rows(f"SELECT account_id, key_id, sum(cost), max(time) FROM {_SPENT} GROUP BY 1, 2"):
             snapshot.spent[account] += cost
             snapshot.spent_by_key[key] = snapshot.spent_by_key.get(key, Decimal(0)) + cost
             snapshot.last_used[key] = last.replace(tzinfo=UTC)
         since = min(now.date().replace(day=1), now.date() - timedelta(days=7))
         for key, day, cost in self._rows(
-                "SELECT key_id, CAST(time AS DATE), sum(cost) FROM usage WHERE time >= ? GROUP BY 1, 2", [since]):
+                f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= ? GROUP BY 1, 2", [since]):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
         pending = self._rows("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
         snapshot.pending = [self._generation(*row) for row in pending]

@@ -34,6 +34,9 @@ class UsageSource(Protocol):
     def newest(self, hour: datetime) -> int | None:
         """The highest `seq` of an hour; None without rows."""
 
+    def is_whole(self, hour: datetime) -> bool:
+        """Whether no row of the hour was removed because of its age."""
+
     def copy(self, hour: datetime, after: int, table: str) -> None:
         """Add the hour's rows with a higher `seq` to an attached table."""
 
@@ -60,6 +63,9 @@ class StoreSource:
     def newest(self, hour: datetime) -> int | None:
         found = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
         return None if found is None else int(found)
+
+    def is_whole(self, hour: datetime) -> bool:
+        return not self._rows("SELECT 1 FROM removed WHERE day = ? LIMIT 1", [hour.date()])
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         self._store.connection.execute(

@@ -246,7 +246,7 @@ async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> 
 
 async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "VERSIONS", ())
-    with pytest.raises(TollgateError, match="schema version 1, this program knows up to 0"):
+    with pytest.raises(TollgateError, match="schema version 2, this program knows up to 0"):
         await gateway("b")
 
 

@@ -64,8 +64,9 @@ class SharedBackend:
         try:
             published = await self._publishing.open()
             await self.desk.value("INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance)
-            newest = await self.desk.value("SELECT max(seq) FROM tollgate.usage WHERE instance = $1", self._settings.instance)
-            self.rounds.start(max(published, newest or 0) + 1)
+            newest = await self.desk.value("SELECT greatest(published, (SELECT max(seq) FROM tollgate.usage WHERE instance = name)) "
+                                           "FROM tollgate.instances WHERE name = $1", self._settings.instance)
+            self.rounds.start(max(published, newest) + 1)
             await self._news.open()
         except BaseException:
             self._publishing.let_go()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 _HERE = Path(__file__).parent
-VERSIONS: tuple[tuple[str, ...], ...] = (("tables.sql", "functions.sql"),)
+VERSIONS: tuple[tuple[str, ...], ...] = (("tables.sql", "functions.sql"), ("tables2.sql",))
 """The files that lead from one version to the next."""
 _TYPES = {"VARCHAR": "text", "TIMESTAMP": "timestamptz", "INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double precision", "BOOLEAN": "boolean"}
 """Anything else is money: a number without bounds, since one row that does not fit would keep all others out."""

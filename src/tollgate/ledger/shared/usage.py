@@ -20,6 +20,7 @@ from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.link import CALL_SECONDS, Desk
+from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.usage_row import COLUMNS, base_type
 from tollgate.ledger.usage_source import HOUR
 
@@ -51,8 +52,9 @@ class SharedRows:
 
     def progress(self) -> tuple[int, int]:
         row = self._rows("SELECT (SELECT published FROM tollgate.instances WHERE name = $1) AS published, "
-                         "(SELECT coalesce(max(seq), 0) FROM tollgate.usage WHERE instance = $1) AS newest", self._instance)[0]
-        return row["published"] or 0, row["newest"]
+                         "(SELECT max(seq) FROM tollgate.usage WHERE instance = $1) AS newest", self._instance)[0]
+        published = row["published"] or 0
+        return published, max(published, row["newest"] or 0)
 
     def set_published(self, seq: int) -> None:
         self._rows("UPDATE tollgate.instances SET published = greatest(published, $2) WHERE name = $1", self._instance, seq)
@@ -66,6 +68,9 @@ class SharedRows:
         newest: int | None = self._rows("SELECT max(seq) AS newest FROM tollgate.usage WHERE instance = $1 AND time >= $2 AND time < $3",
                                         self._instance, start, start + HOUR)[0]["newest"]
         return newest
+
+    def is_whole(self, hour: datetime) -> bool:
+        return not self._rows("SELECT 1 FROM tollgate.instances WHERE name = $1 AND rows_from > $2", self._instance, hour.replace(tzinfo=UTC))
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         start = hour.replace(tzinfo=UTC)
@@ -87,6 +92,7 @@ class Publishing:
         self._rows = SharedRows(desk, settings.instance, loop)
         self._publisher = Publisher(self._rows, settings.usage_directory, settings.instance, shared=True)
         self._leftovers = Leftovers(desk, settings, lambda name: SharedRows(desk, name, loop))
+        self._removal = Removal(desk, settings)
         self._looks_at = 0.0
         self._recheck = True
         self._problem = ""
@@ -126,7 +132,7 @@ class Publishing:
             await self.publish()
             if began >= self._looks_at and not self._problem:
                 self._looks_at = began + _LOOK_SECONDS
-                await self._tried(self._leftovers.look)
+                await self._tried(self._look)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began)))
 
@@ -140,6 +146,11 @@ class Publishing:
     async def _publish(self) -> None:
         await asyncio.to_thread(self._publisher.publish, datetime.now(UTC), recheck=self._recheck)
         self._recheck = False
+
+    async def _look(self) -> None:
+        await self._leftovers.look()
+        if not self._publisher.behind:
+            await self._removal.look()
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Do it, and say why it could not be done, once; whether it was."""

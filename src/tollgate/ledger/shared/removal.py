@@ -1,0 +1,56 @@
+"""Rows and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are kept beside rows anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, date, datetime, time
+
+from tollgate.config.model import Store
+from tollgate.ledger.publish import remove_files
+from tollgate.ledger.retention import Retention
+from tollgate.ledger.shared.link import Desk
+
+log = logging.getLogger("tollgate.ledger")
+
+_AT_ONCE = 5000
+_DELETE = ("DELETE FROM tollgate.usage WHERE ctid IN (SELECT ctid FROM tollgate.usage WHERE instance = $1 AND time < $2 "
+           f"AND seq <= (SELECT published FROM tollgate.instances WHERE name = $1) LIMIT {_AT_ONCE})")
+
+
+class Removal:
+    """Looks now and then, for all gateways: one that is gone for good does not."""
+
+    def __init__(self, desk: Desk, settings: Store) -> None:
+        self._desk = desk
+        self._directory = settings.usage_directory
+        self._retention = Retention(settings)
+
+    async def look(self) -> None:
+        """Remove what is too old. Raises what `Desk` and the disk raise."""
+        kept = self._retention.look()
+        if kept is None:
+            return
+        for name in [row["name"] for row in await self._desk.rows("SELECT name FROM tollgate.instances ORDER BY name")]:
+            await self._remove_rows(name, kept.rows)
+            if kept.files is not None:
+                await self._remove_files(name, kept.files)
+
+    async def _remove_rows(self, instance: str, kept: date) -> None:
+        """Remove published rows, some thousand in a transaction."""
+        start = datetime.combine(kept, time.min, UTC)
+        await self._desk.rows("UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start)
+        removed, count = 0, _AT_ONCE
+        while count == _AT_ONCE:
+            async with self._desk.connection() as connection:
+                count = int((await connection.execute(_DELETE, instance, start)).rpartition(" ")[2])
+            removed += count
+        if removed:
+            log.info("%d row(s) of gateway \"%s\" from before %s were removed; their sums stay", removed, instance, kept)
+
+    async def _remove_files(self, instance: str, kept: date) -> None:
+        oldest = await self._desk.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)
+        if oldest is not None:
+            kept = min(kept, oldest.astimezone(UTC).date())
+        if removed := await asyncio.to_thread(remove_files, self._directory, instance, kept):
+            log.info("%d usage file(s) of gateway \"%s\" from before %s were removed", removed, instance, kept)

@@ -1,0 +1,271 @@
+"""Rows and files that are too old: they go, in whole days, once they are published; what was spent stays to the last digit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.ledger import Ledger, ledger_of
+from tollgate.ledger.publish import remove_files
+from tollgate.ledger.retention import LOOK_SECONDS, Retention
+from tollgate.ledger.schema import VERSIONS
+
+from .conftest import Alice, row, settings, with_alice
+
+NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+
+
+def days_ago(days: int) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+class Clocks:
+    """The clock that people set and the one that nobody does."""
+
+    def __init__(self) -> None:
+        self.wall, self.machine = NOW.timestamp(), 5.0
+
+    def retention(self, store: Store) -> Retention:
+        return Retention(store, lambda: self.wall, lambda: self.machine)
+
+    def wait(self, seconds: float = LOOK_SECONDS) -> None:
+        self.wall += seconds
+        self.machine += seconds
+
+
+def test_nothing_is_removed_unless_it_is_asked_for() -> None:
+    clocks = Clocks()
+    retention = clocks.retention(Store())
+    clocks.wait()
+    assert retention.look() is None
+
+
+def test_rows_and_files_are_kept_for_whole_days_from_some_minutes_after_the_start() -> None:
+    clocks = Clocks()
+    retention = clocks.retention(Store(keep_rows_days=30, keep_files_days=90))
+    clocks.wait(LOOK_SECONDS - 1)
+    assert retention.look() is None
+    clocks.wait(1)
+    assert retention.look() == (days_ago(30).date(), days_ago(90).date())
+    assert retention.look() is None
+    clocks.wait()
+    assert Clocks.retention(clocks, Store(keep_rows_days=30)).look() is None
+
+
+@pytest.mark.parametrize("set_by", [timedelta(days=400), timedelta(days=-400), timedelta(minutes=2)], ids=["far ahead", "far back", "a little"])
+def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta) -> None:
+    clocks = Clocks()
+    retention = clocks.retention(Store(keep_rows_days=30))
+    clocks.wait()
+    clocks.wall += set_by.total_seconds()
+    assert retention.look() is None
+    clocks.wall -= set_by.total_seconds()
+    clocks.wait()
+    assert retention.look() is None
+    clocks.wait()
+    assert retention.look() == (days_ago(30).date(), None)
+
+
+def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
+    for name in ("2026-01-01/13.duckdb", "2026-01-01/14-eu-1.duckdb", "2026-01-02/00.duckdb", "2026-01-02/notes.txt", "2026-01-03/00.duckdb", "other/00.duckdb"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert remove_files(tmp_path, "main", date(2026, 1, 3)) == 2
+    assert remove_files(tmp_path, "eu-1", date(2026, 1, 2)) == 1
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == ["2026-01-02/notes.txt", "2026-01-03/00.duckdb", "other/00.duckdb"]
+    assert not (tmp_path / "2026-01-01").exists()
+
+
+@pytest.fixture(params=["embedded", "shared"])
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """The settings of a store of each kind that keeps rows for 30 days and files for 90."""
+    async with contextlib.AsyncExitStack() as opened:
+        url = await opened.enter_async_context(request.getfixturevalue("postgres").database()) if request.param == "shared" else ""
+        yield settings(tmp_path, url=url, keep_rows_days=30, keep_files_days=90)
+
+
+async def ten_minutes_later(ledger: Ledger) -> None:
+    """Let the ledger look for what is too old."""
+    clocks = Clocks()
+    retention = clocks.retention(ledger.store)
+    clocks.wait()
+    if ledger.store.url:
+        await ledger.settle()
+        publishing: Any = ledger._backend._publishing
+        publishing._removal._retention = retention
+        await publishing._look()
+    else:
+        ledger._backend._retention = retention
+        await ledger.settle()
+        await ledger.settle()
+
+
+async def stored(ledger: Ledger) -> list[str]:
+    """The request ids in the store."""
+    if ledger.store.url:
+        return [each["request_id"] for each in await ledger._backend.desk.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")]
+    return [each[0] for each in await asyncio.to_thread(ledger._backend.store._rows, "SELECT request_id FROM usage ORDER BY 1")]
+
+
+def published(folder: Path) -> list[str]:
+    files = sorted(str(path) for path in folder.glob("usage/*/*.duckdb"))
+    return [each for [each] in duckdb.execute("SELECT request_id FROM read_duckdb(?, table_name = 'usage', union_by_name = true) ORDER BY 1", [files]).fetchall()]
+
+
+ROWS = {"req_0": 0, "req_29": 29, "req_30": 30, "req_31": 31, "req_60": 60, "req_89": 89, "req_91": 91, "req_400": 400}
+
+
+async def facts(alice: Alice) -> Any:
+    ledger = alice.ledger
+    return await ledger.sums("alice"), await ledger.key_spent(alice.key.id), [each.last_used for each in await ledger.list_keys()]
+
+
+async def with_rows(ledger: Ledger) -> Alice:
+    alice = await with_alice(ledger)
+    for number, (name, days) in enumerate(ROWS.items()):
+        await ledger.record(row(name, key_id=alice.key.id, cost=f"0.{number + 1:012d}", time=days_ago(days)))
+        await ledger.record(row(f"{name}b", key_id="key_2", cost="0.1", time=days_ago(days)))
+    return alice
+
+
+async def test_old_rows_go_and_what_was_spent_stays_to_the_last_digit(kept: Store, tmp_path: Path) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        alice = await with_rows(ledger)
+        before = await facts(alice)
+        await ten_minutes_later(ledger)
+        assert await stored(ledger) == ["req_0", "req_0b", "req_29", "req_29b", "req_30", "req_30b"]
+        assert await facts(alice) == before
+    async with ledger_of(kept, Credits()) as ledger:
+        assert await facts(replace(alice, ledger=ledger)) == before
+        assert ledger.spent("alice") == Decimal("0.800000000036")
+        for window in ("day", "week", "month", "total"):
+            await ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
+            spent = await ledger.key_spent(alice.key.id)
+            await ten_minutes_later(ledger)
+            assert await ledger.key_spent(alice.key.id) == spent
+        assert published(tmp_path) == sorted(name + b for name in ROWS for b in ("", "b") if ROWS[name] < 91), "files stay longer"
+
+
+async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) -> None:
+    kept = replace(kept, keep_rows_days=1, keep_files_days=0)
+    async with ledger_of(kept, Credits()) as ledger:
+        alice = await with_alice(ledger)
+        await ledger.update_key(alice.key.id, cap_window="month")
+        for days in range(40):
+            await ledger.record(row(key_id=alice.key.id, cost="0.1", time=days_ago(days)))
+        spent = await ledger.key_spent(alice.key.id)
+        assert spent == Decimal("0.1") * NOW.day
+        await ten_minutes_later(ledger)
+        assert len(await stored(ledger)) == 2
+    async with ledger_of(kept, Credits()) as ledger:
+        assert await ledger.key_spent(alice.key.id) == spent
+
+
+async def test_new_rows_are_published_when_all_rows_and_files_are_gone(kept: Store, tmp_path: Path) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+        for number in range(5):
+            await ledger.record(row(f"req_{number}", time=days_ago(100 + number)))
+        await ten_minutes_later(ledger)
+        assert (await stored(ledger), list(tmp_path.glob("usage/*/*.duckdb"))) == ([], [])
+    async with ledger_of(kept, Credits()) as ledger:
+        await ledger.record(row("req_new"))
+        await ledger.settle()
+        assert published(tmp_path) == ["req_new"]
+
+
+async def test_rows_that_no_file_has_stay(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+
+        def refuse(*_: object, **__: object) -> int:
+            raise duckdb.IOException("the disk of the usage files is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("tollgate.ledger.publish.Publisher.publish", refuse)
+            await ledger.record(row("req_old", time=days_ago(100)))
+            await ten_minutes_later(ledger)
+            assert await stored(ledger) == ["req_old"]
+        await ten_minutes_later(ledger)
+        assert await stored(ledger) == []
+
+
+async def test_a_late_row_of_a_day_that_was_removed_joins_its_file(kept: Store, tmp_path: Path) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1", time=days_ago(40), cost="1"))
+        await ten_minutes_later(ledger)
+        await ledger.record(row("req_2", time=days_ago(40), cost="2"))
+        await ledger.settle()
+        assert (await stored(ledger), published(tmp_path)) == (["req_2"], ["req_1", "req_2"])
+        await ten_minutes_later(ledger)
+        assert (await stored(ledger), published(tmp_path)) == ([], ["req_1", "req_2"])
+        assert (await ledger.sums("alice")).spent == 3
+
+
+async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1", time=days_ago(40)))
+        await ten_minutes_later(ledger)
+        [path] = tmp_path.glob("usage/*/*.duckdb")
+        path.write_bytes(b"not what it was")
+        await ledger.record(row("req_2", time=days_ago(40)))
+        await ledger.settle()
+        assert published(tmp_path) == ["req_2"]
+        assert path.with_suffix(".damaged").read_bytes() == b"not what it was"
+        assert "it had rows that the store no longer has" in caplog.text
+
+
+async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = settings(tmp_path, keep_rows_days=30)
+    async with Ledger(store, Credits()) as ledger:
+        await with_rows(ledger)
+        await ledger.settle()
+        opened = ledger._backend.store
+
+        class Breaking:
+            """A connection whose DELETE fails."""
+
+            def __init__(self, connection: Any) -> None:
+                self.connection = connection
+
+            def execute(self, statement: str, *values: Any) -> Any:
+                if statement.startswith("DELETE FROM usage"):
+                    raise duckdb.IOException("the disk is full")
+                return self.connection.execute(statement, *values)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.connection, name)
+
+        connection, opened._connection = opened._connection, Breaking(opened._connection)
+        await ten_minutes_later(ledger)
+        opened._connection = connection
+        assert "old rows and usage files could not be removed, tried again in some minutes: the disk is full" in caplog.text
+        assert len(await stored(ledger)) == 2 * len(ROWS)
+        await ten_minutes_later(ledger)
+        assert len(await stored(ledger)) == 6
+    async with Ledger(store, Credits()) as ledger:
+        assert ledger.spent("alice") == Decimal("0.800000000036")
+
+
+async def test_a_store_of_the_version_before_is_brought_up_to_date_with_its_balances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:1])
+        older.setattr("tollgate.ledger.store._SPENT", "usage")
+        async with Ledger(settings(tmp_path), Credits()) as ledger:
+            await with_rows(ledger)
+    async with Ledger(settings(tmp_path, keep_rows_days=30), Credits()) as ledger:
+        assert ledger.spent("alice") == Decimal("0.800000000036")
+        await ten_minutes_later(ledger)
+        assert len(await stored(ledger)) == 6
