@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tollgate.catalog_import import Source, aliases, changes, digits, import_models, write
+from tollgate.catalog_import import Source, aliases, changes, digits, import_models
+from tollgate.catalog_yaml import write
 from tollgate.cli.catalog import command
 from tollgate.config.load import plain, read_text
 from tollgate.config.shape import check_shape

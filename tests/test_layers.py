@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "tollgate"
 FLOORS = {
     0: "addresses errors wire sse money collecting heap measures media_types nesting packing passwords wording",
     1: "config",
-    2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
+    2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache",
     4: "services reports completions embeddings images accounts reload discovery limit_headers",
     5: "auth replies endpoints cors tools dashboard app engines server cli http __main__",

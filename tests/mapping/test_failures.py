@@ -116,7 +116,7 @@ def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> N
 
 
 def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tollgate.mapping.functions._MOST_VALUES", 100)
+    monkeypatch.setattr("tollgate.mapping.filters._MOST_VALUES", 100)
     crowded = '{"a":[%s0]}' % ("[]," * 100)
     made = convert_response(M, M, {"id": "a", "parts": [call(crowded), call(orjson.dumps(crowded).decode())], "stop": "tool"}, Context())
     assert [block["input"] for block in made.body["blocks"]] == [{}, crowded]

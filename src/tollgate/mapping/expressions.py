@@ -13,6 +13,7 @@ from dataclasses import replace
 from tollgate.mapping.functions import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
 from tollgate.mapping.narrowing import Tested, chooses_plain, told_by
+from tollgate.mapping.operators import comparison, one_text
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reading import read, reads_of
 from tollgate.mapping.reads import Places, hand_over, take
@@ -287,35 +288,7 @@ class _Lowering:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
         left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
-        return Ex(f"({self._comparison(node.ops[0].op, left, right)})", True, "bool")
-
-    def _comparison(self, operator: str, left: Ex, right: Ex) -> str:
-        if operator in ("eq", "ne"):
-            word, no = ("==", "") if operator == "eq" else ("!=", "not ")
-            if left.py in ("None", "True", "False"):
-                left, right = right, left
-            if right.py in ("None", "True", "False"):
-                return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
-            if "text" in (left.kind, right.kind) or left.kind == right.kind == "number":
-                return f"{left.py} {word} {right.py}"
-            return f"{no}same({left.py}, {right.py})"
-        if operator in ("in", "notin"):
-            no = "" if operator == "in" else "not "
-            if right.kind == "list" and right.present and left.kind == "text":
-                return f"{left.py} {no}in {right.py}"
-            if right.py.startswith("['") and right.kind == "list":  # texts only compare equal to texts
-                return f"{left.py} {no}in {right.py}"
-            return f"{no}within({left.py}, {right.py})"
-        if operator in ("lt", "gt", "lteq", "gteq"):
-            word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
-            if right.kind == "number" and right.atom:
-                name = left.py if left.atom else self.site.temp()
-                bound = name if left.atom else f"({name} := {left.py})"
-                return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
-            call = "less" if operator in ("lt", "gt") else "less_or_same"
-            first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
-            return f"{call}({first.py}, {second.py})"
-        raise AssertionError(operator)
+        return Ex(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")
 
     def _choice(self, node: nodes.CondExpr) -> Ex:
         test = self.test(node.test)
@@ -382,27 +355,6 @@ class _Lowering:
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
-
-
-def one_text(site: Site, pieces: list[Ex]) -> Ex:
-    """Pieces put together as text; one that is absent makes the whole absent."""
-    guards: list[str] = []
-    parts: list[str] = []
-    for piece in pieces:
-        if piece.present:
-            parts.append(piece.py if piece.kind == "text" else f"text_of({piece.py})")
-            continue
-        if piece.atom:
-            name = piece.py
-            guards.append(f"{name} is None")
-        else:
-            name = site.temp()
-            guards.append(f"({name} := {piece.py}) is None")
-        parts.append(f"({name} if type({name}) is str else text_of({name}))")
-    text = f"joined({', '.join(parts)})" if len(parts) != 1 else parts[0]
-    if not guards:
-        return Ex(text, True, "text")
-    return Ex(f"(None if {' or '.join(guards)} else {text})", kind="text")
 
 
 _VALUES: dict[type, Callable[..., Ex]] = {

@@ -10,8 +10,9 @@ from decimal import Decimal
 
 from tollgate.config.load import Scalar
 from tollgate.config.slips import loose_name
-from tollgate.mapping.expressions import lower, one_text
+from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.operators import one_text
 from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
 from tollgate.mapping.reading import read
 from tollgate.mapping.scope import NOTHING, Ex, Site, Spot

@@ -1,0 +1,239 @@
+"""What the filters do: pure functions, value in, value out; `functions.py` has the table that names them.
+
+A value of a kind that a filter does not work on gives absent, so no input can make one fail. The one exception is
+`parse_json`: what is not JSON, or too deep to be written again, is an error in a request, and an empty object with a
+loss note in an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.mapping.failures import Fault
+from tollgate.mapping.values import NUMBERS, joined, text_of
+from tollgate.nesting import MOST_WRITTEN, too_deep, too_many
+from tollgate.wording import clipped
+
+if TYPE_CHECKING:
+    from tollgate.mapping.context import Context
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?\Z")
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*?);base64,")
+_MOST_HEAD = 2000
+"""Characters of a data address before its data; trying every parameter of a head of megabytes takes seconds,
+in which no thread runs."""
+
+
+def scalar_text(value: Any) -> str | None:
+    """A number, true or false as text; absent for a list or an object: `7` -> `"7"`."""
+    return None if type(value) in (list, dict) else text_of(value)
+
+
+_MOST_VALUES = 500_000
+"""In the JSON of one text: its parser lets nobody else run, and the text may be all of a body."""
+
+
+def _is_crowded(text: str) -> bool:
+    return len(text) > _MOST_VALUES and too_many(text.encode("utf-8", "surrogatepass"), _MOST_VALUES)
+
+
+def parse_json(value: Any, context: Context) -> Any:
+    """JSON text as its value. Raises `Fault` in a request, and gives {} with a note where the context is lenient."""
+    if type(value) is not str:
+        return value
+    if not value or value.isspace():
+        return {}
+    if _is_crowded(value):
+        wrong = f"more than {_MOST_VALUES} values"
+    else:
+        try:
+            found = orjson.loads(value)
+        except ValueError:
+            wrong = "not JSON"
+        else:
+            found = _once_more(found) if type(found) is str else found
+            if value.count("{") + value.count("[") <= MOST_WRITTEN or not too_deep([found], MOST_WRITTEN):
+                return found
+            wrong = "nested too deeply"
+    if context.lenient:
+        context.lose(f"arguments that are {wrong}")
+        return {}
+    raise Fault(f"{wrong}: {clipped(value, 60)!r}", context.where(value))
+
+
+def _once_more(text: str) -> Any:
+    """Some clients write the JSON of a call's arguments as JSON text again:
+    an object inside such a text is what was meant."""
+    if _is_crowded(text):
+        return text
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        return text
+    return found if type(found) is dict else text
+
+
+def from_base64(value: Any) -> str | None:
+    """The text inside base64 text, of either alphabet and with or without padding: `"aGk="` -> `"hi"`."""
+    if type(value) is not str:
+        return None
+    try:
+        return base64.b64decode(
+            value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
+        ).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def join(value: Any, separator: Any = "") -> str | None:
+    """The texts of a list as one text; absent where there is nothing to join."""
+    if type(value) is str:
+        return value
+    if type(value) is not list:
+        return None
+    if type(separator) is str:
+        try:
+            return joined(separator.join(value)) if value else None
+        except TypeError:  # not all of them are texts
+            pass
+    pieces = [text for item in value if item is not None and (text := scalar_text(item)) is not None]
+    return joined((scalar_text(separator) or "").join(pieces)) if pieces else None
+
+
+def split(value: Any, separator: Any = None) -> list[str] | None:
+    """A text cut at the separator, or at blanks when none is given."""
+    if type(value) is not str:
+        return None
+    return value.split(separator) if type(separator) is str and separator else value.split()
+
+
+def replace(value: Any, old: Any, new: Any) -> str | None:
+    """The text with every `old` replaced, unless that would make it enormous."""
+    if type(value) is not str or type(old) is not str or type(new) is not str or not old:
+        return value if type(value) is str else None
+    if old not in value:
+        return value
+    return joined(value.replace(old, new)) if value.count(old) * len(new) < 64 * 1024 * 1024 else value
+
+
+def number(value: Any) -> int | float | None:
+    """A text that is a number as that number: "7" -> 7"""
+    if type(value) in NUMBERS:
+        return value  # type: ignore[no-any-return]
+    if type(value) is str and _NUMBER.match(value.strip()):
+        text = value.strip()
+        try:
+            return int(text)
+        except ValueError:
+            return float(text)
+    return None
+
+
+def rounded(value: Any, places: Any = 0) -> int | float | None:
+    """The number rounded half to even, to a whole one or to so many places."""
+    if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
+        return None
+    result: int | float = round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
+    return result
+
+
+def total(value: Any) -> int | float | None:
+    """The sum of the numbers in a list; absent when it has none."""
+    numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
+    return sum(numbers) if numbers else None
+
+
+def clip(value: Any, low: Any, high: Any) -> Any:
+    """The number moved into the range from `low` to `high`; an end that is no number is open."""
+    if type(value) not in NUMBERS:
+        return None
+    if type(low) in NUMBERS and value < low:
+        return low
+    if type(high) in NUMBERS and value > high:
+        return high
+    return value
+
+
+def keep(value: Any, allowed: Any, other: Any) -> str | None:
+    """The text with every character replaced by `other`, but those in `allowed` (`a-z` is a range)."""
+    if type(value) is not str or type(allowed) is not str or type(other) is not str:
+        return None
+    return _outside(allowed).sub(lambda _: other, value)
+
+
+@functools.lru_cache(256)
+def _outside(allowed: str) -> re.Pattern[str]:
+    try:
+        return re.compile("[^" + re.sub(r"[\\\]\[^]", r"\\\g<0>", allowed) + "]")
+    except re.error:
+        raise Fault(f"`{allowed}` is no set of characters") from None
+
+
+def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
+    """A list of objects as a table: the text in field `key` of each -> its field `wanted`."""
+    if type(value) is not list:
+        return None
+    table = {
+        name: found for item in value
+        if type(item) is dict and type(name := item.get(key)) is str and (found := item.get(wanted)) is not None
+    }
+    return table or None
+
+
+def distinct(value: Any, key: Any) -> list[Any] | None:
+    """The items of a list, of those with the same text in field `key` only the first."""
+    if type(value) is not list:
+        return None
+    seen: set[str] = set()
+    kept = []
+    for item in value:
+        name = item.get(key) if type(item) is dict else None
+        if type(name) is str:
+            if name in seen:
+                continue
+            seen.add(name)
+        kept.append(item)
+    return kept
+
+
+def data_url(value: Any) -> dict[str, str] | None:
+    """The media type and the base64 data of a `data:` address; absent for any other text."""
+    if type(value) is not str or not value.startswith("data:"):
+        return None
+    found = _DATA_URL.match(value, 0, _MOST_HEAD)
+    if not found:
+        return None
+    return {"mime": found[1] or "text/plain", "data": value[found.end():]}
+
+
+def inline(value: Any, context: Context) -> dict[str, str] | None:
+    """What is behind a URL; where it is not known yet, the context notes that it is wanted."""
+    return context.inline(value)
+
+
+def char_offset(value: Any, place: Any) -> int | None:
+    """A place in the UTF-8 bytes of a text as the place in its characters."""
+    if type(value) is not str or type(place) is not int or place < 0:
+        return None
+    return len(value.encode("utf-8", "replace")[:place].decode("utf-8", "ignore"))
+
+
+def default(value: Any, fallback: Any) -> Any:
+    """The value, or `fallback` when it is absent."""
+    return fallback if value is None else value
+
+
+def beyond(value: Any, *names: Any) -> bool | None:
+    """Whether an object has a field that is present and not among `names`."""
+    if type(value) is not dict:
+        return None
+    for key, member in value.items():
+        if member is not None and key not in names:
+            return True
+    return False

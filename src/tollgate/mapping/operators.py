@@ -1,0 +1,56 @@
+"""Comparisons and the joining of text, lowered to Python: operands that are Python already in, Python out."""
+
+from __future__ import annotations
+
+from tollgate.mapping.scope import Ex, Site
+
+
+def comparison(site: Site, operator: str, left: Ex, right: Ex) -> str:
+    """The Python condition of `left operator right`, in the fewest steps that what is known of the two allows."""
+    if operator in ("eq", "ne"):
+        word, no = ("==", "") if operator == "eq" else ("!=", "not ")
+        if left.py in ("None", "True", "False"):
+            left, right = right, left
+        if right.py in ("None", "True", "False"):
+            return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
+        if "text" in (left.kind, right.kind) or left.kind == right.kind == "number":
+            return f"{left.py} {word} {right.py}"
+        return f"{no}same({left.py}, {right.py})"
+    if operator in ("in", "notin"):
+        no = "" if operator == "in" else "not "
+        if right.kind == "list" and right.present and left.kind == "text":
+            return f"{left.py} {no}in {right.py}"
+        if right.py.startswith("['") and right.kind == "list":  # texts only compare equal to texts
+            return f"{left.py} {no}in {right.py}"
+        return f"{no}within({left.py}, {right.py})"
+    if operator in ("lt", "gt", "lteq", "gteq"):
+        word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
+        if right.kind == "number" and right.atom:
+            name = left.py if left.atom else site.temp()
+            bound = name if left.atom else f"({name} := {left.py})"
+            return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
+        call = "less" if operator in ("lt", "gt") else "less_or_same"
+        first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
+        return f"{call}({first.py}, {second.py})"
+    raise AssertionError(operator)
+
+
+def one_text(site: Site, pieces: list[Ex]) -> Ex:
+    """Pieces put together as text; one that is absent makes the whole absent."""
+    guards: list[str] = []
+    parts: list[str] = []
+    for piece in pieces:
+        if piece.present:
+            parts.append(piece.py if piece.kind == "text" else f"text_of({piece.py})")
+            continue
+        if piece.atom:
+            name = piece.py
+            guards.append(f"{name} is None")
+        else:
+            name = site.temp()
+            guards.append(f"({name} := {piece.py}) is None")
+        parts.append(f"({name} if type({name}) is str else text_of({name}))")
+    text = f"joined({', '.join(parts)})" if len(parts) != 1 else parts[0]
+    if not guards:
+        return Ex(text, True, "text")
+    return Ex(f"(None if {' or '.join(guards)} else {text})", kind="text")
