@@ -25,12 +25,14 @@ class WireFormat:
     limit_fields: tuple[str, ...]
     user_path: tuple[str, ...]
     turns_field: str = "messages"
+    names_model_once: bool = False
+    """Whether a stream says its model in its first event alone."""
 
 
 CLIENT_FORMATS = {
     "chat": WireFormat(("max_completion_tokens", "max_tokens"), ("user",)),
     "responses": WireFormat(("max_output_tokens",), ("user",), "input"),
-    "messages": WireFormat(("max_tokens",), ("metadata", "user_id")),
+    "messages": WireFormat(("max_tokens",), ("metadata", "user_id"), names_model_once=True),
     "embeddings": WireFormat((), ("user",), "input"),
 }
 """By the name of the format's mapping file."""

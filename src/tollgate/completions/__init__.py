@@ -18,6 +18,7 @@ from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import gathered_reply
 from tollgate.completions.models import chat_model, check_consulted
+from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
@@ -49,6 +50,7 @@ async def complete(services: Services, inbound: Inbound, *, streaming: Callable[
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
     exchange.sealed = holds_sealed(outline)
+    exchange.asked_model = asked_model(runtime.mappings[inbound.dialect], body, inbound.headers)
     references = referenced_ids(inbound.dialect, body, outline)
     if references:
         needs = replace(needs, native=True)

@@ -135,6 +135,7 @@ def context_of(exchange: Exchange, offer: Offer) -> Context:
     """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
     inbound = exchange.inbound
     context = Context(model=offer.model_facts, can=offer.can, strict=inbound.strict)
+    context.asked_model = exchange.asked_model
     if offer.request_edits is not None and offer.request_edits.reads_headers:
         context.hear(inbound.headers)
     return context

@@ -37,7 +37,7 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits",
+    __slots__ = ("admitted_tokens", "asked_model", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits",
                  "model", "native", "offer", "rates", "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any,
@@ -71,6 +71,8 @@ class Exchange:
         """Whether what was sent says a service tier, where the caller's request does."""
         self.settled = False
         self.sealed = False
+        self.asked_model: str | None = None
+        """What the answer must call its model, where the client takes no other name (`naming.py`)."""
 
     def begin(self, hold: Hold) -> None:
         """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""

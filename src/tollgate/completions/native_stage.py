@@ -133,7 +133,8 @@ class NativePlain(_Native):
         self._tap = tap = Tap(offer.mapping)
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
-        untold = Untold(partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage.keys() - {"searches"}))
+        untold = Untold(
+            partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage.keys() - {"searches"}), exchange.asked_model)
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
             error = judge_chunk(offer, event)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.naming import renamed_start
 from tollgate.mapping import Context, response_from_hub
 
 if TYPE_CHECKING:
@@ -19,21 +20,25 @@ _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
 class Untold:
     """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told` asks whether
-    the provider has said anything of usage so far."""
+    the provider has said anything of usage so far. `name` is what the first event must call the model, where the client takes no other name."""
 
-    __slots__ = ("_expected", "_told", "_write")
+    __slots__ = ("_expected", "_name", "_told", "_write")
 
-    def __init__(self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool]) -> None:
+    def __init__(self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool], name: str | None = None) -> None:
         self._write = write
         self._expected = expected
         self._told = told
+        self._name = name
 
     def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """A first event of messages with usage put in; None where none is missing."""
+        """A first event of messages with usage put in, and under the name the client asked for; None where it is right as it came."""
         message = event.get("message")
-        if event.get("type") != "message_start" or not isinstance(message, dict) or message.get("usage"):
+        if event.get("type") != "message_start" or not isinstance(message, dict):
             return None
-        return {**event, "message": {**message, "usage": self._write({"input": self._expected, "output": 0})}}
+        named = renamed_start(event, self._name)
+        if message.get("usage"):
+            return None if named is event else named
+        return {**named, "message": {**named["message"], "usage": self._write({"input": self._expected, "output": 0})}}
 
     def lacks(self, event: dict[str, Any]) -> bool:
         """Whether this event ends the answer and should tell what was used, and nothing told it."""

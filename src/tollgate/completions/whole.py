@@ -16,6 +16,7 @@ from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answe
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.naming import renamed
 from tollgate.completions.stateful import keeps_thread, minted_ids
 from tollgate.completions.untold import written_usage
 from tollgate.errors import UpstreamFailed
@@ -73,6 +74,7 @@ def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) ->
 
 def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:
     """The upstream's bytes, untouched where nothing had to change; usage is appended when the upstream left it out."""
+    edited = renamed(edited, exchange.asked_model)
     if estimated and not edited.get("usage"):
         return orjson.dumps({**edited, "usage": written_usage(exchange, exchange.hub_usage or {})})
     return raw if edited is body else orjson.dumps(edited)

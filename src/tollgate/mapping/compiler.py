@@ -31,6 +31,7 @@ from tollgate.mapping.stream_out import StreamOut, compile_stream_out
 from tollgate.mapping.stream_words import Handlers, Speaker
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
+from tollgate.wire import CLIENT_FORMATS
 
 SECTIONS = ("request", "response", "error")
 DIRECTIONS = ("to_hub", "from_hub")
@@ -42,6 +43,9 @@ SENT_TIER = "service_tier"
 _SENT_TIER = "request_service_tier"
 BASE64_VECTORS = "base64_vectors"
 """Key of `request:` in a client's embeddings format: the condition under which its answer's vectors are base64."""
+ASKED_MODEL = "asked_model"
+"""Key of `request:` in a client's format: the condition under which answers name the model as it was asked for."""
+CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -163,7 +167,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
     _sent_tier(unit, root)
-    _base64_vectors(unit, root, built)
+    _conditions(unit, root, built)
     stream = root.get("stream")
     if isinstance(stream, Map):
         if "to_hub" in stream.entries:
@@ -203,7 +207,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
         unit.check_keys(
-            node, (*DIRECTIONS, HARMLESS, SENT_TIER, BASE64_VECTORS) if section == "request" else DIRECTIONS
+            node, (*DIRECTIONS, HARMLESS, SENT_TIER, *CONDITIONS) if section == "request" else DIRECTIONS
         )
     examples = root.get("examples")
     if isinstance(examples, List):
@@ -280,25 +284,37 @@ def _sent_tier(unit: Unit, root: Map) -> None:
         templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
 
 
-def _base64_vectors(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.base64_vectors`: a section like the others,
-    but a condition over the client's request (`$`) and its `$headers`."""
+def _conditions(unit: Unit, root: Map, built: _Built) -> None:
+    """`request.base64_vectors` and `request.asked_model`: sections like the others,
+    but conditions over the client's request (`$`) and its `$headers`."""
     request = root.get("request")
-    if not isinstance(request, Map) or BASE64_VECTORS not in request.entries:
+    if not isinstance(request, Map):
         return
-    node = request.entries[BASE64_VECTORS]
-    if not built.hub:
-        unit.mistake(
-            request.keys[BASE64_VECTORS],
-            f"`{BASE64_VECTORS}` is for files with `hub: embeddings`: conversations have no vectors",
-        )
-        return
-    name = f"request.{BASE64_VECTORS}"
-    built.sections[name], built.reads[name] = f"request_{BASE64_VECTORS}", Reads()
-    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
-    names = {"": Var("", "D", (built.reads[name],)), "headers": HEADERS}
-    condition = when.test(Site(unit, code, Scope(names)), node)
-    code.add(f"return bool({condition.py})", node.mark.line)
+    for key in CONDITIONS:
+        node = request.entries.get(key)
+        if node is None:
+            continue
+        misplaced = _misplaced(key, root, built)
+        if misplaced:
+            unit.mistake(request.keys[key], misplaced)
+            continue
+        name = f"request.{key}"
+        built.sections[name], built.reads[name] = f"request_{key}", Reads()
+        code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
+        names = {"": Var("", "D", (built.reads[name],)), "headers": HEADERS}
+        condition = when.test(Site(unit, code, Scope(names)), node)
+        code.add(f"return bool({condition.py})", node.mark.line)
+
+
+def _misplaced(key: str, root: Map, built: _Built) -> str | None:
+    """Why a condition means nothing in this file."""
+    if key == BASE64_VECTORS:
+        return None if built.hub else f"`{key}` is for files with `hub: embeddings`: conversations have no vectors"
+    once = [name for name, form in CLIENT_FORMATS.items() if form.names_model_once]
+    name = root.get("mapping")
+    if isinstance(name, Scalar) and name.value in once:
+        return None
+    return f"`{key}` is for formats whose streams name the model once: {', '.join(once)}"
 
 
 def _tells_usage_itself(node: Map) -> bool:

@@ -26,7 +26,7 @@ class Context:
     """
 
     __slots__ = (
-        "asked", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request",
+        "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request",
         "run_id", "strict", "wanted",
     )
 
@@ -40,10 +40,12 @@ class Context:
         self.strict = strict
         self.asked: dict[str, object] | None = None
         """The client's request as it came; set when it is converted."""
+        self.asked_model: str | None = None
+        """What the answer calls its model, where the client must hear the name it asked for (`request.asked_model`)."""
         self.estimate: dict[str, object] | None = None
         """Token counts for the start of a stream, while the upstream has told none."""
         self.headers: Mapping[str, str] = _NO_HEADERS
-        """The client's headers by lower-case name, for the two places that read them (`request.base64_vectors`,
+        """The client's headers by lower-case name, for the places that read them (`request.base64_vectors`, `request.asked_model`,
         request edits)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""

@@ -101,6 +101,8 @@ def response_to_hub(source: Mapping, body: object, context: Context) -> dict[str
 
 def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
     """A hub response as the client's answer."""
+    if context.asked_model:
+        hub = {**hub, "model": context.asked_model}
     context.lenient = True
     context.calls = 0
     with clean((target.file,), request=False):

@@ -79,6 +79,11 @@ def _request() -> Schema:
             "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "
                            "base64",
         },
+        "asked_model": {
+            **_EXPRESSION,
+            "description": "messages: a condition over $ and $headers under which answers name the model as it was "
+                           "asked for, instead of as the provider calls it",
+        },
     })
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.errors import BadRequest
 from tollgate.mapping import hub
-from tollgate.mapping.compiler import BASE64_VECTORS, Mapping
+from tollgate.mapping.compiler import CONDITIONS, Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
@@ -34,7 +34,7 @@ SECTIONS = (
         for section in ("request", "response", "error", "stream")
         for direction in ("to_hub", "from_hub")
     ),
-    f"request.{BASE64_VECTORS}",
+    *(f"request.{condition}" for condition in CONDITIONS),
 )
 MODEL = {"upstream": "up"}
 NOW = 1_700_000_000

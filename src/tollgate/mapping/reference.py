@@ -131,6 +131,13 @@ The condition sees the request (`$`) and the client's headers by lower-case name
 `base64_vectors: "$.encoding_format == 'base64' and $headers['user-agent'] == 'old'"`
 """
 
+_ASKED_MODEL = """\
+An answer names its model as the provider does. `request: {asked_model: condition}` in `mappings/messages.yaml` says which clients
+get the name they asked for instead, an alias or a canonical id, whole and streamed, converted or not. The condition sees the request
+(`$`) and the client's headers by lower-case name (`$headers`); `asked_model: true` holds for everybody.
+Only formats whose streams name the model once, in their first event, may say it.
+"""
+
 
 def page() -> str:
     """The whole page."""
@@ -157,7 +164,8 @@ def page() -> str:
         _table(("Operation", "Fields", "Means"), operations), _PARTS_IN, "## Streams out: `stream.from_hub`",
         _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
-        "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS, "## Headers of replies: `reply_headers`",
+        "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
+        "## The model's name: `request.asked_model`", _ASKED_MODEL, "## Headers of replies: `reply_headers`",
         _reply_headers(), "## Examples", _examples(),
     )
     return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"

@@ -31,7 +31,7 @@ class Run(Parts):
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
         super().__init__(speaker, context, closes=closes, frames=frames)
         upstream = context.model.get("upstream")
-        self.model = upstream if type(upstream) is str else None
+        self.model = context.asked_model or (upstream if type(upstream) is str else None)
         self.created = context.now
         self.more: dict[str, Any] = {}
         self.known = False
@@ -62,7 +62,7 @@ class Run(Parts):
         if type(id) is str and id:
             self.id = id
             self._started_by_upstream = True
-        if type(model) is str and model:
+        if type(model) is str and model and not self.context.asked_model:
             self.model = model
         if type(created) is int and created > 0:
             self.created = created
