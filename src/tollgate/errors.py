@@ -27,7 +27,8 @@ surface (`replies.py`) turns an error into a body, because each endpoint speaks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,11 @@ Budget = Literal["connect", "first_byte", "idle", "total"]
 AlarmKind = Literal["balance", "key"]
 
 
+def whole_seconds(wait: float) -> int:
+    """How long a caller is told to wait, at least 1: who comes back a moment early is refused again. 7.5 -> 8, 7.0001 -> 7."""
+    return max(1, math.ceil(wait - 0.001))
+
+
 class TollgateError(Exception):
     """Base of all; `status` is the HTTP status, `code` the stable word for it."""
 
@@ -45,6 +51,8 @@ class TollgateError(Exception):
     code: str = "internal_error"
     billed: bool = False
     """True when a provider was paid all the same: the caller is told not to try again."""
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """What the reply says beside its body: the state of the key's rate limits."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -141,16 +149,16 @@ class BodyTooLarge(RequestError):
 
 
 class RateLimited(RequestError):
-    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens."""
+    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens, `limits` how the key's limits stand (`ledger.limits`)."""
 
     status = 429
     code = "rate_limit_exceeded"
 
-    def __init__(self, retry_after: float, kind: str = "requests") -> None:
-        seconds = max(1, round(retry_after))
-        super().__init__(f"Rate limit reached for {kind}. Please try again in {seconds}s.")
+    def __init__(self, retry_after: float, kind: str = "requests", limits: Any = None) -> None:
+        super().__init__(f"Rate limit reached for {kind}. Please try again in {whole_seconds(retry_after)}s.")
         self.retry_after = retry_after
         self.kind = kind
+        self.limits = limits
 
 
 class UpstreamError(TollgateError):

@@ -27,6 +27,7 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnreachable,
+    whole_seconds,
 )
 from tollgate.public_errors import messages_error_code, messages_error_type, public_message, responses_error_words
 from tollgate.services import Headers, Reply
@@ -46,9 +47,10 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
     after = getattr(error, "retry_after", None)
     if after is not None and (isinstance(error, (RateLimited, UpstreamError, Unavailable))):
-        headers.append((b"retry-after", str(max(1, min(120, round(after)))).encode()))
+        headers.append((b"retry-after", b"%d" % min(120, whole_seconds(after))))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
+    headers += error.headers
     if error.billed:
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):

@@ -52,15 +52,26 @@ async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_
             for kind in ("requests", "tokens"):
                 assert first.headers[f"anthropic-ratelimit-{kind}-limit"] in ("2", "100000")
                 assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first.headers[f"anthropic-ratelimit-{kind}-reset"])
-            assert (first.headers["anthropic-ratelimit-requests-remaining"], second.headers["anthropic-ratelimit-requests-remaining"]) == ("1", "0")
+            assert [each.headers["anthropic-ratelimit-requests-remaining"] for each in (first, second, third)] == ["1", "0", "0"]
         else:
             assert (error["type"], error["code"], error["param"]) == ("rate_limit_error", "rate_limit_exceeded", None)
             assert re.fullmatch(r"Rate limit reached for requests\. Please try again in \d+s\.", error["message"])
             for kind in ("requests", "tokens"):
                 assert first.headers[f"x-ratelimit-limit-{kind}"] in ("2", "100000")
                 assert re.fullmatch(r"(\d+m)?\d+(ms|s)", first.headers[f"x-ratelimit-reset-{kind}"])
-            assert (first.headers["x-ratelimit-remaining-requests"], second.headers["x-ratelimit-remaining-requests"]) == ("1", "0")
+            assert [each.headers["x-ratelimit-remaining-requests"] for each in (first, second, third)] == ["1", "0", "0"]
         assert len(await rows_by_id(here, tmp_path)) == 2, "a refused request leaves no row"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_an_error_tells_how_the_limits_stand_too(tmp_path, client):
+    async with inprocess(tmp_path) as here:
+        _, key = await here.services.ledger.create_key("default", rpm=9)
+        field = "input" if client == "responses" else "messages"
+        refused, failed = [
+            await here.post(PATHS[client], {**ECHO[client], field: [{"role": "user", "content": f"[[error={status}]]"}]}, key=key) for status in (400, 500)]
+        name = "anthropic-ratelimit-requests-remaining" if client == "messages" else "x-ratelimit-remaining-requests"
+        assert [(each.status_code, each.headers.get(name)) for each in (refused, failed)] == [(400, "8"), (500, "7")]
 
 
 async def test_a_token_limit_counts_what_was_really_used(tmp_path):

@@ -38,8 +38,14 @@ def test_the_sixth_of_five_a_minute_is_refused_and_told_when(clock: Clock) -> No
     with pytest.raises(RateLimited) as refused:
         limits.admit(key(rpm=5))
     assert refused.value.retry_after == pytest.approx(12)
+    assert (refused.value.limits.requests.remaining, refused.value.limits.requests.reset_seconds, refused.value.limits.tokens) == (0, pytest.approx(60), None)
     clock.now += 12
     limits.admit(key(rpm=5))
+
+
+@pytest.mark.parametrize(("wait", "told"), [(0, 1), (0.2, 1), (1, 1), (7.0001, 7), (7.2, 8), (7.5, 8)])
+def test_whoever_waits_as_told_is_not_a_moment_early(wait: float, told: int) -> None:
+    assert RateLimited(wait).message == f"Rate limit reached for requests. Please try again in {told}s."
 
 
 def test_refused_requests_do_not_count(clock: Clock) -> None:

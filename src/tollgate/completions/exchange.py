@@ -137,11 +137,16 @@ class Exchange:
             headers.append((names.elapsed, b"%d" % elapsed))
         if self.context is not None and self.context.lost:
             headers.append((b"x-tollgate-dropped", dropped_text(self.context.lost)))
-        if self.limits is not UNLIMITED:
-            headers += limit_headers(names, self.limits)
+        headers += self.limits_told()
         if self.charge is not None:
             headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
         return headers
+
+    def limits_told(self) -> Headers:
+        """How the key's rate limits stand, under the names of the client's format."""
+        if self.limits is UNLIMITED:
+            return []
+        return limit_headers(self.services.runtime.current.mappings[self.inbound.dialect].reply_headers, self.limits)
 
     async def settle(self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None) -> Charge:
         """Price what was used and record it durably; a second call does nothing. Returns the charge.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.errors import InternalError, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import InternalError, RateLimited, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer
 
@@ -49,8 +49,12 @@ async def settle_failure(exchange: Exchange, error: BaseException, used: Callabl
 
     Who gets no answer pays for none, even if a route gave one that could not be passed on. A client that left while a route was
     at work is billed for the prompt, as estimated (DESIGN section 5), or for what `used` counts where not all of it was sent;
-    before the route was called, for nothing.
+    before the route was called, for nothing. The error tells how the key's rate limits stand.
     """
+    if isinstance(error, RateLimited) and error.limits is not None:
+        exchange.limits = error.limits
+    if isinstance(error, TollgateError):
+        error.headers = exchange.limits_told()
     if exchange.settled:
         return
     if not exchange.attempts:

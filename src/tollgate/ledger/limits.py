@@ -28,7 +28,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Both windows of a key after an admission; None where the key has no such limit."""
+    """Both windows of a key after an admission or a refusal; None where the key has no such limit."""
 
     requests: Window | None = None
     tokens: Window | None = None
@@ -61,6 +61,10 @@ class _Bucket:
         return Window(self.limit, max(0, int(self.level)), self.wait_for(self.limit))
 
 
+def _standing(requests: _Bucket | None, used: _Bucket | None) -> Limits:
+    return Limits(requests.window() if requests else None, used.window() if used else None)
+
+
 class RateLimits:
     """The buckets of all keys."""
 
@@ -80,14 +84,14 @@ class RateLimits:
         used = self._bucket(key.id, "tokens", key.tpm, now)
         needed = float(min(max(tokens, 1), used.limit)) if used else 0.0
         if requests and (wait := requests.wait_for(1.0)):
-            raise RateLimited(wait, "requests")
+            raise RateLimited(wait, "requests", _standing(requests, used))
         if used and (wait := used.wait_for(needed)):
-            raise RateLimited(wait, "tokens")
+            raise RateLimited(wait, "tokens", _standing(requests, used))
         if requests:
             requests.level -= 1
         if used:
             used.level -= tokens
-        return Limits(requests.window() if requests else None, used.window() if used else None)
+        return _standing(requests, used)
 
     def settle(self, key: KeyRecord, estimated: int, actual: int) -> None:
         """Correct the tokens counted at admission to what was really used."""

@@ -77,6 +77,7 @@ async def test_rate_limits_are_one_for_all_gateways(two) -> None:
     with pytest.raises(RateLimited) as refused:
         await other.admit(key, 1)
     assert 0 < refused.value.retry_after <= 20
+    assert (refused.value.limits.requests.remaining, refused.value.limits.tokens) == (0, None) and 40 < refused.value.limits.requests.reset_seconds <= 60
     await other.update_key(key.id, rpm=None, tpm=1000)
     with pytest.raises(RateLimited):
         await other.admit(await other.get_key(key.id), 900)

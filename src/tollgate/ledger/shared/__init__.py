@@ -87,7 +87,7 @@ class SharedLedger(Ledger):
             return UNLIMITED
         said = await self._shared.rounds.admit(key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens})
         if "refused" in said:
-            raise RateLimited(said["wait"], said["refused"])
+            raise RateLimited(said["wait"], said["refused"], _standing(key, tokens, said["refused"], said["wait"]))
         return Limits(_window(key.rpm, said["requests"]), _window(key.tpm, said["tokens"]))
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
@@ -143,6 +143,14 @@ class SharedLedger(Ledger):
 def _since(window: CapWindow) -> str | None:
     """The first day that counts for a cap; None when all do."""
     return None if window == "total" else cap_days(window, datetime.now(UTC).date())[0].isoformat()
+
+
+def _standing(key: KeyRecord, tokens: int, refused: str, wait: float) -> Limits:
+    """How the limit stands that refused a request: what it lacks is what the wait will bring."""
+    if refused == "requests":
+        return Limits(requests=_window(key.rpm, 1 - wait * (key.rpm or 0) / 60))
+    needed = min(max(tokens, 1), key.tpm or 0)
+    return Limits(tokens=_window(key.tpm, needed - wait * (key.tpm or 0) / 60))
 
 
 def _window(limit: int | None, level: float | None) -> Window | None:
