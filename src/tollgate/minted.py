@@ -9,6 +9,7 @@ must not cost anybody the answer that it came with, which is paid for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -131,6 +132,16 @@ class Minted:
             return sought in self._recent or self._read(sought) is not None
 
         return next((each for each in ids if known(SOMEBODY, each) and not known(account_id, each)), None)
+
+
+def written(path: Path) -> list[tuple[bytes, str, int]]:
+    """What a register's file holds: digest, provider and Unix seconds of each id; nothing where there is no file."""
+    import sqlite3
+
+    if not path.exists():
+        return []
+    with contextlib.closing(sqlite3.connect(str(path))) as file:
+        return file.execute("SELECT digest, provider, at FROM minted").fetchall()
 
 
 def remembered(account_id: str, ids: Iterable[str]) -> list[bytes]:

@@ -99,8 +99,8 @@ async def ten_minutes_later(ledger: Ledger) -> None:
     clocks = Clocks()
     retention = clocks.retention(ledger.store)
     clocks.wait()
+    await ledger.settle()
     if ledger.store.url:
-        await ledger.settle()
         publishing: Any = ledger._backend._publishing
         publishing._removal._retention = retention
         await publishing._look()
@@ -114,7 +114,7 @@ async def stored(ledger: Ledger) -> list[str]:
     """The request ids in the store."""
     if ledger.store.url:
         return [each["request_id"] for each in await ledger._backend.desk.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")]
-    return [each[0] for each in await asyncio.to_thread(ledger._backend.store._rows, "SELECT request_id FROM usage ORDER BY 1")]
+    return [each[0] for each in await asyncio.to_thread(ledger._backend.store.read, "SELECT request_id FROM usage ORDER BY 1")]
 
 
 def published(folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "accounts": ("tollgate.cli.accounts", "Create and list accounts."),
     "keys": ("tollgate.cli.keys", "Create, list, change and revoke keys."),
     "credits": ("tollgate.cli.credits", "Grant credits and show balances."),
+    "store": ("tollgate.cli.store", "Move an embedded store into one that several gateways share."),
     "usage": ("tollgate.cli.usage", "Report on usage, with canned or free SQL."),
     "catalog": ("tollgate.cli.catalog", "Import model lists and prices."),
     "sandbox": ("tollgate.cli.sandbox", "Run the sandbox provider as a server of its own."),

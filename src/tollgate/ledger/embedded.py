@@ -34,6 +34,8 @@ from tollgate.ledger.usage_source import StoreSource
 log = logging.getLogger("tollgate.ledger")
 
 LOCK_NAME = "ledger.lock"
+MOVED_NAME = "moved.txt"
+"""Tells that the store lives elsewhere now."""
 PUBLISH_SHARE = 20
 """A publication that took a second is not repeated within 20: at most a twentieth of one core goes into it."""
 _REMOVE_SECONDS = 1.0
@@ -43,8 +45,10 @@ _REMOVE_SECONDS = 1.0
 class EmbeddedBackend:
     """See `interface.Backend`; one instance per process and directory."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, *, moved: bool = False) -> None:
+        """`moved`: open also a store that was moved into a shared one."""
         self._settings = settings
+        self._moved = moved
         self._directory = settings.directory
         self._journal_directory = self._directory / "journal"
         self.store = Store(self._directory / FILE_NAME)
@@ -104,6 +108,7 @@ class EmbeddedBackend:
             self._journal_directory.mkdir(exist_ok=True, mode=0o700)
             self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
             self._lock()
+            self._refuse_moved()
         except OSError as error:
             raise TollgateError(f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}") from error
         try:
@@ -142,6 +147,12 @@ class EmbeddedBackend:
             log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
         self.journal.remove_all()
         self.publisher.remove_leftovers()
+
+    def _refuse_moved(self) -> None:
+        mark = self._directory / MOVED_NAME
+        if mark.exists() and not self._moved:
+            raise TollgateError(f"{self._directory}: this store was moved into a shared one, as {mark} tells: set store.url; "
+                                "who deletes that file goes on with balances that are spent elsewhere too")
 
     def _lock(self) -> None:
         """Keep every other process out of the store, and out of the usage files that this one publishes."""

@@ -98,7 +98,7 @@ class Store:
 
     def progress(self, name: str) -> int:
         """How far `applied` or `published` has come, as an event number."""
-        return int(self._rows("SELECT seq FROM progress WHERE name = ?", [name])[0][0])
+        return int(self.read("SELECT seq FROM progress WHERE name = ?", [name])[0][0])
 
     def set_progress(self, name: str, seq: int) -> None:
         """Remember it (inside the running transaction, when there is one)."""
@@ -135,14 +135,14 @@ class Store:
 
     def oldest_day(self) -> date | None:
         """The day of the oldest row; None without rows."""
-        found: date | None = self._rows("SELECT CAST(min(time) AS DATE) FROM usage")[0][0]
+        found: date | None = self.read("SELECT CAST(min(time) AS DATE) FROM usage")[0][0]
         return found
 
     def remove_day(self, kept: date) -> int:
         """Remove the published rows of the oldest day before `kept` and keep their sums, in one transaction; gives how many rows, 0 when
         there are none so old."""
         old = [datetime.combine(kept, time.min), self.progress("published")]
-        [[day]] = self._rows("SELECT CAST(min(time) AS DATE) FROM usage WHERE time < ? AND seq <= ?", old)
+        [[day]] = self.read("SELECT CAST(min(time) AS DATE) FROM usage WHERE time < ? AND seq <= ?", old)
         if day is None:
             return 0
         first = datetime.combine(day, time.min)
@@ -184,7 +184,8 @@ class Store:
 
     # ---- reading
 
-    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a SELECT."""
         try:
             return self._read(statement, values)
         except duckdb.OutOfMemoryException:  # met the low limit of `let_go` on another thread: read again when that is over
@@ -199,41 +200,46 @@ class Store:
             cursor.close()
 
     def _records(self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()) -> list[Any]:
-        rows = self._rows(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
+        rows = self.read(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
         return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
 
     def snapshot(self, now: datetime) -> Snapshot:
         """Everything memory starts from; sums are exact decimals computed by DuckDB from grants and usage rows."""
         snapshot = Snapshot()
         snapshot.accounts = self._records(Account, "accounts", _ACCOUNT_COLUMNS, "ORDER BY created_at, id")
-        digests = dict(self._rows("SELECT id, digest FROM keys"))
+        digests = dict(self.read("SELECT id, digest FROM keys"))
         keys = self._records(KeyRecord, "keys", _KEY_COLUMNS, "ORDER BY created_at, id")
         snapshot.keys = [(key, bytes.fromhex(digests[key.id])) for key in keys]
-        snapshot.granted = dict(self._rows("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
+        snapshot.granted = dict(self.read("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
         snapshot.spent = defaultdict(Decimal)
-        for account, key, cost, last in self._rows(f"SELECT account_id, key_id, sum(cost), max(time) FROM {_SPENT} GROUP BY 1, 2"):
+        for account, key, cost, last in self.read(f"SELECT account_id, key_id, sum(cost), max(time) FROM {_SPENT} GROUP BY 1, 2"):
             snapshot.spent[account] += cost
             snapshot.spent_by_key[key] = snapshot.spent_by_key.get(key, Decimal(0)) + cost
             snapshot.last_used[key] = last.replace(tzinfo=UTC)
         since = min(now.date().replace(day=1), now.date() - timedelta(days=7))
-        for key, day, cost in self._rows(
+        for key, day, cost in self.read(
                 f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= ? GROUP BY 1, 2", [since]):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
-        pending = self._rows("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
+        pending = self.read("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
         snapshot.pending = [self._generation(*row) for row in pending]
         applied = self.progress("applied")
-        snapshot.recent_ids = [row[0] for row in self._rows(
+        snapshot.recent_ids = [row[0] for row in self.read(
             "SELECT request_id FROM usage WHERE seq > ? ORDER BY seq", [applied - RECENT_IDS])]
         return snapshot
 
     def generation(self, account_id: str, id: str) -> Generation | None:
         """One image job of this account, with the provider's answer."""
-        rows = self._rows("SELECT id, document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
+        rows = self.read("SELECT id, document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
         return self._generation(*rows[0]) if rows else None
+
+    def generations(self, ids: Sequence[str]) -> list[Generation]:
+        """These image jobs, whosever they are, with the providers' answers."""
+        return [self._generation(*row) for row in self.read(
+            "SELECT id, document, answer FROM generations WHERE id IN (SELECT unnest(?::VARCHAR[])) ORDER BY created_at, id", [list(ids)])]
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
-        rows = self._rows("SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
+        rows = self.read("SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
                           "ORDER BY created_at DESC, id LIMIT ?", [account_id, limit])
         return fitting(replace(self._generation(*row), answer=None) for row in rows)
 

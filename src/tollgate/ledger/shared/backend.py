@@ -126,5 +126,7 @@ class SharedBackend:
                 self._memory.put_key(key, digest)
         elif what == "session":
             await self.sessions.read()
+        elif what == "everything":
+            await self._read_all()
         elif what == "balance":
             self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(id)})

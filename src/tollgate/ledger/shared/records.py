@@ -16,9 +16,9 @@ from tollgate.ledger.shared.link import Desk, storable
 from tollgate.ledger.shared.news import CHANNEL
 from tollgate.wire import PENDING
 
-_ACCOUNT = tuple(each.name for each in fields(Account))
-_KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
-_GRANT = tuple(each.name for each in fields(Grant))
+ACCOUNT = tuple(each.name for each in fields(Account))
+KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
+GRANT = tuple(each.name for each in fields(Grant))
 _ZERO = Decimal(0)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one that starts
@@ -36,12 +36,12 @@ class Records:
     async def accounts(self, id: str | None = None) -> list[Account]:
         """All accounts, oldest first, or the one with this id."""
         return [decode(Account, dict(row)) for row in await self._desk.rows(
-            f"SELECT {', '.join(_ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)]
+            f"SELECT {', '.join(ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)]
 
     async def keys(self, id: str | None = None, account_id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
         """All keys with the digests of their secrets, oldest first, or the one with this id, or those of one account."""
         return [(decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"])) for row in await self._desk.rows(
-            f"SELECT {', '.join(f'k.{name}' for name in _KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT JOIN tollgate.key_sums s ON s.key_id = k.id "
+            f"SELECT {', '.join(f'k.{name}' for name in KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT JOIN tollgate.key_sums s ON s.key_id = k.id "
             "WHERE ($1::text IS NULL OR k.id = $1) AND ($2::text IS NULL OR k.account_id = $2) ORDER BY k.created_at, k.id", id, account_id)]
 
     async def sums(self, account_id: str | None = None) -> list[AccountSums]:
@@ -59,8 +59,8 @@ class Records:
         """A new account; raises `BadRequest` when there is one of this id."""
         async with self._desk.connection() as connection, connection.transaction():
             made = await connection.fetchval(
-                f"INSERT INTO tollgate.accounts ({', '.join(_ACCOUNT)}) VALUES ({_marks(_ACCOUNT)}) ON CONFLICT DO NOTHING RETURNING id",
-                *_values(account, _ACCOUNT))
+                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({_marks(ACCOUNT)}) ON CONFLICT DO NOTHING RETURNING id",
+                *values_of(account, ACCOUNT))
             if made is None:
                 raise account_exists(account.id)
             await connection.execute("INSERT INTO tollgate.balances (account_id) VALUES ($1) ON CONFLICT DO NOTHING", account.id)
@@ -69,14 +69,14 @@ class Records:
     async def add_key(self, key: KeyRecord, digest: bytes) -> None:
         """A new key."""
         async with self._desk.connection() as connection, connection.transaction():
-            await connection.execute(f"INSERT INTO tollgate.keys ({', '.join(_KEY)}, digest) VALUES ({_marks((*_KEY, 'digest'))})",
-                                     *_values(key, _KEY), digest.hex())
+            await connection.execute(f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({_marks((*KEY, 'digest'))})",
+                                     *values_of(key, KEY), digest.hex())
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"key {key.id}")
 
     async def add_grant(self, grant: Grant) -> None:
         """Credits given or taken."""
         async with self._desk.connection() as connection, connection.transaction():
-            await connection.execute(f"INSERT INTO tollgate.grants ({', '.join(_GRANT)}) VALUES ({_marks(_GRANT)})", *_values(grant, _GRANT))
+            await connection.execute(f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({_marks(GRANT)})", *values_of(grant, GRANT))
             await connection.execute("UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1", grant.account_id, grant.amount)
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"balance {grant.account_id}")
 
@@ -93,7 +93,7 @@ class Records:
     async def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
         return [decode(Grant, dict(row)) for row in await self._desk.rows(
-            f"SELECT {', '.join(_GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)]
+            f"SELECT {', '.join(GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)]
 
     # ---- image jobs
 
@@ -138,10 +138,15 @@ class Records:
 
 def written_job(generation: Generation, expected: Sequence[str] | None) -> dict[str, Any]:
     """A job as `tollgate.put_job` takes it; `expected` None makes a new one."""
+    columns = job_columns(generation)
+    return columns | {"cost": None if generation.cost is None else str(generation.cost), "expected": None if expected is None else list(expected)}
+
+
+def job_columns(generation: Generation) -> dict[str, Any]:
+    """A job as its table has it."""
     return {"id": generation.id, "account_id": generation.account_id, "status": generation.status, "model": generation.model,
-            "created_at": generation.created_at, "cost": None if generation.cost is None else str(generation.cost),
-            "document": _document(generation), "answer": orjson.dumps(generation.answer).decode(),
-            "expected": None if expected is None else list(expected)}
+            "created_at": generation.created_at, "cost": generation.cost, "document": _document(generation),
+            "answer": orjson.dumps(generation.answer).decode()}
 
 
 def _document(generation: Generation) -> str:
@@ -156,6 +161,7 @@ def _marks(names: Sequence[str]) -> str:
     return ", ".join(f"${number}" for number in range(1, len(names) + 1))
 
 
-def _values(record: object, names: Sequence[str]) -> list[Any]:
+def values_of(record: object, names: Sequence[str]) -> list[Any]:
+    """These fields of a record as the database holds them."""
     return [storable(getattr(record, name)) for name in names]
 

@@ -1,0 +1,243 @@
+"""Moves an embedded store into a shared one: accounts, keys, grants, rows, sums, image jobs and providers' ids.
+
+One transaction, committed only when every sum is what it was, to the last digit; nobody else has the embedded store meanwhile.
+The shared store remembers which stores it took in, so a move that is repeated does nothing, and the embedded one is marked, so
+that no gateway spends the same credits there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import TollgateError
+from tollgate.ledger import Ledger
+from tollgate.ledger.contents import PAGE, Contents
+from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
+from tollgate.ledger.interface import Snapshot
+from tollgate.ledger.memory import Memory
+from tollgate.ledger.segments import sync_directory
+from tollgate.ledger.shared.link import connect, storable, told
+from tollgate.ledger.shared.news import CHANNEL
+from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of
+from tollgate.ledger.shared.tables import migrate
+from tollgate.ledger.usage_row import COLUMNS
+from tollgate.minted import written
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+T = TypeVar("T")
+_SECONDS = 3600.0
+"""One statement over all rows may take longer than a call of a gateway."""
+_SHOWN = 5
+_REMOVED = ("account_id", "key_id", "day", "cost", "last_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was moved, or by an earlier move; `again` says which."""
+
+    accounts: int
+    keys: int
+    grants: int
+    rows: int
+    jobs: int
+    balance: Decimal
+    again: bool = False
+    at: datetime | None = None
+
+
+class _NotKept(Exception):
+    """Ends the transaction of a dry run."""
+
+
+async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
+    """Move the embedded store `source` into the shared one at `address`, its rows under the name `source.instance`.
+
+    With `dry_run` all is done, compared and taken back. Raises `StoreInUse` while a gateway runs on the store, `TollgateError`
+    when the shared store has other things of the same names, when sums differ, and for what the disk or the database refuse: then
+    nothing is changed.
+    """
+    if not (source.directory / "tollgate.duckdb").exists():
+        raise TollgateError(f"{source.directory}: no embedded store is here")
+    source = replace(source, url="", keep_rows_days=0, keep_files_days=0)
+    backend = EmbeddedBackend(source, moved=True)
+    async with Ledger(source, Credits(), memory=Memory(Credits()), backend=backend) as ledger:
+        await ledger.settle()
+        contents = Contents(backend.store)
+        move = _Move(source, contents, await asyncio.to_thread(contents.snapshot), await connect(address, "tollgate store move"))
+        try:
+            moved = await move.run(dry_run=dry_run)
+        finally:
+            move.connection.terminate()
+        if not dry_run:
+            await asyncio.to_thread(_mark, source.directory, moved)
+    return moved
+
+
+class _Move:
+    """One move: from an open store over one connection."""
+
+    def __init__(self, source: Store, contents: Contents, snapshot: Snapshot, connection: Connection) -> None:
+        self.connection = connection
+        self._source = source
+        self._name = source.instance
+        self._contents = contents
+        self._snapshot = snapshot
+
+    async def run(self, *, dry_run: bool) -> Moved:
+        with told():
+            await migrate(self.connection)
+        try:
+            with told():
+                async with self.connection.transaction():
+                    moved = await self._earlier() or await self._all()
+                    if dry_run:
+                        raise _NotKept
+        except _NotKept:
+            pass
+        return moved
+
+    async def _earlier(self) -> Moved | None:
+        """The same move, when it was made before: perhaps by a process that ended before it heard so."""
+        await self._do("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
+        row = await self.connection.fetchrow(
+            "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity)
+        return None if row is None else replace(self._counted(0, 0, row["row_count"]), again=True, at=row["at"])
+
+    def _counted(self, grants: int, jobs: int, rows: int) -> Moved:
+        said = self._snapshot
+        balance = sum(said.granted.values(), Decimal(0)) - sum(said.spent.values(), Decimal(0))
+        return Moved(len(said.accounts), len(said.keys), grants, rows, jobs, balance)
+
+    async def _all(self) -> Moved:
+        await self._refuse_used()
+        said = self._snapshot
+        await self._copy("accounts", ACCOUNT, [values_of(each, ACCOUNT) for each in said.accounts])
+        await self._copy("keys", (*KEY, "digest"), [[*values_of(key, KEY), digest.hex()] for key, digest in said.keys])
+        grants = await self._copy_pages("grants", GRANT, self._contents.grants())
+        rows = await self._copy_pages("usage", (*(each.name for each in COLUMNS), "instance"), self._contents.rows(), (self._name,))
+        jobs = await self._jobs()
+        minted = await asyncio.to_thread(written, self._source.directory / "minted.sqlite")
+        await self._copy("minted", ("digest", "provider", "at"), [
+            (digest, provider, datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted], merge=True)
+        await self._sums()
+        await self._compare(rows)
+        await self._do("INSERT INTO tollgate.instances (name, published, rows_from) VALUES ($1, $2, $3) ON CONFLICT (name) "
+                       "DO UPDATE SET published = excluded.published, rows_from = excluded.rows_from",
+                       self._name, self._contents.published, self._contents.whole_from())
+        await self._do("INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
+                       self._contents.identity, self._name, rows)
+        await self._do("SELECT pg_notify($1, 'everything')", CHANNEL)
+        return self._counted(grants, jobs, rows)
+
+    async def _refuse_used(self) -> None:
+        """What is elsewhere already, and what would come under one name with something else."""
+        mark = self._source.directory / MOVED_NAME
+        if mark.exists():
+            raise TollgateError(f"{self._source.directory}: this store was moved into another shared one, as {mark} tells")
+        if not await self.connection.fetchval(GONE, self._name):
+            raise TollgateError(f"a gateway named \"{self._name}\" runs on the shared store: stop it, or move the rows under another "
+                                "name with --instance")
+        if await self.connection.fetchval("SELECT EXISTS (SELECT 1 FROM tollgate.usage WHERE instance = $1)", self._name):
+            raise TollgateError(f"the shared store has rows of a gateway named \"{self._name}\" already: move these under another name "
+                                "with --instance")
+        for table, ids in (("accounts", [each.id for each in self._snapshot.accounts]), ("keys", [key.id for key, _ in self._snapshot.keys])):
+            there = [row["id"] for row in await self.connection.fetch(
+                f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}", ids)]
+            if there:
+                raise TollgateError(f"the shared store has {table} of the same names already ({', '.join(there)}): move into a database on "
+                                    "which no gateway has started yet")
+
+    # ---- copying
+
+    async def _do(self, statement: str, *values: object) -> str:
+        said: str = await self.connection.execute(statement, *values, timeout=_SECONDS)
+        return said
+
+    async def _copy(self, table: str, columns: Sequence[str], records: Sequence[Sequence[Any]], *, merge: bool = False) -> None:
+        """Add records to a table; with `merge` those stay that are there already."""
+        for start in range(0, len(records), PAGE):
+            page = [tuple(map(storable, record)) for record in records[start:start + PAGE]]
+            if merge:
+                await self.connection.executemany(f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES "
+                                                  f"({', '.join(f'${n}' for n in range(1, len(columns) + 1))}) ON CONFLICT DO NOTHING", page, timeout=_SECONDS)
+            else:
+                await self.connection.copy_records_to_table(table, schema_name="tollgate", columns=columns, records=page, timeout=_SECONDS)
+
+    async def _copy_pages(self, table: str, columns: Sequence[str], pages: Iterator[list[tuple[Any, ...]]], more: tuple[Any, ...] = ()) -> int:
+        count = 0
+        async for page in _on_thread(pages):
+            await self._copy(table, columns, [(*record, *more) for record in page])
+            count += len(page)
+        return count
+
+    async def _jobs(self) -> int:
+        count = 0
+        async for page in _on_thread(self._contents.jobs()):
+            columns = [job_columns(each) for each in page]
+            await self._copy("generations", tuple(columns[0]), [tuple(each.values()) for each in columns])
+            count += len(page)
+        return count
+
+    async def _sums(self) -> None:
+        """The sums that the shared store keeps beside rows, from what was copied, and from what stands for rows that were removed."""
+        await self._do("CREATE TEMPORARY TABLE spent ON COMMIT DROP AS SELECT account_id, key_id, (time AT TIME ZONE 'UTC')::date AS day, cost, "
+                       "time AS last_time FROM tollgate.usage WHERE instance = $1", self._name)
+        async for page in _on_thread(self._contents.removed()):
+            await self.connection.copy_records_to_table("spent", columns=_REMOVED, records=page, timeout=_SECONDS)
+        await self._do("INSERT INTO tollgate.balances (account_id, granted, spent) SELECT id, coalesce((SELECT sum(amount) FROM tollgate.grants "
+                       "WHERE account_id = a.id), 0), coalesce(s.spent, 0) FROM (SELECT unnest($1::text[]) AS id UNION SELECT account_id FROM spent) a "
+                       "LEFT JOIN (SELECT account_id, sum(cost) AS spent FROM spent GROUP BY 1) s ON s.account_id = a.id",
+                       [each.id for each in self._snapshot.accounts])
+        await self._do("INSERT INTO tollgate.key_sums (key_id, spent, last_used) SELECT key_id, sum(cost), max(last_time) FROM spent GROUP BY 1")
+        await self._do("INSERT INTO tollgate.key_days (key_id, day, spent) SELECT key_id, day, sum(cost) FROM spent GROUP BY 1, 2")
+
+    # ---- comparing
+
+    async def _compare(self, rows: int) -> None:
+        """Raises `TollgateError` unless every sum is what it was in the store that was read."""
+        said = self._snapshot
+        stored = await self.connection.fetchval("SELECT count(*) FROM tollgate.usage WHERE instance = $1", self._name, timeout=_SECONDS)
+        if stored != rows:
+            raise TollgateError(f"nothing was moved: {stored} rows came of {rows}")
+        accounts = [each.id for each in said.accounts] + [each for each in said.spent if each not in {a.id for a in said.accounts}]
+        balances = await self.connection.fetch("SELECT account_id, granted, spent FROM tollgate.balances WHERE account_id = ANY($1)", accounts, timeout=_SECONDS)
+        keys = await self.connection.fetch("SELECT key_id, spent FROM tollgate.key_sums WHERE key_id = ANY($1)", list(said.spent_by_key), timeout=_SECONDS)
+        for what, before, after in (
+                ("granted to account", said.granted, {row["account_id"]: row["granted"] for row in balances}),
+                ("spent by account", said.spent, {row["account_id"]: row["spent"] for row in balances}),
+                ("spent by key", said.spent_by_key, {row["key_id"]: row["spent"] for row in keys})):
+            _same(what, before, after)
+
+
+def _same(what: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]) -> None:
+    for name in before.keys() | after.keys():
+        was, became = before.get(name, Decimal(0)), after.get(name, Decimal(0))
+        if was != became:
+            raise TollgateError(f"nothing was moved: {what} \"{name}\" was {was:f}, would be {became:f}")
+
+
+async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:
+    """The same, each page read on a thread."""
+    while (page := await asyncio.to_thread(next, pages, None)) is not None:
+        yield page
+
+
+def _mark(directory: Path, moved: Moved) -> None:
+    """Write down in the store's folder that it lives elsewhere now; durable on return."""
+    at = (moved.at or datetime.now(UTC)).isoformat(timespec="seconds")
+    path = directory / MOVED_NAME
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"This store was moved into a shared one at {at}, with {moved.rows} rows. It is of no use any more.\n")
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(directory)

@@ -1,0 +1,214 @@
+"""An embedded store moves into a shared one: all of it or nothing, every sum to the last digit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import duckdb
+import pytest
+
+from tollgate.config.model import Credits, Store
+from tollgate.errors import TollgateError
+from tollgate.ledger import Ledger, StoreInUse, ledger_of
+from tollgate.ledger.shared import moving
+from tollgate.minted import Minted
+from tollgate.wire import PENDING
+
+from ..conftest import row, settings, with_alice
+from ..test_generations import DONE, job
+from ..test_retention import ten_minutes_later
+
+OLD = datetime.now(UTC) - timedelta(days=40)
+MOVED = moving.MOVED_NAME
+
+
+async def facts(ledger: Ledger) -> Any:
+    """What must be the same before and after."""
+    accounts = await ledger.list_accounts()
+    keys = await ledger.list_keys()
+    return {
+        "accounts": accounts, "keys": keys,
+        "sums": [await ledger.sums(each.id) for each in accounts],
+        "windows": [await ledger.key_spent(each.id) for each in keys],
+        "grants": [await ledger.list_grants(each.id) for each in accounts],
+        "pending": await ledger.pending(),
+        "jobs": sorted([await ledger.get_generation("alice", each.id) for each in await ledger.list_succeeded("alice")], key=lambda each: each.id),
+    }
+
+
+@pytest.fixture
+async def source(tmp_path: Path) -> Store:
+    """A store with some of everything, closed; Alice's secret is in `secret.txt`."""
+    store = settings(tmp_path, keep_rows_days=30)
+    async with Ledger(store, Credits()) as ledger:
+        alice = await with_alice(ledger)
+        (tmp_path / "secret.txt").write_text(alice.secret)
+        await ledger.update_account("alice", password_hash="scrypt$x", role="operator")
+        await ledger.create_account("bob", "Bob \0 \u2603")
+        await ledger.grant("alice", Decimal("-0.000000000007"), "taken back")
+        capped, _ = await ledger.create_key("alice", "capped", allowed_models=["acme/*"], expires_at=OLD, spend_cap=Decimal("2.5"), cap_window="month", rpm=3, tpm=4, strict=True)
+        await ledger.revoke_key(capped.id)
+        for number in range(40):
+            await ledger.record(row(f"req_{number}", key_id=(alice.key, capped)[number % 2].id, cost=f"0.{number:012d}", end_user="nul \0 \u2603" if number else None,
+                                    ttfb_ms=0.5, time=OLD if number < 10 else datetime.now(UTC)))
+        await ten_minutes_later(ledger)
+        for made, changes in ((job(id="11111111-1111-1111-1111-111111111111", input={"p": "\0"}), None),
+                              (job(id="22222222-2222-2222-2222-222222222222"), DONE | {"cost": Decimal("0.04")}),
+                              (job(id="33333333-3333-3333-3333-333333333333"), DONE | {"images": ({"data": "A" * 100_000},), "answer": {"big": True}})):
+            await ledger.create_generation(made)
+            if changes:
+                await ledger.update_generation(made.id, PENDING, changes, row(f"req_{made.id[0]}_job", key_id=alice.key.id, cost="0.04"))
+        await ledger.settle()
+    minted = Minted(store.directory / "minted.sqlite")
+    await minted.remember("alice", "acme", ["resp_1"])
+    minted.close()
+    return replace(store, keep_rows_days=0)
+
+
+@pytest.fixture
+async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(address)
+    yield connection
+    await connection.close()
+
+
+async def before(source: Store) -> Any:
+    async with Ledger(source, Credits()) as ledger:
+        return await facts(ledger)
+
+
+async def empty(eye: asyncpg.Connection) -> bool:
+    tables = ("accounts", "keys", "grants", "generations", "usage", "balances", "key_sums", "key_days", "minted", "moved", "instances")
+    return not any([await eye.fetchval(f"SELECT EXISTS (SELECT 1 FROM tollgate.{each})") for each in tables])
+
+
+def without_nul(found: Any) -> Any:
+    """PostgreSQL's text cannot hold it."""
+    return found | {"accounts": [replace(each, name=each.name.replace("\0", "\ufffd")) for each in found["accounts"]]}
+
+
+async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(source: Store, address: str, tmp_path: Path, eye: asyncpg.Connection) -> None:
+    was = await before(source)
+    moved = await moving.move(source, address)
+    assert (moved.accounts, moved.keys, moved.grants, moved.rows, moved.jobs, moved.again) == (2, 2, 2, 32, 3, False)
+    async with ledger_of(replace(source, url=address, instance="eu-1"), Credits()) as ledger:
+        assert await facts(ledger) == without_nul(was)
+        assert ledger.find_key((tmp_path / "secret.txt").read_text()).name == "laptop"
+        assert moved.balance == ledger.balance("alice") == Decimal("9.919999999993") - sum(Decimal(f"0.{n:012d}") for n in range(40))
+        assert await ledger.register.provider_of("alice", "resp_1") == "acme"
+        await ledger.record(row("req_new"))
+        await ledger.settle()
+    assert await eye.fetchval("SELECT end_user FROM tollgate.usage WHERE request_id = 'req_39'") == "nul \ufffd \u2603"
+    assert await eye.fetchrow("SELECT sum(spent), (SELECT sum(spent) FROM tollgate.balances) FROM tollgate.key_days") == (
+        sum(each.spent for each in was["sums"]) + Decimal("0.01"),) * 2
+    found = duckdb.sql(f"SELECT parse_filename(filename)[3:], count(*) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage', "
+                       "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
+    assert found == [("-eu-1.duckdb", 1), (".duckdb", 42)], "what was published stays, and is not published again"
+
+
+async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(source: Store, address: str, tmp_path: Path) -> None:
+    await moving.move(source, address)
+    async with ledger_of(replace(source, url=address), Credits()) as ledger:
+        await ledger.record(row("req_new"))
+        await ledger.settle()
+    [[count, numbers]] = duckdb.sql(f"SELECT count(*), count(DISTINCT seq) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()
+    assert count == numbers == 43
+
+
+async def test_a_move_that_is_repeated_does_nothing(source: Store, address: str, eye: asyncpg.Connection) -> None:
+    moved = await moving.move(source, address)
+    await eye.execute("UPDATE tollgate.keys SET revoked = true")
+    again = await moving.move(source, address)
+    assert (again.again, again.rows, again.balance) == (True, moved.rows, moved.balance)
+    assert await eye.fetchval("SELECT count(*) FROM tollgate.keys WHERE revoked") == 2
+    with pytest.raises(TollgateError, match="this store was moved into a shared one"):
+        await Ledger(source, Credits()).open()
+    (source.directory / MOVED).unlink()  # as if the process had ended before it knew that it was done
+    assert (await moving.move(source, address)).again
+    assert (source.directory / MOVED).exists()
+
+
+async def test_a_store_goes_into_one_database_only(source: Store, address: str, postgres: Any) -> None:
+    await moving.move(source, address)
+    async with postgres.database() as other:
+        with pytest.raises(TollgateError, match="was moved into another shared one"):
+            await moving.move(source, other)
+
+
+async def test_a_dry_run_changes_nothing(source: Store, address: str, eye: asyncpg.Connection) -> None:
+    was = await before(source)
+    assert (await moving.move(source, address, dry_run=True)).rows == 32
+    assert await empty(eye)
+    assert await before(source) == was
+
+
+async def test_a_move_is_refused_while_a_gateway_runs_on_the_store(source: Store, address: str) -> None:
+    async with Ledger(source, Credits()):
+        with pytest.raises(StoreInUse, match="in use by another process"):
+            await moving.move(source, address)
+
+
+async def test_a_move_is_refused_where_names_mean_something_else(source: Store, address: str) -> None:
+    async with ledger_of(Store(url=address, directory=source.directory / "x", usage_directory=source.directory / "y", instance="main"), Credits()) as other:
+        with pytest.raises(TollgateError, match='a gateway named "main" runs on the shared store'):
+            await moving.move(source, address)
+        await other.create_account("bob")
+        await other.record(row("req_theirs", account_id="bob"))
+    with pytest.raises(TollgateError, match='has rows of a gateway named "main" already: move these under another name'):
+        await moving.move(source, address)
+    with pytest.raises(TollgateError, match=r"has accounts of the same names already \(bob\)"):
+        await moving.move(replace(source, instance="old"), address)
+    assert not (source.directory / MOVED).exists()
+
+
+async def test_gateways_that_run_on_the_database_know_what_came(source: Store, address: str, tmp_path: Path) -> None:
+    async with ledger_of(Store(url=address, directory=tmp_path / "b", usage_directory=tmp_path / "b", instance="b"), Credits()) as running:
+        await moving.move(source, address)
+        async with asyncio.timeout(20):
+            while len(running._memory.keys) < 2:
+                await asyncio.sleep(0.01)
+        assert running.find_key((tmp_path / "secret.txt").read_text()).account_id == "alice"
+
+
+@pytest.mark.parametrize("what", ["granted", "spent", "spent_by_key"])
+async def test_nothing_is_moved_when_a_sum_would_differ(source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    read = moving.Contents.snapshot
+
+    def other(contents: Any) -> Any:
+        snapshot = read(contents)
+        sums = getattr(snapshot, what)
+        sums[next(iter(sums))] += Decimal("0.000000000001")
+        return snapshot
+
+    monkeypatch.setattr(moving.Contents, "snapshot", other)
+    with pytest.raises(TollgateError, match=r"nothing was moved: .* was .*, would be"):
+        await moving.move(source, address)
+    assert await empty(eye)
+    assert not (source.directory / MOVED).exists()
+
+
+async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = moving._Move._sums
+
+    async def cut(move: Any) -> None:
+        await eye.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate store move'")
+        await sums(move)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moving._Move, "_sums", cut)
+        with pytest.raises(TollgateError, match="the database cannot be used"):
+            await moving.move(source, address)
+    assert await empty(eye)
+    assert not (await moving.move(source, address)).again
+
+
+async def test_a_folder_without_a_store_is_named(address: str, tmp_path: Path) -> None:
+    with pytest.raises(TollgateError, match="nothing here: no embedded store is here"):
+        await moving.move(Store(directory=tmp_path / "nothing here"), address)
