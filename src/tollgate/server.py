@@ -114,8 +114,13 @@ def cache_of(path: Path | None) -> StartCache | None:
         return None  # `load` says what is wrong, with the mistakes of all other files
 
 
-async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Callable[[], tuple[str, ...]] | None = None,
-                       adjust: Adjust = as_read) -> Opened:
+async def open_gateway(
+    runtime: Runtime,
+    path: Path | None = None,
+    *,
+    bind: Callable[[], tuple[str, ...]] | None = None,
+    adjust: Adjust = as_read,
+) -> Opened:
     """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
 
     `bind` takes the addresses, once the store is this process's: where that fails, no first key has been made
@@ -159,21 +164,24 @@ async def open_gateway(runtime: Runtime, path: Path | None = None, *, bind: Call
     )
     app = App(services)
     app.mount("/v1/images/mcp", tools_app(services), below=False)
-    sign_in = None
-    if gateway.dashboard.enabled:
-        app.mount("/dashboard", dashboard_app(services, reloader))
-        sign_in = await ledger.create_link(account)
-        # all were made by commands before the first start, or none was left one
-        if (await ledger.get_account(account)).role != "operator":
-            log.warning(
-                "no account is an operator, so nobody sees the operator's pages; to make one: tollgate accounts "
-                "change %s --role operator",
-                account,
-            )
+    sign_in = await _open_dashboard(app, services, reloader, account) if gateway.dashboard.enabled else None
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
     return Opened(app, services, reloader, first_key, account, sign_in)
+
+
+async def _open_dashboard(app: App, services: Services, reloader: Reloader, account: str) -> str:
+    """Serve the web pages; gives a sign-in link of `account`, and warns when that is no operator's."""
+    app.mount("/dashboard", dashboard_app(services, reloader))
+    if (await services.ledger.get_account(account)).role != "operator":
+        # Every account was made by a command before the first start, or none was left an operator.
+        log.warning(
+            "no account is an operator, so nobody sees the operator's pages; "
+            "to make one: tollgate accounts change %s --role operator",
+            account,
+        )
+    return await services.ledger.create_link(account)
 
 
 async def close_gateway(opened: Opened) -> None:
@@ -200,38 +208,12 @@ async def serve(
     listens. `cache` gets what the next start can use; `adjust` is applied to what reloads read."""
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        if stop.is_set():
-            hurry.set()
-            return
-        stop.set()
-        if running := opened.services.metrics.running:
-            seconds = opened.services.runtime.current.gateway.server.drain_seconds
-            log.info(
-                "stopping: %d requests are running and have %g seconds; the same signal again ends them now",
-                running,
-                seconds,
-            )
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    loop.add_signal_handler(signal.SIGHUP, lambda: opened.services.tasks.spawn(opened.reloader.reload()))
+    stop = _stop_on_signals(opened)
 
     async def stopped() -> None:
         await stop.wait()
         opened.services.draining = True
 
-    async def cut() -> None:
-        await stop.wait()
-        seconds = opened.services.runtime.current.gateway.server.drain_seconds
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(hurry.wait(), max(seconds - _LAST_WORDS_SECONDS, seconds / 2))
-        opened.app.cut()
-
-    opened.services.tasks.spawn(cut())
     opened.services.tasks.spawn(_tidy(runtime, cache))
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # requests make few cycles; the default threshold spends 5 % of the hot path here
@@ -241,6 +223,41 @@ async def serve(
     finally:
         gc.unfreeze()  # else DuckDB's module takes its own types for leaks when the process ends, and says so
         await close_gateway(opened)
+
+
+def _stop_on_signals(opened: Opened) -> asyncio.Event:
+    """Obey signals; the event is set by the first SIGTERM or SIGINT.
+
+    What still runs is ended when the time to drain is over, or by a second such signal. SIGHUP reads the files again.
+    """
+    services = opened.services
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def drain_seconds() -> float:
+        return services.runtime.current.gateway.server.drain_seconds
+
+    def end() -> None:
+        if stop.is_set():
+            hurry.set()
+            return
+        stop.set()
+        if services.metrics.running:
+            words = "stopping: %d requests are running and have %g seconds; the same signal again ends them now"
+            log.info(words, services.metrics.running, drain_seconds())
+
+    async def cut() -> None:
+        await stop.wait()
+        seconds = drain_seconds()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(hurry.wait(), max(seconds - _LAST_WORDS_SECONDS, seconds / 2))
+        opened.app.cut()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    loop.add_signal_handler(signal.SIGHUP, lambda: services.tasks.spawn(opened.reloader.reload()))
+    services.tasks.spawn(cut())
+    return stop
 
 
 async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:

@@ -137,72 +137,78 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     ):
         return Usage(input=count("input", 0), output=count("output", 0))
 
-    def part_of(name: str, value: int, whole_name: str, whole: int) -> int:
-        if value > whole:
-            flags.append(f"{name} was {value}, more than the {whole} of {whole_name}")
-            return whole
-        return value
-
-    prompt, cache_read, cache_write, hour = (
-        count("input", 0),
-        count("cache_read", 0),
-        count("cache_write", 0),
-        count("cache_write_1h", 0),
+    prompt = _prompt_buckets(counts, excludes, flags)
+    spare = counts["total"] - sum(prompt.values()) - counts.get("output", 0) if "total" in counts else None
+    output = _output_buckets(counts, spare, "reasoning" in excludes, flags)
+    return Usage(
+        **prompt, **output, searches=count("searches", 0), images=count("images", 0),
+        told_cost=_told(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
     )
+
+
+def _part_of(name: str, value: int, whole_name: str, whole: int, flags: list[str]) -> int:
+    """A count that is inside another one; flagged and cut where it is said to be larger."""
+    if value > whole:
+        flags.append(f"{name} was {value}, more than the {whole} of {whole_name}")
+        return whole
+    return value
+
+
+def _prompt_buckets(counts: Mapping[str, int], excludes: Collection[str], flags: list[str]) -> dict[str, int]:
+    """What was sent, as disjoint buckets; their sum is the whole prompt."""
+    uncached, cache_read = counts.get("input", 0), counts.get("cache_read", 0)
+    cache_write, hour = counts.get("cache_write", 0), counts.get("cache_write_1h", 0)
     if hour:
         cache_write = cache_write or hour
-        hour = part_of("cache_write_1h", hour, "cache_write", cache_write)
+        hour = _part_of("cache_write_1h", hour, "cache_write", cache_write, flags)
     if cache_read and "cache_read" not in excludes:
-        cache_read = part_of("cache_read", cache_read, "input", prompt)
-        prompt -= cache_read
+        cache_read = _part_of("cache_read", cache_read, "input", uncached, flags)
+        uncached -= cache_read
     if cache_write and "cache_write" not in excludes:
-        cache_write = part_of("cache_write", cache_write, "uncached input", prompt)
+        cache_write = _part_of("cache_write", cache_write, "uncached input", uncached, flags)
         hour = min(hour, cache_write)
-        prompt -= cache_write
-    audio_input = count("audio_input", 0)
-    if audio_input:
-        audio_input = part_of("audio_input", audio_input, "uncached input", prompt)
-        prompt -= audio_input
+        uncached -= cache_write
+    audio = _part_of("audio_input", counts.get("audio_input", 0), "uncached input", uncached, flags)
+    cached_audio = _part_of("audio_cache_read", counts.get("audio_cache_read", 0), "cache_read", cache_read, flags)
+    return {
+        "input": uncached - audio,
+        "audio_input": audio,
+        "cache_read": cache_read - cached_audio,
+        "audio_cache_read": cached_audio,
+        "cache_write": cache_write - hour,
+        "cache_write_1h": hour,
+    }
 
-    audio_cache_read = count("audio_cache_read", 0)
-    if audio_cache_read:
-        audio_cache_read = part_of("audio_cache_read", audio_cache_read, "cache_read", cache_read)
 
-    output, reasoning = count("output", 0), count("reasoning", 0)
-    outside = "reasoning" in excludes
-    if "total" in hub_usage:
-        spare = count("total", 0) - (prompt + cache_read + cache_write + audio_input) - output
+def _output_buckets(counts: Mapping[str, int], spare: int | None, outside: bool, flags: list[str]) -> dict[str, int]:
+    """What was generated, as disjoint buckets.
+
+    `outside` tells whether this provider declares reasoning to be beside `output` instead of inside it, `spare` what
+    the told total holds beyond prompt and output; None when no total was told.
+    """
+    text, reasoning = counts.get("output", 0), counts.get("reasoning", 0)
+    if spare is not None:
         if outside and not reasoning and spare > 0:
             reasoning = spare  # generated and billed there, but named nowhere
-        elif (
-            reasoning
-            and outside != (spare == reasoning)
-            and spare in (0, reasoning)
-            and not (outside and reasoning > output)
-        ):
-            flags.append(
-                f"reasoning is {'beside' if outside else 'inside'} output as declared, but the total says otherwise"
-            )
+        elif reasoning and _contradicts(spare, text, reasoning, outside):
+            place = "beside" if outside else "inside"
+            flags.append(f"reasoning is {place} output as declared, but the total says otherwise")
             outside = not outside
-    if reasoning and not outside:
-        reasoning = part_of("reasoning", reasoning, "output", output)
-        output -= reasoning
-    audio_output = count("audio_output", 0)
-    if audio_output:
-        audio_output = part_of("audio_output", audio_output, "output", output)
-        output -= audio_output
-    image_output = count("image_output", 0)
-    if image_output:
-        image_output = part_of("image_output", image_output, "output", output)
-        output -= image_output
+    if not outside:
+        reasoning = _part_of("reasoning", reasoning, "output", text, flags)
+        text -= reasoning
+    audio = _part_of("audio_output", counts.get("audio_output", 0), "output", text, flags)
+    text -= audio
+    pictures = _part_of("image_output", counts.get("image_output", 0), "output", text, flags)
+    return {"output": text - pictures, "reasoning": reasoning, "audio_output": audio, "image_output": pictures}
 
-    searches, images, told_cost = count("searches", 0), count("images", 0), _told(hub_usage, flags)
-    return Usage(
-        input=prompt, cache_read=cache_read - audio_cache_read, cache_write=cache_write - hour, cache_write_1h=hour,
-        output=output, reasoning=reasoning, searches=searches, images=images, audio_input=audio_input,
-        audio_cache_read=audio_cache_read, audio_output=audio_output, image_output=image_output, flags=tuple(flags),
-        told_cost=told_cost, others=_others(hub_usage.get("others")),
-    )
+
+def _contradicts(spare: int, output: int, reasoning: int, outside: bool) -> bool:
+    """Whether the total clearly counts reasoning the other way than declared: it has room for exactly the reasoning
+    where that is said to be inside, or for nothing where it is said to be outside and could be inside."""
+    if outside:
+        return spare == 0 and reasoning <= output
+    return spare == reasoning
 
 
 def _others(told: object) -> tuple[tuple[str, Usage], ...]:

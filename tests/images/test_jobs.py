@@ -24,8 +24,8 @@ from tollgate.errors import (
     UpstreamUnreachable,
 )
 from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
+from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
-from tollgate.images.runner import Order, Unsaved
 from tollgate.ledger import Generation, UsageRow
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import read_host

@@ -1,7 +1,8 @@
 """Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
 
 from tollgate.images.catalog import describe, image_models, image_routes
-from tollgate.images.runner import Jobs, Order
+from tollgate.images.order import Order
+from tollgate.images.runner import Jobs
 from tollgate.images.service import (
     create_generation,
     get_generation,

@@ -24,6 +24,7 @@ from tollgate.upstream import Call
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer, Step
     from tollgate.services import Services
+    from tollgate.upstream import Answer
 
 log = logging.getLogger("tollgate.images")
 
@@ -55,6 +56,35 @@ async def run_step(
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
     is: another route or another time may do better.
     """
+    content, answer = await _ask(services, offer, step, job, given)
+    http = {"status": answer.status, "headers": dict(answer.headers)}
+    try:
+        result = step.result(offer.values(answer=content, input=given, job=job, http=http))
+    except MappingFailure as failure:
+        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
+        raise _failed("the answer does not fit its file", answer, offer) from None
+    outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
+    if outcome.status == "failed" and outcome.error == NO_IMAGE:
+        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may
+        # do better.
+        verdict = offer.errors.judge(answer.status, answer.headers, content)
+        if verdict is not None:
+            raise verdict.error(offer.provider, content)
+        found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
+        words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
+        log.warning(words, offer.provider, step.name, found[:200])
+    if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
+        words = "provider %s: job status %r is not in its file; taken as processing"
+        log.warning(words, offer.provider, outcome.unknown_word[:80])
+    if outcome.error:
+        outcome = replace(outcome, error=offer.redact(outcome.error))
+    return Said(content, outcome, http)
+
+
+async def _ask(
+    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]
+) -> tuple[Any, Answer]:
+    """Make the call of a step; its JSON, and the answer it stood in. Raises what `run_step` does."""
     try:
         call = _call(offer, step, job, given)
     except MappingFailure as failure:
@@ -64,48 +94,20 @@ async def run_step(
     async with answer:
         raw = await answer.read(_MOST_BYTES)
     if len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES):
-        raise UpstreamFailed(
-            f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider
-        )
+        raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
     content = _parse(raw, answer.headers.get("content-type", ""))
-    http = {"status": answer.status, "headers": dict(answer.headers)}
     if step.name != "submit" and answer.status in _GONE:
         raise JobGone
     verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
     if verdict is not None:
         raise verdict.error(offer.provider, content)
     if not isinstance(content, (dict, list)):
-        raise UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
-    try:
-        result = step.result(offer.values(answer=content, input=given, job=job, http=http))
-    except MappingFailure as failure:
-        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-        raise UpstreamFailed(
-            "the answer does not fit its file", upstream_status=answer.status, provider=offer.provider
-        ) from None
-    outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
-    if outcome.status == "failed" and outcome.error == NO_IMAGE:
-        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may do
-        # better.
-        verdict = offer.errors.judge(answer.status, answer.headers, content)
-        if verdict is not None:
-            raise verdict.error(offer.provider, content)
-        found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
-        log.warning(
-            "provider %s: `images` of its %s step finds no picture in the answer, which has %r",
-            offer.provider,
-            step.name,
-            found[:200],
-        )
-    if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
-        log.warning(
-            "provider %s: job status %r is not in its file; taken as processing",
-            offer.provider,
-            outcome.unknown_word[:80],
-        )
-    if outcome.error:
-        outcome = replace(outcome, error=offer.redact(outcome.error))
-    return Said(content, outcome, http)
+        raise _failed("the answer is not JSON", answer, offer)
+    return content, answer
+
+
+def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
+    return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
 
 
 def _call(offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]) -> Call:

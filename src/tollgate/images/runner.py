@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from tollgate.errors import (
 from tollgate.images.calls import JobGone, Said, run_step, told
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
+from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
 from tollgate.ledger import Generation
@@ -36,7 +37,7 @@ from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
-    from tollgate.ledger import Hold, KeyRecord
+    from tollgate.ledger import Hold
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
@@ -46,31 +47,6 @@ _FORGETFUL_SECONDS = 60.0
 """A provider that does not know a job this young may not have written it down yet; after that the job is lost."""
 _MOST_RUNS = 3
 """How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
-
-
-class Unsaved(TollgateError):
-    """What a provider did could not be stored: a 500 (SPEC errors of images) that must not be repeated,
-    it would cost again."""
-
-    code = "result_not_saved"
-    billed = True
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A request for a job: who, what, and how the usage row will name it."""
-
-    key: KeyRecord
-    request_id: str
-    model: str
-    input: object
-    webhook: str | None = None
-    endpoint: str = "images"
-    received_at: datetime | None = None
-    counted: bool = False
-    """The request was counted against the key's rate limits already."""
-    lost: tuple[str, ...] = ()
-    """Fields of the request that a job has no place for."""
 
 
 class Jobs:

@@ -15,8 +15,9 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.catalog import catalog_bytes
+from tollgate.images.order import Order
 from tollgate.images.refresher import Refresher
-from tollgate.images.runner import Jobs, Order
+from tollgate.images.runner import Jobs
 from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.services import Reply, dropped_text
 

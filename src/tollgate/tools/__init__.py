@@ -21,7 +21,7 @@ from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, Shuttin
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, take_rest, unpacked
 from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.replies import error_reply
-from tollgate.services import Headers, Reply, Services, new_request_id
+from tollgate.services import Reply, Services, new_request_id
 from tollgate.tools.calls import Caller
 from tollgate.tools.guard import allowed_hosts, refuse
 from tollgate.tools.naming import CALLER, NAME, VERSION
@@ -54,59 +54,47 @@ class ToolsApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        request_id = new_request_id()
-        tag = request_id.encode()
-        headers = headers_of(scope)
-        ids: Headers = [(b"x-request-id", tag), (b"request-id", tag)]
-
-        status = 0
+        answer = _Answer(send, new_request_id())
         began = asyncio.get_running_loop().time()
         metrics = self.services.metrics
-
-        async def tagged(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), *ids]}
-            await send(message)
-
-        unread = True
-
-        async def say_no(reply: Reply) -> None:
-            if unread:
-                await take_rest(scope, receive, self._server.engine)
-            await _send(tagged, reply)
-
         metrics.running += 1
         try:
-            refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
-            if refused is not None:
-                await say_no(Reply(refused[0], [], refused[1].encode(), media_type=b"text/plain"))
-                return
-            key = self._admit(headers)
-            if scope["method"] == "GET":
-                await self._listen(headers, receive, tagged)
-            elif scope["method"] == "POST":
-                limit = self._server.max_small_body_bytes
-                body = await read_body(receive, headers, limit)
-                unread = False
-                await self._post(
-                    scope, headers, Caller(key, request_id), await unpacked(body, headers, limit), receive, tagged
-                )
-            else:
-                raise MethodNotAllowed("GET, POST")
-        except TollgateError as error:
-            metrics.refused[error.code] += 1
-            await say_no(error_reply("tools", error, request_id))
+            await self._serve(scope, receive, answer)
         except ClientGone:
             pass
         except Exception:
-            log.exception("request %s failed: %s %r", request_id, scope["method"], scope["path"])
-            if not status:
-                await _send(tagged, error_reply("tools", InternalError(), request_id))
+            log.exception("request %s failed: %s %r", answer.request_id, scope["method"], scope["path"])
+            if not answer.status:
+                await answer.reply(error_reply("tools", InternalError(), answer.request_id))
         finally:
             metrics.running -= 1
-            metrics.answered("mcp", status or 499, asyncio.get_running_loop().time() - began)
+            metrics.answered("mcp", answer.status or 499, asyncio.get_running_loop().time() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Admit a request and hand it on, or tell why not; a body that was not read is taken first."""
+        headers = headers_of(scope)
+        unread = True
+        try:
+            refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
+            if refused is None:
+                key = self._admit(headers)
+                if scope["method"] == "GET":
+                    return await self._listen(headers, receive, answer)
+                if scope["method"] != "POST":
+                    raise MethodNotAllowed("GET, POST")
+                limit = self._server.max_small_body_bytes
+                packed = await read_body(receive, headers, limit)
+                unread = False
+                body = await unpacked(packed, headers, limit)
+                return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
+            status, words = refused
+            reply = Reply(status, [], words.encode(), media_type=b"text/plain")
+        except TollgateError as error:
+            self.services.metrics.refused[error.code] += 1
+            reply = error_reply("tools", error, answer.request_id)
+        if unread:
+            await take_rest(scope, receive, self._server.engine)
+        await answer.reply(reply)
 
     @property
     def _server(self) -> Server:
@@ -124,8 +112,9 @@ class ToolsApp:
         return key
 
     async def _post(
-        self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, send: Send
+        self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, answer: _Answer
     ) -> None:
+        """Hand a message to the protocol layer, which reads the body once more."""
         message = _message(body)
         if message.get("method") == "tools/call":
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
@@ -141,31 +130,24 @@ class ToolsApp:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await manager.handle_request({**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, send)
+        await manager.handle_request({**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer)
 
-    async def _listen(self, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _listen(self, headers: Mapping[str, str], receive: Receive, answer: _Answer) -> None:
         """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
         if "text/event-stream" not in headers.get("accept", ""):
-            await _send(
-                send,
-                Reply(
-                    200,
-                    [],
-                    orjson.dumps({"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}),
-                ),
-            )
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            facts = {"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}
+            return await answer.reply(Reply(200, [], orjson.dumps(facts)))
+        await answer({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         gone = asyncio.ensure_future(_left(receive))
         try:
             for second in range(_LISTEN_SECONDS):
                 if second % _COMMENT_SECONDS == 0:
-                    await send({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
+                    await answer({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
                 done, _pending = await asyncio.wait({gone}, timeout=1)
                 if done or self.services.draining:
                     break
             if not gone.done():
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await answer({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
 
@@ -188,6 +170,31 @@ class ToolsApp:
             self._managers = None
             if not made.done():
                 made.set_exception(Unavailable("the tool server did not start"))
+
+
+class _Answer:
+    """The way an answer is sent: it carries the request's id in its headers, and `status` says whether it has begun."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self._send = send
+
+    async def __call__(self, message: Any) -> None:
+        """Send one ASGI message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            tag = self.request_id.encode()
+            ids = [(b"x-request-id", tag), (b"request-id", tag)]
+            message = {**message, "headers": [*message.get("headers", ()), *ids]}
+        await self._send(message)
+
+    async def reply(self, reply: Reply) -> None:
+        """Send a whole answer."""
+        length = str(len(reply.body)).encode()
+        headers = [(b"content-type", reply.media_type), (b"content-length", length), *reply.headers]
+        await self({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await self({"type": "http.response.body", "body": reply.body})
 
 
 def _message(body: bytes) -> dict[str, Any]:
@@ -222,9 +229,3 @@ def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _send(send: Send, reply: Reply) -> None:
-    headers = [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode()), *reply.headers]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})

@@ -18,7 +18,7 @@ from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.fetch import fetch_inline, media_type
 from tollgate.images.catalog import image_models
-from tollgate.images.runner import Order
+from tollgate.images.order import Order
 from tollgate.images.service import jobs_of
 from tollgate.ledger import Generation
 from tollgate.public_errors import public_message

@@ -11,10 +11,8 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-import orjson
-
 from tollgate.addresses import with_query
-from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
+from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import List, Map, Node, Scalar, find
 from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
@@ -24,14 +22,15 @@ from tollgate.mapping.edits import EditList, chain, compile_scope
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
 from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
+from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
-from tollgate.wording import nearest
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -138,7 +137,7 @@ class _Compiling:
         spoken = {name: self._endpoint(endpoint, headers, query) for name, endpoint in provider.endpoints.items()}
         policies = tuple(self._scope(policy.edits) for policy in provider.policies)
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
-        auth = self._auth()
+        auth = compile_auth(pieces, provider)
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers))
         compiled = CompiledProvider(
             provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables
@@ -227,61 +226,12 @@ class _Compiling:
         )
         return excludes, self.pieces.template(read, ("$",)) if read is not None else None
 
-    def _auth(self) -> Authorisation | None:
-        auth = self.provider.auth
-        self._check_auth_options()
-        templates = {
-            name: self.pieces.template(node, self.pieces.names("vars", "secret")) for name, node in auth.options.items()
-        }
-        if auth.kind == "none" or self.provider.off:
-            return None
-        values = {
-            name: template(vars=self.pieces.variables, secret=self.pieces.secrets)
-            for name, template in templates.items()
-            if template is not None
-        }
-        form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
-        return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
-
-    def _check_auth_options(self) -> None:
-        auth, pieces = self.provider.auth, self.pieces
-        needed, optional = AUTH_OPTIONS[auth.kind]
-        known = (*needed, *optional)
-        for name, node in auth.options.items():
-            if name not in known:
-                pieces.say(
-                    node,
-                    f"`{auth.kind}` has no option `{name}`",
-                    "auth",
-                    nearest(name, known) or f"one of {', '.join(known)}" if known else "",
-                )
-        for name, others in AUTH_INSTEAD.items():
-            for other in others if name in auth.options and name in known else ():
-                if other in auth.options:
-                    pieces.say(
-                        auth.options[other],
-                        f"`{other}` has no effect beside `{name}`",
-                        "auth",
-                        "write it into `form`" if name == "form" else "leave one of them out",
-                    )
-        spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
-        missing = [name for name in needed if name not in auth.options and name not in spared]
-        if missing:
-            pieces.say(find(self.provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
-
     def _images(
         self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
     ) -> list[ImageOffer]:
-        fixed = {
-            name: str(value)
-            for name, (_, template) in headers.items()
-            if (
-                value := template(
-                    vars=self.pieces.variables, secret=self.pieces.secrets, headers={}, stream=False, model={}
-                )
-            )
-            is not None
-        }
+        known: dict[str, Any] = {"vars": self.pieces.variables, "secret": self.pieces.secrets}
+        made = {name: template(headers={}, stream=False, model={}, **known) for name, (_, template) in headers.items()}
+        fixed = {name: str(value) for name, value in made.items() if value is not None}
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
         around = Surroundings(
             errors, self.pieces.functions, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth
@@ -431,38 +381,7 @@ class _Bound:
         return self._template(headers=headers, stream=stream, **self._values)
 
 
-def _texts(values: object) -> dict[str, str]:
-    return (
-        {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
-    )
-
-
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
     """The budgets of a scope over those of the wider one, field by field."""
     known = {field.name for field in fields(Timeouts)}
     return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base
-
-
-def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
-    """What `$model` reads; what the file does not say is absent."""
-    facts = {
-        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id,
-        "type": model.type, "context": model.context or None, "max_output": model.max_output,
-        "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
-        "created": model.created or None, "tokenizer": model.tokenizer, "parameters": list(model.parameters) or None,
-        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities),
-        "protocol": protocol or None,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def prices_text(model: Model) -> str:
-    """The price block as compact JSON, for the usage row."""
-    if model.price is None:
-        return ""
-    said = dict(model.price.source) or {
-        **model.price.written,
-        "unit": model.price.unit,
-        "currency": model.price.currency,
-    }
-    return orjson.dumps(said, default=str).decode()

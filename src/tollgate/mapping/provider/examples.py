@@ -19,7 +19,8 @@ from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Refused
 from tollgate.mapping.images import is_image_example, run_examples
-from tollgate.mapping.provider.compile import KINDS, CompiledProvider, facts_of
+from tollgate.mapping.provider.compile import KINDS, CompiledProvider
+from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.wording import clipped, nearest
 
 KINDS_OF_EXAMPLE = (*KINDS, "errors", "usage", "discover")

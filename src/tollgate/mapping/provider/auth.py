@@ -1,0 +1,66 @@
+"""How calls to a provider are authorised beyond plain headers: `auth:` of its file, checked and filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
+from tollgate.config.load import find
+from tollgate.config.model import Provider
+from tollgate.mapping.provider.pieces import Pieces
+from tollgate.wording import nearest
+
+
+def compile_auth(pieces: Pieces, provider: Provider) -> Authorisation | None:
+    """The authorisation with its values filled in; None where there is none, or while the provider is off.
+
+    Mistakes in its options are noted in `pieces`.
+    """
+    auth = provider.auth
+    _check_options(pieces, provider)
+    templates = {
+        name: pieces.template(node, pieces.names("vars", "secret")) for name, node in auth.options.items()
+    }
+    if auth.kind == "none" or provider.off:
+        return None
+    values = {
+        name: template(vars=pieces.variables, secret=pieces.secrets)
+        for name, template in templates.items()
+        if template is not None
+    }
+    form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
+    return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
+
+
+def _check_options(pieces: Pieces, provider: Provider) -> None:
+    """Options that this kind of authorisation has not, that undo each other, or that it needs and lacks."""
+    auth = provider.auth
+    needed, optional = AUTH_OPTIONS[auth.kind]
+    known = (*needed, *optional)
+    for name, node in auth.options.items():
+        if name not in known:
+            pieces.say(
+                node,
+                f"`{auth.kind}` has no option `{name}`",
+                "auth",
+                nearest(name, known) or f"one of {', '.join(known)}" if known else "",
+            )
+    for name, others in AUTH_INSTEAD.items():
+        for other in others if name in auth.options and name in known else ():
+            if other in auth.options:
+                pieces.say(
+                    auth.options[other],
+                    f"`{other}` has no effect beside `{name}`",
+                    "auth",
+                    "write it into `form`" if name == "form" else "leave one of them out",
+                )
+    spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
+    missing = [name for name in needed if name not in auth.options and name not in spared]
+    if missing:
+        pieces.say(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
+
+
+def _texts(values: object) -> dict[str, str]:
+    return (
+        {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
+    )

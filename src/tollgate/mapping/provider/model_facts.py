@@ -1,0 +1,34 @@
+"""A model as mappings read it (`$model`), and its price block as usage rows keep it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from tollgate.config.model import Model
+
+
+def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
+    """What `$model` reads; what the file does not say is absent."""
+    facts = {
+        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id,
+        "type": model.type, "context": model.context or None, "max_output": model.max_output,
+        "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
+        "created": model.created or None, "tokenizer": model.tokenizer, "parameters": list(model.parameters) or None,
+        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities),
+        "protocol": protocol or None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def prices_text(model: Model) -> str:
+    """The price block as compact JSON, for the usage row."""
+    if model.price is None:
+        return ""
+    said = dict(model.price.source) or {
+        **model.price.written,
+        "unit": model.price.unit,
+        "currency": model.price.currency,
+    }
+    return orjson.dumps(said, default=str).decode()
