@@ -316,19 +316,23 @@ class _Lowering:
             self.site = before
 
     def _or(self, node: nodes.Or) -> Ex:
-        left, right = self.value(node.left), self.value(node.right)
-        if left.kind == right.kind == "bool":
-            return Ex(f"({truth(self.site, left)} or {truth(self.site, right)})", True, "bool")
-        condition, name = true_of(self.site, left)
-        kind = left.kind if left.kind == right.kind else "any"
-        return Ex(f"({name} if {condition} else {right.py})", right.present, kind, places=left.places + right.places)
+        values = [self.value(operand) for operand in _operands(node)]
+        if all(value.kind == "bool" for value in values):
+            return Ex(f"({' or '.join(map(_certain, values))})", True, "bool")
+        *before, last = values
+        text = last.py
+        for value in reversed(before):  # what holds ends it: it is not tested again for the next `or`
+            condition, name = true_of(self.site, value)
+            text = f"({name} if {condition} else {text})"
+        kind = last.kind if all(value.kind == last.kind for value in before) else "any"
+        return Ex(text, last.present, kind, places=tuple(place for value in values for place in value.places))
 
     def _and(self, node: nodes.And) -> Ex:
         left = self.value(node.left)
         narrowing = told_by(node.left, self.paths, self.site.scope)
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
-            return Ex(f"({truth(self.site, left)} and {truth(self.site, right)})", True, "bool")
+            return Ex(f"({_certain(left)} and {_certain(right)})", True, "bool")
         condition, name = true_of(self.site, left)
         return Ex(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
@@ -355,6 +359,16 @@ class _Lowering:
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
+
+
+def _operands(node: nodes.Node) -> list[nodes.Node]:
+    """What stands between the `or`s: a or b or c -> [a, b, c]"""
+    return [*_operands(node.left), node.right] if isinstance(node, nodes.Or) else [node]
+
+
+def _certain(value: Ex) -> str:
+    """A boolean that is false where it is absent."""
+    return value.py if value.present else f"({value.py} is True)"
 
 
 _VALUES: dict[type, Callable[..., Ex]] = {

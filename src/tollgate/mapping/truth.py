@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tollgate.mapping.scope import Ex, Site
 
+_AS_IN_PYTHON = ("bool", "text", "list", "object")
+"""Kinds of values that count as true here where they do in Python."""
+
 
 def truth(site: Site, value: Ex) -> str:
     """The Python condition for "this value counts as true"."""
-    if value.kind == "bool" and value.present:
-        return value.py
-    if value.kind in ("text", "list", "object"):
-        return value.py
-    return true_of(site, value)[0]
+    return value.py if value.kind in _AS_IN_PYTHON else true_of(site, value)[0]
 
 
 def true_of(site: Site, value: Ex) -> tuple[str, str]:
@@ -21,6 +20,8 @@ def true_of(site: Site, value: Ex) -> tuple[str, str]:
     else:
         name = site.temp()
         first = f"({name} := {value.py})"
+    if value.kind in _AS_IN_PYTHON:
+        return first, name
     if value.present:
         return f"({first} or {name} == 0 and {name} is not False)", name
     return f"({first} is not None and ({name} or {name} == 0 and {name} is not False))", name
