@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Collection
+from copy import copy
 from typing import Any
 
 from tollgate.mapping.context import place_of
@@ -63,25 +65,20 @@ class Walker:
         self._ignored = ignored
         self._states: dict[tuple[frozenset[Reads], frozenset[int]], _State] = {}
         self._start: _State | None = None
-        self._aside = ignored
-        """The ignored fields that nobody takes whole anyway."""
+        self._quick: _State | None = None
+        """The start again, for the quick look, which passes over the ignored fields."""
         self._building = threading.RLock()
         """States are made on first use, by any thread; a half-made one must not be seen by another."""
 
     def lost(self, document: object) -> list[str]:
         """The paths of `document` that nothing reads, in document order, each once."""
         start = self._start
-        if start is None:
+        quick = self._quick
+        if start is None or quick is None:
             start = self._start = self.state((self._root,))
-            self._aside = frozenset(key for key in self._ignored if start.fields.get(key, _MISSING) is not None)
-        if type(document) is dict:
-            asked = (
-                document
-                if self._aside.isdisjoint(document)
-                else {key: value for key, value in document.items() if key not in self._aside}
-            )
-            if _all_read(asked, start, 0):
-                return []
+            quick = self._quick = start.passing(self._ignored)
+        if type(document) is dict and _all_read(document, quick, 0):
+            return []
         found: dict[str, None] = {}
         self._walk(document, start, "", found, 0)
         return list(found)
@@ -139,16 +136,17 @@ class Walker:
 def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
     """The quick look that most documents need only: True when nothing of an object is left unread. What there is to
     look into is remembered for objects of one shape."""
-    if state.items is not None and not state.fields:
-        state = state.items
-    if state._roots.isdisjoint(value):
+    if state.single is not None:
+        state = state.single
+    roots = state._roots
+    if not roots or roots.isdisjoint(value):
         shape: Shape = tuple(value)
-    elif len(state._keys) == 1:
-        key, labels = state._keys[0]
+    elif state._label is not None:
+        key, labels = state._label
         label = value.get(key)
         shape = (label if label is None or label.__class__ is str and label in labels else _OTHER, *value)
     else:
-        shape = ()
+        shape = (*[_label((key,), labels, value) for key, labels in state._labels], *value) if state._labels else ()
     deep = state.seen.get(shape)
     if deep is None:
         deep, known = _inside(value, state)
@@ -178,12 +176,13 @@ def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
         return (), known
     if not found.fields:
         return None if value else (), False
-    unknown = value.keys() - found.known
+    unknown = value.keys() - found.known - state.passed
     for key in unknown:
         below = value[key]
         if not (below is None or below == [] or below == {} or key in MARKERS and type(below) is str):
             return None, False
-    return tuple([(key, child) for key, child in found.deep if key in value]), known and not unknown
+    deep = [(key, child) for key, child in found.deep if key in value and key not in state.passed]
+    return tuple(deep), known and not unknown
 
 
 def _items_read(value: list[Any], state: _State, depth: int) -> bool:
@@ -208,8 +207,8 @@ class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
     __slots__ = (
-        "_done", "_keys", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known",
-        "seen", "whole",
+        "_done", "_label", "_labels", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known",
+        "passed", "seen", "single", "whole",
     )
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
@@ -222,7 +221,7 @@ class _State:
         ]
         self._next: dict[tuple[str, ...], _State] = {}
         paths = {switch.path for switch in self._pending}
-        self._keys: tuple[tuple[str, frozenset[str]], ...] = (
+        self._labels: tuple[tuple[str, frozenset[str]], ...] = (
             tuple(
                 (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path)))
                 for path in paths
@@ -230,6 +229,12 @@ class _State:
             if all(len(path) == 1 for path in paths)
             else ()
         )
+        """The fields by which the places read differ, with their values for which they do."""
+        self._label = self._labels[0] if len(self._labels) == 1 else None
+        self.passed: frozenset[str] = frozenset()
+        """Fields that nobody is told of, read or not."""
+        self.single: _State | None = None
+        """Of the items, where one value stands for a list of one."""
         self.known: frozenset[str] = frozenset()
         self.deep: Deep = ()
         """Fields whose value is not taken whole, so that it must be looked into."""
@@ -255,6 +260,13 @@ class _State:
             self.items = walker.state(items)
         self.known = frozenset(self.fields)
         self.deep = tuple((key, child) for key, child in self.fields.items() if child is not None)
+        self.single = None if self.fields else self.items
+
+    def passing(self, fields: frozenset[str]) -> _State:
+        """This state, to be asked about everything but these fields."""
+        other = copy(self)
+        other.passed, other.seen = fields, {}
+        return other
 
     def resolved(self, value: dict[str, Any]) -> _State:
         """This state for a document whose labels are known."""
@@ -264,7 +276,7 @@ class _State:
         return state
 
     def _following(self, value: dict[str, Any]) -> _State:
-        labels = tuple(_label(switch, value) for switch in self._pending)
+        labels = tuple(_label(switch.path, switch.labels, value) for switch in self._pending)
         following = self._next.get(labels)
         if following is None:
             places = set(self._places)
@@ -287,12 +299,12 @@ Shape = tuple[str | None, ...]
 _MISSING: Any = object()
 
 
-def _label(switch: Switch, value: Any) -> str:
-    for key in switch.path:
+def _label(path: tuple[str, ...], labels: Collection[str], value: Any) -> str:
+    for key in path:
         value = value.get(key) if type(value) is dict else None
     if value is None:
         return _ABSENT
-    return value if type(value) is str and value in switch.labels else _OTHER
+    return value if type(value) is str and value in labels else _OTHER
 
 
 def _closure(places: Any) -> frozenset[Reads]:
