@@ -84,6 +84,7 @@ def store(site: Site, value: Ex, dest: Destination, line: int) -> None:
     else:
         name = site.temp()
         site.code.add(f"if ({name} := {value.py}) is not None: {dest.put(name)}", line)
+        site.hold(value, name)
 
 
 def store_built(site: Site, name: str, dest: Destination, line: int, *, sure: bool) -> None:

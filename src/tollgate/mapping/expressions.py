@@ -263,8 +263,9 @@ class _Lowering:
             present = entry.kind == "bool" or node.name == "json" and value.present
             return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places)
         name = self.site.temp()
+        kept = f"{name} if type({name}) is {entry.keeps.__name__} else " if entry.keeps is not None else ""
         return Ex(
-            f"(None if ({name} := {value.py}) is None else {call}({', '.join([name, *arguments])}))",
+            f"(None if ({name} := {value.py}) is None else {kept}{call}({', '.join([name, *arguments])}))",
             kind=entry.kind,
             places=places,
         )

@@ -53,6 +53,8 @@ class Filter:
     uses: str = "value"
     """What counts as read: the `value` with everything in it; only its `outline` (how many, which names); only those
     `fields` of its items that the arguments name; these, and the `items` are handed on unread; or one `item` is."""
+    keeps: type | None = None
+    """Values of this very type come out as they are, so that the filter need not be called for them."""
 
 
 FILTERS: dict[str, Filter] = {
@@ -118,7 +120,7 @@ FILTERS: dict[str, Filter] = {
         ),
         Filter(
             "number", number, about="a text that is a number as that number; anything else is absent",
-            example="'7' | number → 7", kind="number",
+            example="'7' | number → 7", kind="number", keeps=int,
         ),
         Filter("round", rounded, "places?", 0, 1, "a number rounded, half to even", "2.6 | round → 3", "number"),
         Filter(

@@ -120,6 +120,8 @@ def dict_view(site: Site, value: Ex, line: int) -> str:
     else:
         inner = site.temp()
         site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is dict else EMPTY", line)
+        site.hold(value, inner)
+        site.code.remember(("dict", inner), name)
     return site.code.remember(("dict", value.py), name)
 
 
@@ -129,6 +131,8 @@ def _list_view(site: Site, value: Ex, line: int) -> str:
         return known
     name, inner = site.temp("l"), site.temp()
     site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is list else ()", line)
+    site.hold(value, inner)
+    site.code.remember(("list", inner), name)
     return site.code.remember(("list", value.py), name)
 
 
@@ -137,8 +141,11 @@ def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bo
     value = base
     for number, step in enumerate(steps):
         if isinstance(step, str):
-            view = value.py if is_dict and number == 0 else dict_view(site, value, line)
-            value = Ex(f"{view}.get({step!r})", places=tuple(place.at(step) for place in value.places))
+            own = is_dict and number == 0
+            view = value.py if own else dict_view(site, value, line)
+            text, places = f"{view}.get({step!r})", tuple(place.at(step) for place in value.places)
+            held = None if own else site.code.recall(("value", text))  # the engine's own objects change
+            value = Ex(held or text, atom=held is not None, places=places)
         else:
             view = _list_view(site, value, line)
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]

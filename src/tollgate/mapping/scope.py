@@ -192,6 +192,10 @@ class Site:
         """A fresh local name."""
         return self.code.temp(prefix)
 
+    def hold(self, value: Ex, name: str) -> None:
+        """Local `name` has the value from here to the end of the block: who reads the same field again finds it there."""
+        self.code.remember(("value", value.py), name)
+
 
 class Spot:
     """A text inside a scalar, able to say where in the file a character of it stands."""

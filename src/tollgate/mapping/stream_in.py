@@ -128,7 +128,7 @@ def _operation(site: Site, node: Node) -> None:
         loop = each.enter(site, node)
         if loop is None:
             return
-        with site.code.block(loop.header, loop.line):
+        with each.guarded(site, loop), site.code.block(loop.header, loop.line):
             _conditioned(site.inside(loop.scope), node, names[0])
     else:
         _conditioned(site, node, names[0])

@@ -109,19 +109,27 @@ def _emit_list(site: Site, node: List, dest: Destination) -> None:
     if sure(site, node):
         store(site, display(site, node), dest, line)
         return
-    name = build_list(site, node)
-    store_built(site, name, dest, line, sure=False)
+    store_list(site, node, ToList(site.temp("list")), dest)
+
+
+def store_list(site: Site, node: List, items: ToList, dest: Destination) -> None:
+    """Store a written list if anything is in it; `items` names it."""
+    only = node.items[0] if len(node.items) == 1 else None
+    if isinstance(only, Map) and "$each" in only.entries:
+        directives.each.emit_alone(site, only, items, dest, node.mark.line)
+        return
+    _fill_list(site, node, items)
+    store_built(site, items.target, dest, node.mark.line, sure=False)
 
 
 def build_list(site: Site, node: List) -> str:
     """A local holding the items of a written list."""
     name = site.temp("list")
-    fill_list(site, node, ToList(name))
+    _fill_list(site, node, ToList(name))
     return name
 
 
-def fill_list(site: Site, node: List, dest: ToList) -> None:
-    """Make the local of `dest`, and put the items of a written list there."""
+def _fill_list(site: Site, node: List, dest: ToList) -> None:
     site.code.add(f"{dest.target} = []", node.mark.line)
     for item in node.items:
         emit_item(site, item, dest)

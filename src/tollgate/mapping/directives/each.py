@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination
+from tollgate.mapping.destinations import Destination, ToList, store_built
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.names import ABOUT
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, Unit, Var
@@ -19,8 +20,10 @@ FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop read: its Python header, the names inside it, the Python name of the item."""
+    """A loop read: the condition under which there is anything to walk over (or none), its Python header, the names
+    inside it, the Python name of the item."""
 
+    guard: str
     header: str
     scope: Scope
     line: int
@@ -31,8 +34,27 @@ class Loop:
 def emit(site: Site, node: Map, dest: Destination) -> None:
     """The loop; the node without its `$each` is the item."""
     loop = enter(site, node)
-    if loop is None:
-        return
+    if loop is not None:
+        with guarded(site, loop):
+            _repeat(site, loop, node, dest)
+
+
+def emit_alone(site: Site, node: Map, items: ToList, dest: Destination, line: int) -> None:
+    """A list with this one entry: `items` names it. Where there is nothing to walk over none is made."""
+    loop = enter(site, node)
+    if loop is not None:
+        with guarded(site, loop):
+            site.code.add(f"{items.target} = []", line)
+            _repeat(site, loop, node, items)
+            store_built(site, items.target, dest, line, sure=False)
+
+
+def guarded(site: Site, loop: Loop) -> AbstractContextManager[None]:
+    """The block a loop stands in."""
+    return site.code.block(f"if {loop.guard}", loop.line) if loop.guard else nullcontext()
+
+
+def _repeat(site: Site, loop: Loop, node: Map, dest: Destination) -> None:
     if all(key in _NO_BODY for key in node.entries):  # the item as it is
         item = Scalar(f"${loop.name}", f"${loop.name}", False, node.mark)
         node = Map({**node.entries, "$value": item}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
@@ -64,27 +86,28 @@ def enter(site: Site, node: Map) -> Loop | None:
     local = site.temp(f"e_{item}_")
     places = tuple(place.each() for place in source.places)
     added = [Var(item, local, places, present=True, own=True)]
-    over = _items(site, source, line)
+    guard, over = _items(site, source, line)
     inside = site.scope.speaking_of(places)
     if not count:
-        return Loop(f"for {local} in {over}", inside.with_names(*added), line, local, item)
+        return Loop(guard, f"for {local} in {over}", inside.with_names(*added), line, local, item)
     counter = site.temp(f"n_{count}_")
     added.append(Var(count, counter, present=True, kind="number", own=True))
-    return Loop(f"for {counter}, {local} in enumerate({over})", inside.with_names(*added), line, local, item)
+    return Loop(guard, f"for {counter}, {local} in enumerate({over})", inside.with_names(*added), line, local, item)
 
 
-def _items(site: Site, source: Ex, line: int) -> str:
-    """What to walk over: a list, one value as a list of one, absent as nothing."""
+def _items(site: Site, source: Ex, line: int) -> tuple[str, str]:
+    """What to walk over, and when: a list, one value as a list of one, absent as nothing."""
     if source.kind == "list" and source.present:
-        return source.py
+        return "", source.py
     if source.atom:
         held = source.py
     else:
         held = site.temp("s")
         site.code.add(f"{held} = {source.py}", line)
+        site.hold(source, held)
     if source.kind == "list":
-        return f"{held} or ()"
-    return f"() if {held} is None else {held} if type({held}) is list else ({held},)"
+        return held, held
+    return "" if source.present else f"{held} is not None", f"{held} if type({held}) is list else ({held},)"
 
 
 def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar, walk
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import ToLocal, ToNamedList, store_built
+from tollgate.mapping.destinations import ToLocal, ToNamedList
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.reads import gathered
@@ -73,12 +73,12 @@ def _named(site: Site, name: str, value: Node) -> Var:
     lowered = _lowered(site, value)
     if lowered is not None:
         site.code.add(f"{local} = {lowered.py}", line)
+        site.hold(lowered, local)
         return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind, own=True)
     site.code.add(f"{local} = None", line)
     if isinstance(value, List) and not templates.sure(site, value):
         named = ToNamedList(site.temp("list"))
-        templates.fill_list(site, value, named)
-        store_built(site, named.target, ToLocal(local), line, sure=False)
+        templates.store_list(site, value, named, ToLocal(local))
         return Var(name, local, gathered(tuple(named.places)), own=True)
     templates.emit(site, value, ToLocal(local))
     return Var(name, local, own=True)

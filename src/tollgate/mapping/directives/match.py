@@ -126,6 +126,7 @@ def enter(site: Site, node: Map) -> Choice | None:
     else:
         name = site.temp("m")
         site.code.add(f"{name} = {subject.py}", line)
+        site.hold(subject, name)
     return Choice(name, cases, site.scope, _field(site, entry.value))
 
 
