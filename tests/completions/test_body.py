@@ -131,10 +131,22 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("count_tokens", said_in({"type": "text", "text": 1.5}), "messages[0].content[0].text is a number; text is wanted", "messages[0].content[0].text"),
         ("chat", {"temperature": "hot"}, "temperature is text; a number is wanted", "temperature"),
         ("chat", {"temperature": True}, "temperature is a boolean; a number is wanted", "temperature"),
-        ("chat", {"max_tokens": 0}, "max_tokens is an integer; a positive integer is wanted", "max_tokens"),
+        ("chat", {"max_tokens": 0}, "max_tokens is 0; a positive integer is wanted", "max_tokens"),
+        ("chat", {"max_tokens": 1.5}, "max_tokens is a number; a positive integer is wanted", "max_tokens"),
+        ("messages", {"max_tokens": -1}, "max_tokens is -1; a non-negative integer is wanted", "max_tokens"),
+        ("chat", {"model": ""}, "model is empty; text is wanted", "model"),
+        ("chat", {"tools": [5]}, "tools[0] is an integer; an object is wanted", "tools[0]"),
+        ("messages", {"max_tokens": 5, "tools": [{}, None]}, "tools[1] is null; an object is wanted", "tools[1]"),
+        ("responses", {"tools": ["web_search"]}, "tools[0] is text; an object is wanted", "tools[0]"),
         ("chat", {"stream": "yes"}, "stream is text; a boolean is wanted", "stream"),
         ("messages", {}, "missing required field: max_tokens", "max_tokens"),
         ("responses", {"input": 7}, "input is an integer; text or a list is wanted", "input"),
+        ("responses", {"input": [5]}, "input[0] is an integer; an object is wanted", "input[0]"),
+        ("responses", {"input": ["x", {"role": "user", "content": 5}]}, "input[1].content is an integer; text or a list of parts is wanted", "input[1].content"),
+        ("responses", {"input": [{"role": "user", "content": [None]}]}, "input[0].content[0] is null; an object is wanted", "input[0].content[0]"),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text is missing; text is wanted", "input[0].content[0].text"),
+        ("responses", {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 5}]}]},
+         "input[0].content[0].text is an integer; text is wanted", "input[0].content[0].text"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -147,5 +159,8 @@ def test_an_impossible_field_is_named(dialect, change, said, param):
 def test_unknown_fields_and_nulls_pass():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
     check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
+    check_fields("responses", {"model": "m", "tools": None, "input": [
+        "x", {"type": "reasoning", "summary": [], "content": None}, {"type": "brand_new", "content": 5},
+        {"type": "message", "role": "user", "content": [{"type": "input_image"}]}]})
     check_fields("chat", {**CHAT, **said_in({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}), "system": [{"type": "text"}]})
     check_fields("messages", {**CHAT, "max_tokens": 5, **said_in({"type": "tool_result", "tool_use_id": "t"}, {"type": "document", "source": {"type": "text", "data": "x"}})})

@@ -35,6 +35,7 @@ def test_a_part_of_the_inputs_keeps_every_other_field():
         ({"model": "m", "input": [1, "a"]}, "input[1] is 'a', wanted text or a token id"),
         ({"model": "m", "input": [1, -2]}, "input[1] is -2, wanted text or a token id"),
         ({"model": "m", "input": [1, True]}, "input[1] is true, wanted text or a token id"),
+        ({"model": "m", "input": [None]}, "input[0] is null, wanted text or a token id"),
         ({"model": "m", "input": [{"text": "a"}]}, "input[0] is {'text': 'a'}, wanted text or a token id"),
         ({"model": "m", "input": [[1], "a"]}, "input[1] is 'a', wanted a list of token ids like the entries before it"),
         ({"model": "m", "input": "a", "encoding_format": "int8"}, "encoding_format is 'int8', wanted float or base64"),

@@ -97,11 +97,15 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             if plain in known:  # some readers tell no capitals from others, and would take this one
                 raise BadRequest(f"{name[:100]} is no field; {plain} is one", param=name[:100])
         elif value is not None and not rule[0](value):
-            raise BadRequest(f"{name} is {_kind(value)}; {rule[1]} is wanted", param=name)
+            raise BadRequest(f"{name} is {_found(value, rule[1])}; {rule[1]} is wanted", param=name)
     for name in required:
         if body[name] is None:
             raise BadRequest(f"{name} is null; {known[name][1]} is wanted", param=name)
-    if dialect != "responses":
+    _check_list("tools", body.get("tools"))
+    if dialect == "responses":
+        if type(body.get("input")) is list:
+            _check_items(body["input"])
+    else:
         _check_messages(body["messages"])
         if dialect != "chat" and type(body.get("system")) is list:
             _check_parts("system", body["system"])
@@ -124,12 +128,34 @@ def _check_messages(messages: list[Any]) -> None:
         _check_parts(f"messages[{place}].content", content)
 
 
+def _check_items(items: list[Any]) -> None:
+    """The items of a responses request: messages have words or parts; what else there is passes."""
+    for at, item in enumerate(items):
+        if type(item) is dict:
+            content = item.get("content")
+            if type(content) is list:
+                _check_parts(f"input[{at}].content", content)
+            elif content is not None and type(content) is not str and "role" in item:
+                raise BadRequest(f"input[{at}].content is {_kind(content)}; text or a list of parts is wanted", param=f"input[{at}].content")
+        elif type(item) is not str:
+            raise BadRequest(f"input[{at}] is {_kind(item)}; an object is wanted", param=f"input[{at}]")
+
+
+def _check_list(name: str, items: list[Any] | None) -> None:
+    for at, item in enumerate(items or ()):
+        if type(item) is not dict:
+            raise BadRequest(f"{name}[{at}] is {_kind(item)}; an object is wanted", param=f"{name}[{at}]")
+
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+
+
 def _check_parts(where: str, parts: list[Any]) -> None:
     """A part of text without a text would be left out where the request is converted, and nobody would know."""
     for at, part in enumerate(parts):
         if type(part) is dict:
             kind = part.get("type")
-            if kind == "text":
+            if type(kind) is str and kind in _TEXTS:
                 if type(part.get("text")) is not str:
                     found = _kind(part["text"]) if "text" in part else "missing"
                     raise BadRequest(f"{where}[{at}].text is {found}; text is wanted", param=f"{where}[{at}].text")
@@ -137,6 +163,13 @@ def _check_parts(where: str, parts: list[Any]) -> None:
                 _check_parts(f"{where}[{at}].content", part["content"])
         elif type(part) is not str:
             raise BadRequest(f"{where}[{at}] is {_kind(part)}; an object is wanted", param=f"{where}[{at}]")
+
+
+def _found(value: object, wanted: str) -> str:
+    """What stands in place of what is wanted, said so that the two differ."""
+    if value == "":
+        return "empty"
+    return str(value) if wanted.endswith("integer") and type(value) is int else _kind(value)
 
 
 def _kind(value: object) -> str:
@@ -197,7 +230,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
     ),
     "messages": (
         ("model", "messages", "max_tokens"),
-        _COMMON | {"messages": _LIST, "max_tokens": (lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0, "an integer"),
+        _COMMON | {"messages": _LIST, "max_tokens": (lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a non-negative integer"),
                    "system": _TEXT_OR_LIST, "stop_sequences": _LIST, "tool_choice": _OBJECT, "thinking": _OBJECT},
     ),
 }

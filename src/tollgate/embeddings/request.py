@@ -103,4 +103,4 @@ def _check_ids(ids: list[object], where: str) -> None:
 
 def _shown(value: object) -> str:
     """A value in a message, short: a caller may have sent a megabyte."""
-    return clipped(repr(value) if not isinstance(value, bool) else str(value).lower(), 60)
+    return clipped("null" if value is None else repr(value) if not isinstance(value, bool) else str(value).lower(), 60)
