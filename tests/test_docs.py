@@ -35,6 +35,7 @@ from tollgate.runtime import build_runtime
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BUILDING = (ROOT / "docs" / "building.md").read_text("utf-8")
+PROVIDER_FILE = (ROOT / "docs" / "provider-file.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -120,6 +121,20 @@ def test_gateway_yaml_lists_every_setting_with_its_default():
             assert not differing, f"{name}: {differing}"
         else:
             assert value == keys[name]["default"], name
+
+
+def test_every_header_of_ours_is_in_the_readme():
+    sent = {name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"x-tollgate-[a-z-]+", path.read_text("utf-8"))}
+    assert sent == {name for row in table(README, "header") for name in re.findall(r"x-tollgate-[a-z-]+", row[0])}
+
+
+# -- docs/troubleshooting.md ------------------------------------------------------------------------------------------
+
+
+def test_the_words_of_errors_are_those_of_the_code():
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    said = [word for row in table((ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), "word") for word in re.findall(r"`(\w+)`", row[0])]
+    assert [word for word in said if not re.search(rf'code ?= ?"{word}"', source)] == []
 
 
 # -- docs/conversion.md -----------------------------------------------------------------------------------------------
@@ -222,7 +237,7 @@ def _loaded(folder: Path, provider: str, **secrets: str):
     return build_runtime(loaded)
 
 
-# -- docs/building.md -------------------------------------------------------------------------------------------------
+# -- docs/provider-file.md, docs/building.md -------------------------------------------------------------------------------------------------
 
 
 def test_the_file_with_all_provider_keys_loads(tmp_path):
@@ -231,12 +246,12 @@ def test_the_file_with_all_provider_keys_loads(tmp_path):
     (tmp_path / "providers" / "shared").mkdir()
     (tmp_path / "providers" / "shared" / "acme.yaml").write_text("policies:\n  - {match: acme/more, priority: 3}\n")
     (tmp_path / "providers" / "acme.pem").write_text("")
-    runtime = _loaded(tmp_path, blocks(BUILDING, "yaml")[0], ACME_KEY="1", ACME_PROJECT="2", A="3", B="4")
+    runtime = _loaded(tmp_path, blocks(PROVIDER_FILE, "yaml")[0], ACME_KEY="1", ACME_PROJECT="2", A="3", B="4")
     assert {"acme/large", "acme/embed", "acme/draw", "acme/more"} <= set(runtime.catalog.models)
 
 
 def test_it_has_every_key_a_provider_file_may_have():
-    schema, said = provider_schema(), yaml.safe_load(blocks(BUILDING, "yaml")[0])
+    schema, said = provider_schema(), yaml.safe_load(blocks(PROVIDER_FILE, "yaml")[0])
     kinds, models = schema["$defs"], said["models"].values()
     only_images = set(_image_words())
     wanted = {
