@@ -116,6 +116,29 @@ async def test_a_key_is_found_by_id_name_or_end(books: Ledger) -> None:
     assert two.name == "phone"
 
 
+class Counted:
+    """Books that count what they are asked."""
+
+    def __init__(self, books: Ledger) -> None:
+        self.books = books
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.asked.append(name)
+        return getattr(self.books, name)
+
+
+async def test_views_of_all_accounts_and_keys_ask_no_more_of_many_than_of_one(books: Ledger) -> None:
+    """A hundred thousand accounts took minutes, on the event loop when a page showed them."""
+    for number in range(20):
+        await books.create_account(f"account{number}")
+        await books.create_key(f"account{number}")
+    counted = Counted(books)
+    assert len(await accounts.account_views(counted)) == 21
+    assert len(await accounts.key_views(counted)) == 20
+    assert len(counted.asked) == 5
+
+
 async def test_views_show_states_and_sums(books: Ledger) -> None:
     key, _ = await accounts.create_key(books, "alice", KeyWish("laptop", cap="5", window="day"))
     old, _ = await accounts.create_key(books, "alice", KeyWish("old"))

@@ -85,7 +85,9 @@ def _in_readme_order() -> list[str]:
 
 def test_the_settings_of_the_readme_exist_with_these_defaults():
     keys = gateway_schema()["properties"]
-    shown = {"32 MiB": 33554432, "`127.0.0.1:8787`": ["127.0.0.1:8787"], "30": 30, "3": 3, "12": 12, "0": 0, "`var`": "var", "`usage`": "usage", "0.01": "0.01", "5": "5", "none": []}
+    shown = {
+        "32 MiB": 33554432, "`127.0.0.1:8787`": ["127.0.0.1:8787"], "30": 30, "3": 3, "12": 12, "0": 0, "`var`": "var", "`usage`": "usage", "0.01": "0.01", "5": "5", "none": [],
+    }
     for row in table(README, "setting"):
         names = re.findall(r"`([\w.]+)`", row[0])
         if names == ["timeouts"]:

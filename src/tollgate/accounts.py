@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -215,14 +216,21 @@ async def set_password(books: Administration, account_id: str, password: str | N
 
 async def account_view(books: Administration, account_id: str) -> AccountView:
     """One account with its sums; raises `NotFound`."""
-    account = await books.get_account(account_id)
-    keys = await key_views(books, account_id)
-    return AccountView(account, await books.sums(account_id), sum(1 for each in keys if each.state == "active"))
+    account, now = await books.get_account(account_id), datetime.now(UTC)
+    active = sum(state_of(key, now) == "active" for key in await books.list_keys(account_id))
+    return AccountView(account, await books.sums(account_id), active)
 
 
 async def account_views(books: Administration) -> list[AccountView]:
-    """All accounts with their sums."""
-    return [await account_view(books, account.id) for account in await books.list_accounts()]
+    """All accounts with their sums; asked for together, since there may be very many."""
+    now = datetime.now(UTC)
+    active = Counter(key.account_id for key in await books.list_keys() if state_of(key, now) == "active")
+    sums = {each.account_id: each for each in await books.list_sums()}
+    return [
+        AccountView(account, sums[account.id], active[account.id])
+        for account in await books.list_accounts()
+        if account.id in sums  # else it came while we asked
+    ]
 
 
 async def create_key(books: Administration, account_id: str, wish: KeyWish) -> tuple[KeyRecord, str]:
@@ -253,9 +261,11 @@ async def find_key(books: Administration, hint: str, account_id: str | None = No
 
 async def key_views(books: Administration, account_id: str | None = None) -> list[KeyView]:
     """Keys with their state and what they spent."""
-    now = datetime.now(UTC)
+    now, spent = datetime.now(UTC), await books.keys_spent(account_id)
     return [
-        KeyView(key, await books.key_spent(key.id), state_of(key, now)) for key in await books.list_keys(account_id)
+        KeyView(key, spent[key.id], state_of(key, now))
+        for key in await books.list_keys(account_id)
+        if key.id in spent  # else it came while we asked
     ]
 
 

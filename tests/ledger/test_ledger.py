@@ -244,6 +244,22 @@ async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: st
         assert await ledger.key_spent(key.id) == (1 if counts else 0)
 
 
+async def test_what_all_keys_and_accounts_come_to_is_asked_for_at_once(anywhere: Alice) -> None:
+    ledger = anywhere.ledger
+    await ledger.create_account("bob")
+    keys = [anywhere.key] + [(await ledger.create_key(account, cap_window=window))[0]
+                             for account, window in (("alice", "day"), ("alice", "week"), ("bob", "month"), ("bob", "day"))]
+    for days in (0, 1, 8, 32, 400):
+        for key in keys[:4]:
+            await ledger.record(row(account_id=key.account_id, key_id=key.id, cost="0.1", time=datetime.now(UTC) - timedelta(days=days)))
+    spent = await ledger.keys_spent()
+    assert spent == {key.id: await ledger.key_spent(key.id) for key in keys}
+    assert (spent[keys[0].id], spent[keys[1].id], spent[keys[4].id]) == (Decimal("0.5"), Decimal("0.1"), 0)
+    assert await ledger.keys_spent("bob") == {key.id: spent[key.id] for key in keys[3:]}
+    assert await ledger.list_sums() == [await ledger.sums("alice"), await ledger.sums("bob")]
+    assert [key.id for key in await ledger.list_keys("bob")] == [key.id for key in keys[3:]]
+
+
 async def test_the_default_account_is_made_once(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         made = await ledger.ensure_default_account()

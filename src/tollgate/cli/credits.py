@@ -54,9 +54,9 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
 @config_option
 def show(path: Path | None, account: str | None, as_json: bool) -> None:
     async def work(books: Administration) -> tuple[list[Any], list[Any]]:
-        ids = [account] if account is not None else [each.id for each in await books.list_accounts()]
-        sums = [await books.sums(id) for id in ids]
-        return sums, await books.list_grants(account) if account is not None else []
+        if account is None:
+            return await books.list_sums(), []
+        return [await books.sums(account)], await books.list_grants(account)
 
     sums, grants = with_books(path, work)
     if as_json:

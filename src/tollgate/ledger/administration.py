@@ -70,6 +70,10 @@ class Administration:
         await self.get_account(account_id)
         return self._memory.sums(account_id)
 
+    async def list_sums(self) -> list[AccountSums]:
+        """The same of all accounts, oldest first."""
+        return [self._memory.sums(id) for id in self._memory.accounts]
+
     async def create_key(self, account_id: str, name: str = "", *, allowed_models: Collection[str] | None = None,
                          expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
                          rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]:
@@ -105,13 +109,16 @@ class Administration:
 
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
         """Keys of one account or of all, oldest first, with `last_used`."""
-        return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys.values()
-                if account_id in (None, key.account_id)]
+        return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys_of(account_id)]
 
     async def key_spent(self, key_id: str) -> Decimal:
         """What a key spent in its running window (ever, when it has none)."""
         key = await self.get_key(key_id)
         return self._memory.spent_in_window(key_id, key.cap_window)
+
+    async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
+        """The same of all keys of one account, or of all, by their ids."""
+        return {key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)}
 
     async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
         """Give credits, or take them back with a negative amount."""

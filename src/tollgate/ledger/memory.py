@@ -65,6 +65,8 @@ class Memory:
         self.keys: dict[str, KeyRecord] = {}
         self.digests: dict[str, bytes] = {}
         self._by_digest: dict[bytes, KeyRecord] = {}
+        self._of_account: dict[str, dict[str, None]] = {}
+        """Ids of each account's keys, oldest first."""
         self.granted: dict[str, Decimal] = {}
         self.spent: dict[str, Decimal] = {}
         self.held: dict[str, Decimal] = {}
@@ -97,6 +99,11 @@ class Memory:
         self.keys[key.id] = key
         self.digests[key.id] = digest
         self._by_digest[digest] = key
+        self._of_account.setdefault(key.account_id, {})[key.id] = None
+
+    def keys_of(self, account_id: str | None) -> list[KeyRecord]:
+        """Keys of one account or of all, oldest first."""
+        return [*self.keys.values()] if account_id is None else [self.keys[id] for id in self._of_account.get(account_id, ())]
 
     def find_key(self, secret: str | None, now: datetime | None = None) -> KeyRecord:
         """The key with this secret. Raises `Unauthorized`: missing, malformed, unknown, revoked or expired."""

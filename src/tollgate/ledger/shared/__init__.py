@@ -19,7 +19,7 @@ from tollgate.errors import BadRequest, QuotaExhausted, RateLimited
 from tollgate.ledger import DEFAULT_ACCOUNT, DEFAULT_CREDITS, Ledger
 from tollgate.ledger.limits import UNLIMITED, Limits, Window
 from tollgate.ledger.memory import Hold, Memory, cap_days, cap_reached
-from tollgate.ledger.records import Account, AccountSums, CapWindow, Grant, KeyRecord
+from tollgate.ledger.records import CAP_WINDOWS, Account, AccountSums, CapWindow, Grant, KeyRecord
 from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
 from tollgate.ledger.shared.links import SharedLinks
@@ -111,11 +111,18 @@ class SharedLedger(Ledger):
         await self.get_account(account_id)
         return (await self._records.sums(account_id))[0]
 
+    async def list_sums(self) -> list[AccountSums]:
+        found = {each.account_id: each for each in await self._records.sums()}
+        return [found[id] for id in self._memory.accounts if id in found]
+
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
         return [key for key, _ in await self._records.keys(account_id=account_id)]
 
     async def key_spent(self, key_id: str) -> Decimal:
         return await self._records.key_spent(key_id, _since((await self.get_key(key_id)).cap_window))
+
+    async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
+        return await self._records.keys_spent(account_id, {window: _since(window) for window in CAP_WINDOWS})
 
     async def _add_account(self, account: Account) -> None:
         await self._records.add_account(account)

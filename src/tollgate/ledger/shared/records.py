@@ -24,6 +24,11 @@ GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one that starts
 waits for a moment."""
 
+_SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
+    ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date) END, 0) AS spent
+FROM tollgate.keys k JOIN unnest($2::text[], $3::text[]) AS w(name, since) ON w.name = k.cap_window
+LEFT JOIN tollgate.key_sums s ON s.key_id = k.id WHERE $1::text IS NULL OR k.account_id = $1"""
+
 
 class Records:
     """Reads and changes records, each change in one transaction that tells the other gateways."""
@@ -54,6 +59,11 @@ class Records:
         if since is None:
             return await self._desk.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id) or _ZERO
         return await self._desk.value("SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since) or _ZERO
+
+    async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
+        """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of window."""
+        rows = await self._desk.rows(_SPENT_BY_KEY, account_id, list(since), list(since.values()))
+        return {row["id"]: row["spent"] for row in rows}
 
     async def add_account(self, account: Account) -> None:
         """A new account; raises `BadRequest` when there is one of this id."""
