@@ -304,8 +304,9 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
             raise Difference(f"differs at {path_text(place)}: {said}", place if len(wanted) > len(found) else path)
     elif found != wanted or isinstance(found, bool) is not isinstance(wanted, bool):
         where = f"differs at {path_text(path)}: " if path else "differs: "
-        raise Difference(f"{where}found {_shown(found)}, wanted {_shown(wanted)}", path)
+        raise Difference(f"{where}found {_shown(found, whole=not path)}, wanted {_shown(wanted, whole=not path)}", path)
 
 
-def _shown(value: object) -> str:
-    return "nothing" if value is None else shown(value, 160)
+def _shown(value: object, *, whole: bool = False) -> str:
+    """A value in a message. A null within another stands there; one in place of the `whole` is that there is nothing."""
+    return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)
