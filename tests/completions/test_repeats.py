@@ -49,7 +49,8 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         context=Context(run_id="r1", now=5), inbound=SimpleNamespace(dialect=target), told_usage=lambda: stage.usage() or {},
     )
     offer: Any = SimpleNamespace(
-        framing="sse", inner=None, unwrap=None, stream_edits=None, usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
+        framing="sse", inner=None, unwrap=None, in_text=None, stream_edits=None,
+        usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
         provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None, redact=str),
     )
     stage = ConvertedStream(exchange, offer)

@@ -173,3 +173,15 @@ def test_a_failure_while_running_is_placed_in_the_file_it_stands_in(files):
     with pytest.raises(MappingFailure) as caught:
         offer.request_edits({"n": "{"}, Context())
     assert caught.value.place.endswith("shared/acme.yaml:5")
+
+
+def test_what_is_shipped_for_models_that_are_served_bare_does_as_its_examples_say(tmp_path):
+    from tollgate.mapping.provider import run_provider_examples
+
+    shipped = Path(__file__).parents[2] / "providers"
+    own = (shipped / "vllm.yaml").read_text().replace("# shared: shared/", f"shared: {shipped}/shared/")
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "vllm.yaml").write_text(own)
+    loaded = load_gateway(tmp_path, environ={"VLLM_URL": "http://127.0.0.1:9"}, everything=True)
+    compiled = build_runtime(loaded, everything=True).providers["vllm"]
+    assert len(compiled.config.examples.items) == 4 and run_provider_examples(compiled) == []

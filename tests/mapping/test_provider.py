@@ -282,3 +282,27 @@ def test_an_example_is_run_as_the_model_it_names():
     text = EXAMPLES.replace("upstream: large-2026,", "upstream: large-2026, max_output: 77,")
     text += "  - {of: request, given: {model: large-2026}, expect: {model: large-2026, max_tokens: 77}}\n"
     assert run_provider_examples(compiled(text)) == []
+
+
+MARKED = SMALL.replace("models:", """in_text: [{from: <a>, to: </a>, kind: reasoning}]
+policies:
+  - {match: "acme/m*", protocols: [chat], in_text: [{from: <b>, to: </b>, kind: reasoning}]}
+  - {match: "acme/medium", in_text: []}
+models:
+  acme/medium: {price: {prompt: "1", completion: "2", unit: 1000000}}
+  acme/mini: {price: {prompt: "1", completion: "2", unit: 1000000}}
+  acme/own: {in_text: [{from: <c>, kind: text}], price: {prompt: "1", completion: "2", unit: 1000000}}""")
+
+
+@pytest.mark.parametrize(("model", "thoughts"), [("acme/large", "<a>"), ("acme/mini", "<b>"), ("acme/medium", None), ("acme/own", "<c>")])
+def test_the_marks_of_the_nearest_scope_hold_alone(model, thoughts):
+    marks = offer(MARKED, model).in_text
+    found = [] if marks is None else [mark for mark in ("<a>", "<b>", "<c>") if len(marks.split([{"kind": "text", "text": f"x{mark}y"}], Context())) > 1]
+    assert found == ([thoughts] if thoughts and thoughts != "<c>" else [])
+    assert (marks is None) == (thoughts is None)
+
+
+def test_a_wrong_mark_of_a_provider_is_a_mistake_of_its_file():
+    with pytest.raises(ConfigErrors) as caught:
+        compiled(MARKED.replace("from: <b>", "form: <b>"))
+    assert "unknown key `form` (did you mean `from`?)" in caught.value.problems[0].render()

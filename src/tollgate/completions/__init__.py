@@ -16,7 +16,7 @@ from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.gathered import gathered_reply
+from tollgate.completions.gathered import gathered_reply, make_anew
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -93,6 +93,8 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     """One route's reply, once it has begun to answer."""
     answer = await send(exchange, offer)
     try:
+        if offer.in_text is not None and exchange.native:
+            make_anew(exchange, offer)
         if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
         reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)

@@ -80,9 +80,10 @@ def passed_body(exchange: Exchange, offer: Offer) -> bytes:
     stream = _asks_stream(exchange, offer)
     ask_usage = stream and offer.protocol == "chat"
     gathered = stream and not exchange.stream
+    if (gathered or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+        why = "which answers as a stream only" if gathered else "whose answers are made anew"
+        raise BadRequest(f"n greater than 1 cannot be had of this model, {why}", param="n")
     if gathered:
-        if type(several := body.get("n")) is int and several > 1:
-            raise BadRequest("n greater than 1 cannot be had of this model, which answers as a stream only", param="n")
         body = {**body, "stream": True}
     if exchange.sealed or offer.request_edits is not None or gathered:
         context = exchange.context = context_of(exchange, offer)

@@ -37,7 +37,9 @@ class ConvertedStream:
         self._exchange = exchange
         self._offer = offer
         self._events = RouteEvents(offer)
-        self._converter = StreamConverter(offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True, hushed=True)
+        self._converter = StreamConverter(
+            offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True, hushed=True, in_text=offer.in_text
+        )
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None
         self._received = 0

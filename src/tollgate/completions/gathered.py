@@ -22,9 +22,10 @@ from tollgate.upstream import Answer
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read the stream to its end, convert what it came to, settle. Raises `AttemptFailed` while another route may still be tried."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    if exchange.context is None or exchange.native:
+        make_anew(exchange, offer)
     context = exchange.context
-    if context is None or exchange.native:
-        context = exchange.context = _asked(exchange, offer, target, context)
+    assert context is not None
     stage = ConvertedStream(exchange, offer)
     try:
         async for block in answer.chunks():
@@ -41,6 +42,15 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.told_usage()}, context))
     await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
+
+
+def make_anew(exchange: Exchange, offer: Offer) -> None:
+    """The answer is not passed on as it comes, though the request was: it is put together, or its text is taken apart."""
+    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
+    context = exchange.context = _asked(exchange, offer, target, exchange.context)
+    if exchange.stream:
+        context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`attempt.py`)
+    exchange.native = False
 
 
 def _asked(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:

@@ -62,7 +62,7 @@ def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) ->
     hub: dict[str, Any] | None = None
     if not exchange.native:
         assert exchange.context is not None
-        hub = response_to_hub(offer.mapping, edited, exchange.context)
+        hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
         if hub.get("stop") == "error":
             told = hub.get("error")
             why = told.get("message") if isinstance(told, dict) else None

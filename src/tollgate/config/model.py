@@ -235,6 +235,8 @@ class Policy:
     """The edits apply only under these upstream protocols; empty: all."""
     priority: int | None = None
     """Instead of the provider's; a model's own wins."""
+    in_text: List | None = None
+    """Marks in the text of answers; here and elsewhere the nearest scope's alone hold."""
 
     def holds(self, model: Model, protocol: str) -> bool:
         """Whether it speaks of this model through this upstream protocol."""
@@ -261,6 +263,7 @@ class Endpoint:
     query: Mapping[str, Node] = field(default_factory=_empty)
     edits: EditSet = EditSet()
     can: Mapping[str, object] = field(default_factory=_empty)
+    in_text: List | None = None
     usage: Node | None = None
     errors: Map | None = None
     batch: int | None = None
@@ -306,6 +309,7 @@ class Model:
     protocols: tuple[str, ...] = ()
     """Upstream protocols this model is served through; empty: all of the provider's that fit its type."""
     can: Mapping[str, object] = field(default_factory=_empty)
+    in_text: List | None = None
     edits: EditSet = EditSet()
     timeouts: Mapping[str, float] = field(default_factory=_empty)
     priority: int = 0
@@ -337,6 +341,7 @@ class Provider:
     edits: EditSet = EditSet()
     policies: tuple[Policy, ...] = ()
     can: Mapping[str, object] = field(default_factory=_empty)
+    in_text: List | None = None
     usage: Node | None = None
     errors: Map | None = None
     timeouts: Mapping[str, float] = field(default_factory=_empty)

@@ -54,6 +54,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         edits=reading.edits(top),
         policies=_policies(reading, top),
         can=top.plain("can"),
+        in_text=top.list("in_text"),
         usage=top.get("usage"),
         errors=top.map("errors"),
         timeouts=budgets(top),
@@ -133,6 +134,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         query=_clean(at, "query"),
         edits=reading.edits(at),
         can=at.plain("can"),
+        in_text=at.list("in_text"),
         usage=at.get("usage"),
         errors=at.map("errors"),
         batch=at.integer("batch", None),
@@ -215,6 +217,7 @@ def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
                 match=at.texts("match"),
                 edits=reading.edits(at),
                 can=at.plain("can"),
+                in_text=at.list("in_text"),
                 protocols=at.texts("protocols"),
                 priority=at.integer("priority", None),
             )

@@ -63,6 +63,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         price=_pricing(reading, at, path) if not image else None,
         protocols=at.texts("protocols"),
         can=at.plain("can"),
+        in_text=at.list("in_text"),
         edits=reading.edits(at),
         timeouts=budgets(at),
         priority=at.integer("priority", _priority(provider, name, at.text("upstream") or name.partition("/")[2])),

@@ -117,6 +117,16 @@ def edits(scope: str) -> dict[str, Schema]:
     return {"request": listed("requests"), "response": listed("answers"), "stream": listed("stream events")}
 
 
+def in_text() -> Schema:
+    """The marks of a scope."""
+    return {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": "Marks in the text of answers, such as <think>, and what stands between them; [] for none. "
+        "Instead of those of a wider scope.",
+    }
+
+
 def can() -> Schema:
     """The abilities of a scope."""
     return {

@@ -20,6 +20,8 @@ from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import executed, kept_now
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
+from tollgate.mapping.in_text import InText, declare_marks, linked
+from tollgate.mapping.in_text_scan import Mark
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.reads import Reads
@@ -51,7 +53,7 @@ _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
 HUBS = ("embeddings",)
 """Hubs beside the one of conversations; they have requests and answers only."""
-KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "reply_headers", "examples")
+KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "in_text", "reply_headers", "examples")
 
 Section = Callable[..., Any]
 
@@ -80,6 +82,8 @@ class Mapping:
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
+        self.in_text: InText | None = linked(built.in_text, namespace)
+        """Marks in the text of its answers; a provider's own stand instead of them."""
         self.reply_headers = built.reply_headers
         self.examples: List | None = built.examples
         self.plugins = built.plugins
@@ -108,6 +112,7 @@ class _Built:
         self.reads: dict[str, Reads] = {}
         self.stream_in: StreamIn | None = None
         self.stream_out: StreamOut | None = None
+        self.in_text: dict[Mark, str] = {}
         self.reply_headers = NO_HEADERS
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
@@ -174,6 +179,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
             built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
         if "from_hub" in stream.entries:
             built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
+    built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
     let.check_read(unit, root)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))

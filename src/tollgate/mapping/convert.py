@@ -14,6 +14,7 @@ from tollgate.errors import BadRequest
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, clean
+from tollgate.mapping.in_text import InText
 from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.results import tidy_calls
 from tollgate.mapping.stream_part import unfit
@@ -89,14 +90,21 @@ def convert_response(source: Mapping, target: Mapping, body: object, context: Co
     return Converted(made, hub, list(context.lost))
 
 
-def response_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
-    """An upstream's answer as a tidy hub response; without a `stop` where the mapping found nothing in it."""
+def response_to_hub(
+    source: Mapping, body: object, context: Context, in_text: InText | None = None
+) -> dict[str, Any]:
+    """An upstream's answer as a tidy hub response; without a `stop` where the mapping found nothing in it.
+
+    `in_text` are the marks of its provider, instead of the format's own.
+    """
     context.lenient = True
     context.calls = 0
     with clean((source.file,), request=False):
         if type(body) is not dict and type(body) is not list:
             raise Fault("the answer is not an object")
-        return tidy(_run(source, "response.to_hub", body, context), context)
+        hub = _run(source, "response.to_hub", body, context)
+        marks = in_text or source.in_text
+        return tidy(hub if marks is None else {**hub, "parts": marks.split(hub.get("parts"), context)}, context)
 
 
 def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:

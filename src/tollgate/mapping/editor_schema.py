@@ -12,6 +12,9 @@ from tollgate.mapping.directives.refuse import KEYS as REFUSE_KEYS
 from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
+from tollgate.mapping.in_text import ENDS
+from tollgate.mapping.in_text import KEYS as IN_TEXT_KEYS
+from tollgate.mapping.in_text_scan import PLACES, TOLD_AS
 from tollgate.mapping.reply_headers import FACTS, RESETS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.stream_in import OPERATIONS
@@ -50,6 +53,7 @@ def editor_schema() -> Schema:
             "response": both,
             "error": both,
             "stream": _stream(),
+            "in_text": _in_text(),
             "reply_headers": _reply_headers(),
             "examples": _examples(),
         },
@@ -105,6 +109,22 @@ def _stream() -> Schema:
             "additionalProperties": handlers,
         },
     })
+
+
+def _in_text() -> Schema:
+    properties = {
+        "from": {"type": "string", "description": "the text that begins it"},
+        "to": {"type": "string", "description": "the text that ends it; without it, it goes to the end"},
+        "kind": {"enum": list(TOLD_AS), "description": "what stands between, told as it comes"},
+        "parts": {**_TEMPLATE},
+        "at": {"enum": list(PLACES)},
+        "unclosed": {"enum": list(ENDS), "description": "beside parts: what it is where `to` never comes"},
+    }
+    return {
+        "type": "array",
+        "items": _record({key: properties[key] for key in IN_TEXT_KEYS}, required=["from"]),
+        "description": "marks in the text of answers, and what stands between them",
+    }
 
 
 def _reply_headers() -> Schema:

@@ -21,8 +21,7 @@ from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
-from tollgate.mapping.stream_words import SILENT
-from tollgate.mapping.streaming import StreamConverter, event_and_name
+from tollgate.mapping.streaming import StreamConverter, event_and_name, hub_of_stream
 from tollgate.mapping.values import shown
 from tollgate.wording import path_text
 
@@ -185,6 +184,8 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
                 kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
                 _check_hub(kind, entry.given if direction == "from_hub" else None)
                 result = compiled(entry.given, context)
+                if entry.of == "response.to_hub" and mapping.in_text is not None and type(result) is dict:
+                    result = {**result, "parts": mapping.in_text.split(result.get("parts"), context)}
                 if direction == "to_hub":
                     _check_hub(kind, result, "gives")
     except Refused as refused:
@@ -232,16 +233,9 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
 
 
 def _whole(mapping: Mapping, entry: Example) -> Any:
-    run = Run(SILENT, entry.context, closes=mapping.stream_closes)
-    for given in entry.given:
-        event, run.event = event_and_name(given)
-        mapping.stream_in(event, run, entry.context)  # type: ignore[misc]
-        run.settle()
-    run.finish(marked=False)
-    if run.error is not None:
-        return {"error": run.error}
-    whole = run.whole()
-    _check_hub("response", whole, "gives")
+    whole = hub_of_stream(mapping, entry.given, entry.context)
+    if whole.keys() != {"error"}:
+        _check_hub("response", whole, "gives")
     return whole
 
 

@@ -15,6 +15,7 @@ from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
 from tollgate.mapping.functions import FILTERS, TESTS
+from tollgate.mapping.in_text_scan import TOLD_AS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.reply_headers import FACTS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
@@ -139,6 +140,34 @@ Only formats whose streams name the model once, in their first event, may say it
 """
 
 
+_IN_TEXT = f"""\
+Models that are served bare write their thoughts and their calls into the text. `in_text:`, a list of marks in a mapping file (for all that
+speak the format) or in a provider file (for the provider, an endpoint, a policy or a model; the nearest scope's list alone holds, `[]` is none),
+says what stands between two marks. It is looked for in every text of an answer, whole or streamed, however the stream is cut.
+
+```yaml
+define:
+  call($c): {{$when: $c.name, kind: tool_call, name: $c.name, args: $c.arguments}}
+in_text:
+  - {{from: <think>, to: </think>, kind: reasoning, at: start}}
+  - {{from: <tool_call>, to: </tool_call>, parts: "{{{{ call($ | parse_json) }}}}"}}
+```
+
+| Key | Says |
+|---|---|
+| `from` | the text that begins it |
+| `to` | the text that ends it; without it, it goes to the end of the text |
+| `kind` | {", ".join(f"`{kind}`" for kind in TOLD_AS)}: what stands between is that, and is told as it comes |
+| `parts` | instead of `kind`: a template over what stands between (`$`, a text) that makes a part or a list of parts, once all of it is there |
+| `at` | `anywhere`; `start`: only where no other text came before; `inside`: the answer begins inside it, whether `from` is written or not |
+| `unclosed` | beside `parts`, where `to` never comes: `part`, as if it had come, or `text`, it was text after all; what has a `kind` stays what it was told as |
+
+The first word of each is what holds when nothing is said. What a template makes no part of stays the text it was, marks and all (a call needs
+a `name`). Blanks beside a mark belong to the mark. Where a provider has marks, its answers are made anew also for clients of its own format,
+so that they hold what the hub carries; requests pass as they came, but for `n` above 1, which is refused.
+"""
+
+
 def page() -> str:
     """The whole page."""
     filters = [
@@ -161,7 +190,8 @@ def page() -> str:
         _table(("Name", "Is"), [(f"`${name}`", _cell(about)) for name, about in ABOUT.items()]),
         *(f"Fields of `${record.name}`: {', '.join(_code(record.fields or ()))}." for record in (RUN, PART)),
         "## The hub", _HUB_INTRO, _hub(), _HUB_NOTES, "## Streams in: `stream.to_hub`", _STREAMS_IN,
-        _table(("Operation", "Fields", "Means"), operations), _PARTS_IN, "## Streams out: `stream.from_hub`",
+        _table(("Operation", "Fields", "Means"), operations), _PARTS_IN, "## Marks in a text: `in_text`", _IN_TEXT,
+        "## Streams out: `stream.from_hub`",
         _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
         "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,

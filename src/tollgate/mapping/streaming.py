@@ -8,10 +8,12 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
+from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.stream_alike import Alike, Lead, Said, alike
+from tollgate.mapping.stream_marked import MarkedRun
 from tollgate.mapping.stream_run import Run, settled_stop
-from tollgate.mapping.stream_words import SILENT
+from tollgate.mapping.stream_words import SILENT, Speaker
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames
@@ -24,6 +26,16 @@ A part that begins has three or four of them."""
 _NAMED = {"$event", "data"}
 
 
+def run_of(
+    source: Mapping, speaker: Speaker, context: Context, *, frames: bool = False, in_text: InText | None = None
+) -> Run:
+    """The state of one answer of a format; `in_text` are the marks of its provider, instead of the format's own."""
+    marks = in_text or source.in_text
+    if marks is None:
+        return Run(speaker, context, closes=source.stream_closes, frames=frames)
+    return MarkedRun(speaker, context, marks, closes=source.stream_closes, frames=frames)
+
+
 class StreamConverter:
     """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes.
     With `hushed`, what the upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
@@ -31,7 +43,8 @@ class StreamConverter:
     __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
     def __init__(
-        self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False
+        self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False,
+        in_text: InText | None = None,
     ) -> None:
         if source.stream_in is None or target.speaker is None:
             missing = source if source.stream_in is None else target
@@ -43,10 +56,10 @@ class StreamConverter:
         self.target = target
         self._context = context
         self._rules = source.stream_in
-        self._run = Run(target.speaker, context, closes=source.stream_closes, frames=frames)
+        self._run = run_of(source, target.speaker, context, frames=frames, in_text=in_text)
         self._run.hushed = hushed
         self._marked = False
-        self._vain = 0
+        self._vain = _MOST_VAIN if type(self._run) is MarkedRun else 0  # text that is searched cannot pass unread
         self.pattern: Alike | None = None
         """What the next events may be like, see `follow`."""
         self.failure: MappingFailure | None = None
@@ -92,6 +105,8 @@ class StreamConverter:
 
     def follow(self, name: str | None, data: bytes) -> None:
         """The event just fed becomes the pattern for those to come, by its name and its JSON as it was written."""
+        if type(self._run) is MarkedRun:
+            return
         self._vain = 0 if self.pattern is not None and self.pattern.used else self._vain + 1
         self.pattern = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
 
@@ -198,6 +213,22 @@ def event_and_name(written: object) -> tuple[object, str | None]:
     if type(written) is dict and written.keys() == _NAMED:
         return written["data"], str(written["$event"])
     return written, None
+
+
+def hub_of_stream(
+    source: Mapping, written: list[object], context: Context, in_text: InText | None = None
+) -> dict[str, Any]:
+    """What events (as examples write them) come to, as a hub response; `{error: ...}` alone where they tell one."""
+    if source.stream_in is None:
+        raise MappingFailure(f"mapping {source.name} has no stream.to_hub", source.file)
+    context.lenient = True
+    run = run_of(source, SILENT, context, in_text=in_text)
+    for event, name in map(event_and_name, written):
+        run.event = name
+        source.stream_in(event, run, context)
+        run.settle()
+    run.finish(marked=False)
+    return run.whole() if run.error is None else {"error": run.error}
 
 
 def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:

@@ -21,6 +21,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.edits import EditList, chain, compile_scope
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
+from tollgate.mapping.in_text import InText, compile_in_text
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
@@ -80,6 +81,17 @@ class CompiledProvider:
     images: tuple[ImageOffer, ...]
     discovery: Discovery | None
     variables: Mapping[str, Any]
+    marks: Mapping[int, InText | None]
+    """Every `in_text:` of the file, by its node's identity."""
+
+    def in_text(self, endpoint: Endpoint, model: Model | None) -> InText | None:
+        """The marks of the nearest scope that says some; an empty list says that there are none."""
+        scopes: list[Any] = [endpoint, self.config]
+        if model is not None:
+            policies = [policy for policy in self.config.policies if policy.holds(model, endpoint.protocol)]
+            scopes = [model, *reversed(policies), *scopes]
+        nearest = next((scope.in_text for scope in scopes if scope.in_text is not None), None)
+        return self.marks.get(id(nearest))
 
     @property
     def name(self) -> str:
@@ -126,6 +138,7 @@ class _Compiling:
         self.pieces = Pieces(provider, secrets, plugins)
         self._headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self.timeouts = _nearer(timeouts, provider.timeouts)
+        self._marks: dict[int, InText | None] = {}
         self._chains: dict[tuple[int, ...], EditList | None] = {}
 
     def run(self) -> CompiledProvider:
@@ -138,9 +151,10 @@ class _Compiling:
         policies = tuple(self._scope(policy.edits) for policy in provider.policies)
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
         auth = compile_auth(pieces, provider)
+        self._read_marks()
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers))
         compiled = CompiledProvider(
-            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables
+            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks
         )
         images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
         offers: dict[str, tuple[Offer, ...]] = {}
@@ -238,6 +252,16 @@ class _Compiling:
         )
         return compile_images(self.provider, around)
 
+    def _read_marks(self) -> None:
+        """Every `in_text:` of the file, once for all of its offers; also where no model is of it."""
+        provider = self.provider
+        scopes: tuple[Any, ...] = (provider, *provider.endpoints.values(), *provider.policies, *provider.models)
+        for scope in scopes:
+            if (node := scope.in_text) is not None and id(node) not in self._marks:
+                self._marks[id(node)] = self.pieces.tried(
+                    lambda node=node: compile_in_text(provider.document, node, defines=self.pieces.functions)  # type: ignore[misc]
+                )
+
     # -- offers
 
     def _offers(self, compiled: CompiledProvider, model: Model, auth: Authorisation | None) -> tuple[Offer, ...]:
@@ -293,7 +317,7 @@ class _Compiling:
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
-            inner=endpoint.inner, unwrap=spoken.unwrap, batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
+            inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
             prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls,
             ca_file=provider.ca_file,
         )

@@ -1,7 +1,8 @@
 """The examples inside a provider file, run: they are the tests of the file,
 and documentation that cannot be out of date.
 
-`of:` is request, response or stream (edits over `given`), errors (`given: {status, headers, body}`), usage, discover or
+`of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
+hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, discover or
 images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`,
 `request` and `headers`. A request example whose `given.model` is an upstream name is run as that model.
 """
@@ -17,13 +18,17 @@ from tollgate.config.load import Map, Node, Problem, plain
 from tollgate.config.model import Model
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.context import Context
-from tollgate.mapping.failures import Refused
+from tollgate.mapping.convert import response_to_hub
+from tollgate.mapping.edits import EditList
+from tollgate.mapping.examples import NOW, RUN_ID
+from tollgate.mapping.failures import Refused, clean
 from tollgate.mapping.images import is_image_example, run_examples
-from tollgate.mapping.provider.compile import KINDS, CompiledProvider
+from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
+from tollgate.mapping.streaming import event_and_name, hub_of_stream
 from tollgate.wording import clipped, nearest
 
-KINDS_OF_EXAMPLE = (*KINDS, "errors", "usage", "discover")
+KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "discover")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
@@ -120,8 +125,32 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         more.get("request"),
     )
     context.hear({str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()})
+    if of == "answer":
+        return _answer(compiled, spoken, model, given, context)
     edits = compiled.edits(of, endpoint, model)
     return given if edits is None else edits(given, context)
+
+
+def _answer(
+    compiled: CompiledProvider, spoken: Spoken | None, model: Model | None, given: Any, context: Context
+) -> dict[str, Any]:
+    """What an upstream's answer comes to in the hub, before a client's format is made of it."""
+    if spoken is None or spoken.mapping is None:
+        raise LookupError("this provider speaks no format with a mapping")
+    context.run_id, context.now = RUN_ID, NOW
+    endpoint, mapping = spoken.endpoint, spoken.mapping
+    marks = compiled.in_text(endpoint, model)
+    edits = compiled.edits("stream" if isinstance(given, list) else "response", endpoint.protocol, model)
+    if not isinstance(given, list):
+        return response_to_hub(mapping, given if edits is None else edits(given, context), context, marks)
+    events = given if edits is None else [_edited(edits, event, context) for event in given]
+    with clean((mapping.file,), request=False):
+        return hub_of_stream(mapping, events, context, marks)
+
+
+def _edited(edits: EditList, written: Any, context: Context) -> Any:
+    event, name = event_and_name(written)
+    return edits(event, context) if name is None else {"$event": name, "data": edits(event, context)}
 
 
 def _model(compiled: CompiledProvider, named: Any, given: Any, of: str) -> Model | None:
@@ -147,9 +176,11 @@ def _judged(rules: Any, given: Any) -> dict[str, Any] | None:
 
 
 def _comparable(of: Any, got: Any, wanted: Any) -> Any:
-    """For verdicts and models only what the example speaks of is compared."""
+    """For verdicts, answers and models only what the example speaks of is compared."""
     if of == "errors" and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(_VERDICT.get(name, name)) for name in wanted}
+    if of == "answer" and isinstance(got, dict) and isinstance(wanted, dict):
+        return {name: got.get(name) for name in wanted}
     if of == "discover" and isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
         return [
             {name: _plainly(model.get(name)) for name in want} if isinstance(want, dict) else model

@@ -17,6 +17,7 @@ from tollgate.mapping.names import told
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
     from tollgate.mapping.edits import EditList
+    from tollgate.mapping.in_text import InText
     from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.errors import ErrorRules
     from tollgate.tariff import Tariff
@@ -70,6 +71,8 @@ class Offer:
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     unwrap: Template | None = None
+    in_text: InText | None = None
+    """Marks in the text of its answers, which are then made anew for every client, also where the formats match."""
     batch: int | None = None
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None

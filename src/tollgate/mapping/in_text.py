@@ -1,0 +1,206 @@
+"""`in_text:`: what stands between marks inside the text of an answer (`<think>...</think>`) becomes parts of its own.
+
+Owns the marks of a mapping or provider file, compiled, and what they make of a whole answer. Finding them in a text,
+however it is cut, is `in_text_scan.py`; a streamed answer is `stream_marked.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tollgate.config.load import Document, List, Map, Node, Scalar
+from tollgate.mapping import hub, templates
+from tollgate.mapping.context import Context
+from tollgate.mapping.destinations import ToReturn
+from tollgate.mapping.failures import Fault
+from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Mark, Marks, Scanner
+from tollgate.mapping.names import ENGINE
+from tollgate.mapping.pieces import Functions, unit_with
+from tollgate.mapping.reads import Reads
+from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.values import RUNTIME, text_of
+
+KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
+ENDS = ("part", "text")
+"""What becomes of a mark that is never closed."""
+
+
+class InText:
+    """The compiled marks of one place. Immutable; `scanner` gives the state of one answer's text."""
+
+    __slots__ = ("_makers", "_marks")
+
+    def __init__(self, marks: Marks, makers: Mapping[Mark, Callable[[str, Context], Any]]) -> None:
+        self._marks = marks
+        self._makers = makers
+
+    def scanner(self, context: Context) -> Scanner:
+        """For one answer, from its first text on."""
+        return Scanner(self._marks, lambda mark, text: self._made(mark, text, context))
+
+    def split(self, parts: Any, context: Context) -> Any:
+        """The parts of a whole answer, its texts taken apart. What is no list of parts stays as it is."""
+        if type(parts) is not list:
+            return parts
+        scanner, made = self.scanner(context), _Whole()
+        for part in parts:
+            text = part.get("text") if type(part) is dict and part.get("kind") == "text" else None
+            if type(text) is not str or not text:
+                made.parts.append(part)
+                continue
+            made.begin({key: value for key, value in part.items() if key not in ("kind", "text", "id")})
+            made.take(scanner.feed(text))
+            made.take(scanner.finish())
+            made.end()
+        return made.parts
+
+    def _made(self, mark: Mark, text: str, context: Context) -> list[dict[str, Any]] | None:
+        """The parts that a mark's template makes of the text inside; None when it makes none that is one."""
+        try:
+            made = self._makers[mark](text, context)
+        except (Fault, RecursionError):
+            return None
+        listed = made if type(made) is list else [made]
+        parts = [part for part in listed if _is_part(part)]
+        return [_tidy(part) for part in parts] if parts and len(parts) == len(listed) else None
+
+
+class _Whole:
+    """The parts of a whole answer while they are put together."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self._open = ""
+        self._beside: dict[str, Any] = {}
+
+    def begin(self, beside: dict[str, Any]) -> None:
+        """A text follows; what stands beside it (annotations, a token) goes with the first of it that stays text."""
+        self._open, self._beside = "", beside
+
+    def end(self) -> None:
+        """The text is over."""
+        if self._beside:
+            self.parts.append({"kind": "text", "text": "", **self._beside})
+            self._beside = {}
+
+    def take(self, found: list[Found]) -> None:
+        """What a scanner found."""
+        for kind, text, made in found:
+            if made is not None:
+                self.parts += made
+                self._open = ""
+            elif text is None:
+                self._open = ""
+            elif kind == self._open:
+                self.parts[-1]["text"] += text
+            else:
+                self._open = kind
+                self.parts.append({"kind": kind, "text": text, **(self._beside if kind == "text" else {})})
+                if kind == "text":
+                    self._beside = {}
+
+
+def _is_part(part: Any) -> bool:
+    if type(part) is not dict or part.get("kind") not in hub.KINDS or len(part) < 2:
+        return False
+    return part["kind"] != "tool_call" or type(part.get("name")) is str and part["name"] != ""
+
+
+def _tidy(part: dict[str, Any]) -> dict[str, Any]:
+    arguments = part.get("args")
+    return part if arguments is None or type(arguments) is str else {**part, "args": text_of(arguments)}
+
+
+# -- compiling
+
+
+def declare_marks(unit: Unit, node: Node | None) -> dict[Mark, str]:
+    """The marks of an `in_text:` list, with the names of the generated functions that make their parts ("" for none).
+
+    Mistakes are noted in the unit.
+    """
+    if node is None:
+        return {}
+    if not isinstance(node, List):
+        unit.mistake(node, "`in_text` is a list of marks", "- {from: <think>, to: </think>, kind: reasoning}")
+        return {}
+    marks: dict[Mark, str] = {}
+    for item in node.items:
+        mark = _read(unit, item)
+        if mark is None:
+            continue
+        if any(mark.opening.startswith(other.opening) or other.opening.startswith(mark.opening) for other in marks):
+            unit.mistake(item, f'"{mark.opening}" and another mark begin alike, so that one would hide the other')
+        if mark.at == "inside" and any(other.at == "inside" for other in marks):
+            unit.mistake(item, "an answer can begin inside one mark only")
+        marks[mark] = _maker(unit, item, len(marks)) if not mark.kind else ""
+    return marks
+
+
+def _read(unit: Unit, item: Node) -> Mark | None:
+    before = len(unit.problems)
+    if not isinstance(item, Map):
+        unit.mistake(item, "a mark has keys", "{from: <think>, to: </think>, kind: reasoning}")
+        return None
+    unit.check_keys(item, KEYS)
+    opening, closing = (_text(unit, item, key) for key in ("from", "to"))
+    kind = _word(unit, item, "kind", TOLD_AS)
+    if ("kind" in item.entries) == ("parts" in item.entries):
+        found = "both" if "kind" in item.entries else "neither"
+        unit.mistake(item, f"a mark says what stands in it by `kind` or by `parts`, found {found}",
+                     f"kind: one of {', '.join(TOLD_AS)}, told as it comes; or parts: a template over the text")
+    if kind and "unclosed" in item.entries:
+        unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was told as it came")
+    ends = _word(unit, item, "unclosed", ENDS) or ENDS[0]
+    at = _word(unit, item, "at", PLACES) or PLACES[0]
+    if "from" not in item.entries and len(unit.problems) == before:
+        unit.mistake(item, "a mark needs `from`", "from: <think>")
+    if opening is None or len(unit.problems) > before:
+        return None
+    return Mark(opening, closing, kind or "", at, ends == "text")
+
+
+def _text(unit: Unit, item: Map, key: str) -> str | None:
+    node = item.get(key)
+    if node is None:
+        return None
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip() == node.value and node.value:
+        return node.value
+    unit.mistake(node, f"`{key}` is a text without blanks at its ends", f"{key}: <think>")
+    return None
+
+
+def _word(unit: Unit, item: Map, key: str, known: tuple[str, ...]) -> str | None:
+    node = item.get(key)
+    if node is None:
+        return None
+    if isinstance(node, Scalar) and node.value in known:
+        return str(node.value)
+    found = node.text if isinstance(node, Scalar) else "this"
+    unit.mistake(node, f"`{key}` cannot be `{found}`", suggest(found, known) or f"one of {', '.join(known)}")
+    return None
+
+
+def _maker(unit: Unit, item: Node, place: int) -> str:
+    """The function over (text, context) that makes the parts of what stands between a mark's ends."""
+    assert isinstance(item, Map)
+    node = item.entries.get("parts")
+    if node is None:
+        return ""
+    name = f"in_text_{place}"
+    code = unit.module.function(f"{name}(D, C)", node.mark.line)
+    templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
+    return name
+
+
+def linked(marks: Mapping[Mark, str], namespace: Mapping[str, Any]) -> InText | None:
+    """The marks with their functions; None when there are none."""
+    return InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None
+
+
+def compile_in_text(document: Document, node: Node, *, defines: Functions | None = None) -> InText | None:
+    """The marks of a provider file's `in_text:`. `ConfigErrors` with everything wrong in it; None for an empty list."""
+    unit = unit_with(document.holding(node.mark), defines)
+    marks = declare_marks(unit, node)
+    return linked(marks, unit.build({**RUNTIME, **(defines.callables if defines else {})}))

@@ -1,0 +1,214 @@
+"""Marks in a text that arrives in pieces: what is found does not depend on where it was cut.
+
+Pure: pieces in, what was found out. Nothing is held back longer than it could still be the beginning of a mark, but what
+a template makes parts of, which waits for its end. Blanks beside a mark belong to the mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TOLD_AS = ("reasoning", "text", "refusal")
+"""Kinds of parts that can be told while they come."""
+PLACES = ("anywhere", "start", "inside")
+"""Where a mark counts: anywhere; only where no other text came before; and the last for answers that begin inside it,
+whether they write its beginning or not."""
+
+Found = tuple[str, str | None, list[dict[str, Any]] | None]
+"""(kind, more of its text, None); (kind, None, None) for its end; ("", None, parts) for parts made."""
+Make = Callable[["Mark", str], list[dict[str, Any]] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pair of marks: `kind` is what stands between them, empty where a template makes parts of it."""
+
+    opening: str
+    closing: str | None
+    kind: str = ""
+    at: str = PLACES[0]
+    unclosed_is_text: bool = False
+
+
+class Marks:
+    """Marks prepared for finding them."""
+
+    __slots__ = ("anywhere", "beginnings", "inside", "search", "start")
+
+    def __init__(self, marks: tuple[Mark, ...]) -> None:
+        self.anywhere = {mark.opening: mark for mark in marks if mark.at == "anywhere"}
+        self.start = tuple(mark for mark in marks if mark.at != "anywhere")
+        self.inside = next((mark for mark in marks if mark.at == "inside"), None)
+        self.search = re.compile("|".join(map(re.escape, self.anywhere))).search if self.anywhere else None
+        self.beginnings = _beginnings(*self.anywhere)
+
+
+def _beginnings(*marks: str) -> frozenset[str]:
+    """What a text may end with that could become one of the marks."""
+    return frozenset(mark[:length] for mark in marks for length in range(1, len(mark)))
+
+
+class Scanner:
+    """The text of one answer on its way. `finish` may be followed by more: another text of the same answer."""
+
+    __slots__ = ("_closings", "_fresh", "_gap", "_held", "_inside", "_lead", "_make", "_mark", "_marks", "_unopened", "_written")
+
+    def __init__(self, marks: Marks, make: Make) -> None:
+        self._marks = marks
+        self._make = make
+        self._held = ""
+        """What may be the beginning of a mark, or stands beside one."""
+        self._mark = marks.inside
+        self._unopened = marks.inside is not None
+        """The answer begins inside a mark, and it is not yet seen whether it writes it."""
+        self._written = False
+        """The beginning of the mark was written."""
+        self._fresh = bool(marks.start)
+        """No text came yet: marks of the start count."""
+        self._lead = True
+        """A mark came last: blanks that follow belong to it."""
+        self._gap = ""
+        self._inside: list[str] = []
+        self._closings = _beginnings(marks.inside.closing) if marks.inside and marks.inside.closing else frozenset()
+        if marks.inside is None:
+            self._lead = False
+
+    @property
+    def held(self) -> str:
+        """What was received and not yet told, in words of the upstream."""
+        opening = self._mark.opening if self._mark is not None and self._written and not self._mark.kind else ""
+        return opening + "".join(self._inside) + self._held
+
+    def feed(self, piece: str) -> list[Found]:
+        """What is certain now that this came."""
+        out: list[Found] = []
+        self._held += piece
+        while self._held and (self._outside(out) if self._mark is None else self._within(out)):
+            pass
+        return out
+
+    def finish(self) -> list[Found]:
+        """What was held back, now that the text is over."""
+        out: list[Found] = []
+        rest, mark = self._held, self._mark
+        self._held = ""
+        if mark is None:
+            self._say(out, rest)
+        else:
+            if mark.kind:
+                self._tell(out, mark, rest, last=True)
+                out.append((mark.kind, None, None))
+            else:
+                self._inside.append(rest)
+                self._settle(out, mark, closed=False)
+            self._mark = None
+        self._fresh = self._lead = self._unopened = False
+        return out
+
+    def _outside(self, out: list[Found]) -> bool:
+        """One step outside of marks; False when more must come first."""
+        text = self._held.lstrip() if self._lead else self._held
+        self._held = text
+        if self._fresh:
+            bare = text.lstrip()
+            for mark in self._marks.start:
+                if bare.startswith(mark.opening):
+                    self._open(mark, text[:len(text) - len(bare)], bare[len(mark.opening):])
+                    return True
+            if not bare or any(mark.opening.startswith(bare) for mark in self._marks.start):
+                return False
+            self._fresh = False
+        search = self._marks.search
+        found = search(text) if search is not None else None
+        if found is not None:
+            before = text[:found.start()]
+            said = before.rstrip()
+            self._say(out, said)
+            self._open(self._marks.anywhere[found[0]], before[len(said):], text[found.end():])
+            return True
+        keep = _kept(text, self._marks.beginnings) if search is not None else 0
+        self._held = text[len(text) - keep:]
+        self._say(out, text[:len(text) - keep])
+        return False
+
+    def _within(self, out: list[Found]) -> bool:
+        """One step inside a mark; False when more must come first."""
+        mark, text = self._mark, self._held
+        assert mark is not None
+        if self._unopened:
+            bare = text.lstrip()
+            if not bare or bare != mark.opening and mark.opening.startswith(bare):
+                return False
+            self._unopened = False
+            if bare.startswith(mark.opening):
+                self._open(mark, "", bare[len(mark.opening):])
+                return True
+        at = text.find(mark.closing) if mark.closing else -1
+        if at < 0:
+            keep = _kept(text, self._closings)
+            self._held = text[len(text) - keep:]
+            self._tell(out, mark, text[:len(text) - keep], last=False)
+            return False
+        self._held = text[at + len(mark.closing or ""):]
+        self._tell(out, mark, text[:at], last=True)
+        self._mark = None
+        if mark.kind:
+            out.append((mark.kind, None, None))
+            self._lead = True
+        else:
+            self._settle(out, mark, closed=True)
+        return True
+
+    def _open(self, mark: Mark, gap: str, rest: str) -> None:
+        self._mark, self._gap, self._held = mark, gap, rest
+        self._written = self._lead = True
+        self._closings = _beginnings(mark.closing) if mark.closing else frozenset()
+
+    def _say(self, out: list[Found], text: str) -> None:
+        if self._lead:
+            text = text.lstrip()
+        if text:
+            out.append(("text", text, None))
+            self._lead = self._fresh = False
+
+    def _tell(self, out: list[Found], mark: Mark, text: str, *, last: bool) -> None:
+        """More of what stands inside."""
+        if not mark.kind:
+            self._inside.append(text)
+            return
+        if self._lead:
+            text = text.lstrip()
+        if last:
+            text = text.rstrip()
+        if text:
+            out.append((mark.kind, text, None))
+            self._lead = False
+
+    def _settle(self, out: list[Found], mark: Mark, *, closed: bool) -> None:
+        """All that stands inside, as parts; what makes none stays the text it was."""
+        text = "".join(self._inside)
+        self._inside.clear()
+        parts = None if mark.unclosed_is_text and not closed else self._make(mark, text.strip())
+        if parts is not None:
+            out.append(("", None, parts))
+            self._lead = True
+            return
+        self._lead = False
+        opening = mark.opening if self._written else ""
+        self._say(out, f"{self._gap}{opening}{text}{mark.closing if closed else ''}")
+
+
+def _kept(text: str, beginnings: frozenset[str]) -> int:
+    """How many characters at the end may belong to a mark: a beginning of one, and the blanks before it."""
+    longest = max(map(len, beginnings), default=0)
+    start = len(text)
+    for length in range(min(longest, len(text)), 0, -1):
+        if text[-length:] in beginnings:
+            start -= length
+            break
+    while start and text[start - 1].isspace():
+        start -= 1
+    return len(text) - start

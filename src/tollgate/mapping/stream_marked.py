@@ -1,0 +1,121 @@
+"""A streamed answer whose text holds marks (`in_text:`): a `Run` that takes its text apart before it tells it.
+
+A run of its own, so that answers without marks pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgate.mapping.context import Context
+from tollgate.mapping.in_text import InText
+from tollgate.mapping.in_text_scan import Found
+from tollgate.mapping.stream_run import Run
+from tollgate.mapping.stream_words import Speaker
+from tollgate.mapping.values import text_of
+
+
+class MarkedRun(Run):
+    """A `Run`; its texts are one text until something else comes, or another place of the upstream's begins."""
+
+    __slots__ = ("_heard", "_place", "_scanner")
+
+    def __init__(
+        self, speaker: Speaker, context: Context, marks: InText, *, closes: bool, frames: bool = False
+    ) -> None:
+        super().__init__(speaker, context, closes=closes, frames=frames)
+        self._scanner = marks.scanner(context)
+        self._place: object = None
+        """The upstream's own key of the text that is being told."""
+        self._heard = False
+        """There is text since the last one was over."""
+
+    def open(
+        self, kind: str, key: object = None, id: object = None, name: object = None, origin: object = None,
+        token: object = None, more: dict[str, Any] | None = None,
+    ) -> None:
+        """As `Run.open`; a text opens when there is some."""
+        self._text_over()
+        if kind == "text":
+            self._place = key
+            super().delta("text", None, None, token, None, name, origin, more)
+        else:
+            super().open(kind, key, id, name, origin, token, more)
+
+    def delta(
+        self, kind: str, key: object = None, text: object = None, token: object = None, id: object = None,
+        name: object = None, origin: object = None, more: dict[str, Any] | None = None,
+    ) -> None:
+        """As `Run.delta`."""
+        if kind != "text":
+            if text or token or id or name or more:
+                self._text_over()
+            super().delta(kind, key, text, token, id, name, origin, more)
+            return
+        if key != self._place:
+            self._text_over()
+            self._place = key
+        if token or more:
+            super().delta("text", None, None, token, None, None, origin, more)
+        if text and self.state == "open":
+            self._heard = True
+            self._told(self._scanner.feed(text if type(text) is str else text_of(text)))
+
+    steady = delta
+
+    def close(
+        self, key: object = None, kind: str | None = None, text: object = None, token: object = None,
+        id: object = None, name: object = None, origin: object = None, more: dict[str, Any] | None = None,
+    ) -> None:
+        """As `Run.close`."""
+        of_text = kind == "text" or kind is None and self._heard and key == self._place
+        if not of_text:
+            super().close(key, kind, text, token, id, name, origin, more)
+            return
+        if text and not self._heard:
+            self.delta("text", key, text, token, None, None, origin, more)
+        self._text_over()
+
+    def part(self, kind: str, **given: Any) -> None:
+        """As `Run.part`."""
+        self._text_over()
+        if kind == "text":
+            self.delta("text", None, given.pop("text", None), given.pop("token", None), None, None,
+                       given.pop("origin", None), {k: v for k, v in given.items() if k not in ("id", "key")})
+            self._text_over()
+        else:
+            super().part(kind, **given)
+
+    def finish(self, *, marked: bool) -> None:
+        """As `Run.finish`."""
+        self._text_over()
+        super().finish(marked=marked)
+
+    def fail(self, error: object) -> None:
+        """As `Run.fail`; what was held back is told, as it was received."""
+        self._text_over()
+        super().fail(error)
+
+    def received(self) -> list[dict[str, Any]]:
+        """As `Run.received`."""
+        held = self._scanner.held
+        return [*super().received(), {"kind": "text", "text": held}] if held else super().received()
+
+    def _text_over(self) -> None:
+        """The text is over: what was held back of it is told."""
+        self._place = None
+        if not self._heard or self.state != "open":
+            return
+        self._heard = False
+        self._told(self._scanner.finish())
+        super().close(None, "text")
+
+    def _told(self, found: list[Found]) -> None:
+        for kind, text, parts in found:
+            if parts is not None:
+                for part in parts:
+                    super().part(**part)
+            elif text is None:
+                super().close(None, kind)
+            else:
+                super().delta(kind, None, text)
