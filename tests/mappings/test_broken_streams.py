@@ -34,6 +34,25 @@ def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
     assert [(item["type"], item["arguments"]) for item in events[-1]["response"]["output"]] == [("function_call", '{"city"')]
 
 
+@pytest.mark.parametrize("fail", [True, False], ids=["the connection broke", "the upstream just ended"])
+@pytest.mark.parametrize(("open_kind", "events"), [
+    ("tool_use", [call("w", '{"city"', index=0, id="c1")]),
+    ("text", [chunk(content="half a")]),
+    ("thinking", [chunk(reasoning="half a")]),
+])
+def test_a_block_that_broke_off_is_never_said_to_be_done(open_kind: str, events: list[Any], fail: bool):
+    """Claude Code took up half a call, and did not ask once more for half a text."""
+    said = told("messages", events, fail=fail)
+    assert [event["type"] for event in said] == ["message_start", "content_block_start", "content_block_delta", "error"]
+    assert said[1]["content_block"]["type"] == open_kind
+
+
+def test_a_block_that_was_whole_before_the_answer_broke_off_is_done():
+    said = told("messages", [chunk(content="So"), call("w", '{"city"', index=0, id="c1")], fail=True)
+    assert [event["type"] for event in said] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "content_block_start",
+                                                 "content_block_delta", "error"]
+
+
 def test_a_text_that_broke_off_is_incomplete():
     events = told("responses", [chunk(content="half a")], fail=True)
     done = [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"]
