@@ -1,4 +1,5 @@
-"""The whole run: where its folders and its processes' bytecode are, and a collector that does not walk over thousands of collected tests again and again."""
+"""The whole run: where its folders and its processes' bytecode are, and a collector that does not walk over thousands
+of collected tests again and again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _WANTED_BYTES = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Folders of tests lie in memory where there is plenty: some thousand ledgers are opened, and each waits for the disk some dozen times.
+    """Folders of tests lie in memory where there is plenty: some thousand ledgers are opened,
+    and each waits for the disk some dozen times.
 
     The processes that tests start keep what Python compiles in one more such folder, whatever the environment says of
     writing it beside the sources: a hundred times the gateway would take a third of its start for that.

@@ -1,4 +1,5 @@
-"""A gateway's services around a provider of image jobs that a test drives by hand. Everything but the provider is real."""
+"""A gateway's services around a provider of image jobs that a test drives by hand.
+Everything but the provider is real."""
 
 from __future__ import annotations
 
@@ -67,8 +68,10 @@ def at(*path):
 
 
 def image_model(id="acme/draw", provider="acme", **facts) -> Model:
-    return Model(id=id, provider=provider, upstream=facts.pop("upstream", "draw-1"), mark=Mark("p.yaml", 1, 1), name="Draw", type="image",
-                 description="Draws.", tags=("text-to-image",), **facts)
+    return Model(
+        id=id, provider=provider, upstream=facts.pop("upstream", "draw-1"), mark=Mark("p.yaml", 1, 1), name="Draw",
+        type="image", description="Draws.", tags=("text-to-image",), **facts,
+    )
 
 
 def job(values):
@@ -80,21 +83,33 @@ def make_offer(provider="acme", *, poll=True, model=None, price=None, schema=SCH
     """An offer whose steps speak the fake provider's plain format."""
     base = f"app://{provider}"
     steps: dict[str, Any] = {
-        "submit": Step("submit", "POST", lambda values: f"{base}/jobs", job, {}, lambda values: {"model": values["$"]["model"], "input": values["$"]["input"]}),
+        "submit": Step(
+            "submit",
+            "POST",
+            lambda values: f"{base}/jobs",
+            job,
+            {},
+            lambda values: {"model": values["$"]["model"], "input": values["$"]["input"]},
+        ),
     }
     if isinstance(poll, Step):
         steps["poll"] = poll
     elif poll:
         steps["poll"] = Step("poll", "GET", lambda values: f"{base}/jobs/{values['$job']['id']}", job)
     more = {**steps, **more}
-    return ImageOffer(provider=provider, model=model or image_model(provider=provider), facts={"upstream": "draw-1"}, schema=InputSchema(schema),
-                      price=price or ImagePrice(Decimal("0.04"), asked=at("$input", "n")), headers=lambda: {"authorization": "Bearer secret"}, variables={},
-                      errors=ErrorRules(), timeouts=Timeouts(), every=more.pop("every", (0.01,)), **more)
+    return ImageOffer(
+        provider=provider, model=model or image_model(provider=provider), facts={"upstream": "draw-1"},
+        schema=InputSchema(schema), price=price or ImagePrice(Decimal("0.04"), asked=at("$input", "n")),
+        headers=lambda: {"authorization": "Bearer secret"}, variables={}, errors=ErrorRules(), timeouts=Timeouts(),
+        every=more.pop("every", (0.01,)), **more,
+    )
 
 
 def runtime_of(*offers: ImageOffer, **gateway: Any) -> Any:
     routes = [make_route(offer.model, (), priority=place) for place, offer in enumerate(offers)]
-    return SimpleNamespace(gateway=Gateway(root=None, **gateway), catalog=make_catalog(routes), images=ImageOffers(offers))
+    return SimpleNamespace(
+        gateway=Gateway(root=None, **gateway), catalog=make_catalog(routes), images=ImageOffers(offers)
+    )
 
 
 async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **gateway: Any):
@@ -107,7 +122,9 @@ async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **
     client = Client(environ={})
     for name, app in (apps or {}).items():
         client.register_app(name, app)
-    services = Services(SimpleNamespace(current=runtime), ledger, client, Health(runtime.gateway.retry), None, Metrics(), None)
+    services = Services(
+        SimpleNamespace(current=runtime), ledger, client, Health(runtime.gateway.retry), None, Metrics(), None
+    )
     return services, (ledger.find_key(secret) if secret else None, secret)
 
 

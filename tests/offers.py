@@ -16,14 +16,23 @@ def price(unit=1, currency="USD", **written):
 
 
 def model(id="acme/large", provider="acme", **facts):
-    return Model(id=id, provider=provider, upstream=facts.pop("upstream", "large-1"), mark=Mark("providers/acme.yaml", 1, 1), **facts)
+    return Model(
+        id=id,
+        provider=provider,
+        upstream=facts.pop("upstream", "large-1"),
+        mark=Mark("providers/acme.yaml", 1, 1),
+        **facts,
+    )
 
 
 def offer(of, protocol="chat", **more):
     name = f"{of.provider}/{of.upstream}"
     own = Tariff(of.price) if of.price else None
-    return Offer(provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None, address=Address("https://x.example/", "https://x.example/"),
-                 errors=None, timeouts=Timeouts(), fixed_headers={}, own_tariff=own, can=dict(of.can), **more)
+    return Offer(
+        provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None,
+        address=Address("https://x.example/", "https://x.example/"), errors=None, timeouts=Timeouts(), fixed_headers={},
+        own_tariff=own, can=dict(of.can), **more,
+    )
 
 
 def route(provider="acme", protocols=("chat",), id="acme/large", priority=0, weight=1, **facts):

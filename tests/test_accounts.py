@@ -20,7 +20,9 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 @pytest.fixture
 async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
-    async with Ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05), Credits()) as ledger:
+    async with Ledger(
+        Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05), Credits()
+    ) as ledger:
         await accounts.create_account(ledger, "alice", "Alice")
         yield ledger
 
@@ -33,30 +35,52 @@ async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(
     assert await accounts.starter(books) == "default"
 
 
-@pytest.mark.parametrize(("text", "moment"), [
-    ("", None), ("never", None), ("30d", NOW + timedelta(days=30)), ("12H", NOW + timedelta(hours=12)), ("1y", NOW + timedelta(days=365)),
-    ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)), ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
-    ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)), ("2027-01-31T10:00+02:00", datetime(2027, 1, 31, 8, tzinfo=UTC))])
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("", None), ("never", None), ("30d", NOW + timedelta(days=30)), ("12H", NOW + timedelta(hours=12)),
+        ("1y", NOW + timedelta(days=365)), ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)),
+        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)), ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
+        ("2027-01-31T10:00+02:00", datetime(2027, 1, 31, 8, tzinfo=UTC)),
+    ],
+)
 def test_an_expiry_is_a_span_a_last_day_or_a_time(text: str, moment: datetime | None) -> None:
     assert accounts.read_expiry(text, NOW) == moment
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("soon", 'expiry is "soon", wanted a span such as 30d'), ("0d", "wanted a span"), ("30", "wanted a span"), ("2026-11-20", "over already")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("soon", 'expiry is "soon", wanted a span such as 30d'),
+        ("0d", "wanted a span"),
+        ("30", "wanted a span"),
+        ("2026-11-20", "over already"),
+    ],
+)
 def test_a_wrong_expiry_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         accounts.read_expiry(text, NOW)
 
 
-@pytest.mark.parametrize(("text", "models"), [
-    ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)), (" acme/*, other/large\nthird", ("acme/*", "other/large", "third")),
-    ("acme/*,!acme/old", ("acme/*", "!acme/old"))])
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)),
+        (" acme/*, other/large\nthird", ("acme/*", "other/large", "third")),
+        ("acme/*,!acme/old", ("acme/*", "!acme/old")),
+    ],
+)
 def test_models_are_globs_all_or_none(text: str, models: tuple[str, ...] | None) -> None:
     assert accounts.read_models(text) == models
 
 
-@pytest.mark.parametrize(("text", "amount"), [("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001"),
-    ("2.50000000000000", "2.5")])
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001"),
+        ("2.50000000000000", "2.5"),
+    ],
+)
 def test_an_amount_is_exact(text: str, amount: str) -> None:
     assert accounts.kept_amount(accounts.read_amount(text)) == Decimal(amount)
 
@@ -67,9 +91,17 @@ def test_a_wrong_amount_is_refused(text: str) -> None:
         accounts.read_amount(text)
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("0.0000000000001", "amount is 0.0000000000001, which has 13 decimal places, wanted at most the 12 that are kept"),
-    ("-1e-20", "amount is -0.00000000000000000001, which has 20 decimal places"), ("1.0000000000005", "13 decimal places")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "0.0000000000001",
+            "amount is 0.0000000000001, which has 13 decimal places, wanted at most the 12 that are kept",
+        ),
+        ("-1e-20", "amount is -0.00000000000000000001, which has 20 decimal places"),
+        ("1.0000000000005", "13 decimal places"),
+    ],
+)
 def test_an_amount_of_more_places_than_are_kept_is_refused(text: str, words: str) -> None:
     with pytest.raises(BadRequest, match=words.replace(".", r"\.")):
         accounts.kept_amount(accounts.read_amount(text))
@@ -81,12 +113,18 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
         await accounts.create_account(books, id)
 
 
-@pytest.mark.parametrize(("wish", "message"), [
-    (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"),
-    (KeyWish(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"), (KeyWish(window="year"), "window is \"year\""),
-    (KeyWish(models="acme/*, ! acme/old"), 'wanted what is left out right after its !'),
-    (KeyWish(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"), (KeyWish(models="a" * 201), "of at most 200 characters"),
-    (KeyWish(rpm="0"), "rpm is \"0\""), (KeyWish(tpm="1.5"), "tpm is \"1.5\""), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters")])
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"),
+        (KeyWish(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
+        (KeyWish(window="year"), 'window is "year"'),
+        (KeyWish(models="acme/*, ! acme/old"), "wanted what is left out right after its !"),
+        (KeyWish(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
+        (KeyWish(models="a" * 201), "of at most 200 characters"), (KeyWish(rpm="0"), 'rpm is "0"'),
+        (KeyWish(tpm="1.5"), 'tpm is "1.5"'), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters"),
+    ],
+)
 async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish: KeyWish, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         await accounts.create_key(books, "alice", wish)
@@ -94,7 +132,9 @@ async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish
 
 
 async def test_a_key_has_what_was_wished(books: Ledger) -> None:
-    key, secret = await accounts.create_key(books, "alice", KeyWish("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True))
+    key, secret = await accounts.create_key(
+        books, "alice", KeyWish("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True)
+    )
     assert books.find_key(secret) == key
     assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
         "lap top", ("acme/*",), Decimal(5), "month", 60, 1000, True)

@@ -39,15 +39,25 @@ async def here(tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/chat/completions", "/v1/v1/chat/completions", "/api/gateway/v1/chat/completions", "/llm/v1/chat/completions", "/llm/v1/v1/chat/completions",
-     "/v1/chat/completions/"],
+    [
+        "/v1/chat/completions",
+        "/v1/v1/chat/completions",
+        "/api/gateway/v1/chat/completions",
+        "/llm/v1/chat/completions",
+        "/llm/v1/v1/chat/completions",
+        "/v1/chat/completions/",
+    ],
 )
 async def test_every_spelling_of_a_path_reaches_the_endpoint(here, path):
     assert (await here.post(path, ASK)).status_code == 200
 
 
 async def test_every_reply_has_both_request_ids(here):
-    for reply in (await here.get("/healthz"), await here.get("/nowhere"), await here.post("/v1/chat/completions", b"{")):
+    for reply in (
+        await here.get("/healthz"),
+        await here.get("/nowhere"),
+        await here.post("/v1/chat/completions", b"{"),
+    ):
         assert reply.headers["x-request-id"] == reply.headers["request-id"]
         assert reply.headers["x-request-id"].startswith("req_") and len(reply.headers["x-request-id"]) >= 28
 
@@ -80,7 +90,11 @@ async def test_the_catalog_follows_the_key(here):
 
 
 async def test_both_key_headers_work(here):
-    for headers in ({"x-api-key": here.key}, {"authorization": f"bearer {here.key}"}, {"authorization": "Basic abc", "x-api-key": here.key}):
+    for headers in (
+        {"x-api-key": here.key},
+        {"authorization": f"bearer {here.key}"},
+        {"authorization": "Basic abc", "x-api-key": here.key},
+    ):
         reply = await here.http.post("/v1/chat/completions", json=ASK, headers=headers)
         assert reply.status_code == 200, headers
 
@@ -97,18 +111,26 @@ async def test_all_members_of_a_compressed_body_are_read_and_bounded(here):
     """One after the other is one valid body (RFC 1952, 2.2): parallel and appending compressors write such."""
     raw = json.dumps(ASK).encode()
     for cut in (0, 1, 40, len(raw)):
-        reply = await here.post("/v1/chat/completions", gzip.compress(raw[:cut]) + gzip.compress(raw[cut:]), content_encoding="gzip")
+        reply = await here.post(
+            "/v1/chat/completions", gzip.compress(raw[:cut]) + gzip.compress(raw[cut:]), content_encoding="gzip"
+        )
         assert reply.status_code == 200, reply.text
-    assert (await here.post("/v1/chat/completions", gzip.compress(raw) + gzip.compress(b"[]"), content_encoding="gzip")).status_code == 400, "not JSON as a whole"
+    assert (
+        await here.post("/v1/chat/completions", gzip.compress(raw) + gzip.compress(b"[]"), content_encoding="gzip")
+    ).status_code == 400, "not JSON as a whole"
     for cut_off in (gzip.compress(raw) + b"more", gzip.compress(raw[:40]) + gzip.compress(raw[40:])[:-4]):
         assert "not valid gzip" in (await here.post("/v1/chat/completions", cut_off, content_encoding="gzip")).text
 
 
 async def test_a_body_of_many_members_stays_bounded():
     headers = {"content-encoding": "gzip"}
-    assert await unpacked(b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
+    assert await unpacked(
+        b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000
+    ) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
     incompressible = random.Random(1).randbytes(300_000)
-    assert await unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, "members longer than a piece"
+    assert await unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, (
+        "members longer than a piece"
+    )
     with pytest.raises(BodyTooLarge):
         await unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
     with pytest.raises(BodyTooLarge):
@@ -127,16 +149,36 @@ async def test_a_body_is_unpacked_beside_the_event_loop(monkeypatch):
     assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
-ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings",
-             "images": "/v1/images/generations"}
+ENDPOINTS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "embeddings": "/v1/embeddings",
+    "images": "/v1/images/generations",
+}
 
 
 @pytest.mark.parametrize(
     ("dialect", "status", "body"),
     [
         ("chat", 413, "request body exceeds 2000 bytes"),
-        ("responses", 413, {"error": {"message": "request body exceeds 2000 bytes", "type": "invalid_request_error", "param": None, "code": "request_too_large"}}),
-        ("messages", 413, {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}),
+        (
+            "responses",
+            413,
+            {
+                "error": {
+                    "message": "request body exceeds 2000 bytes",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "request_too_large",
+                }
+            },
+        ),
+        (
+            "messages",
+            413,
+            {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}},
+        ),
         ("embeddings", 413, {"success": False, "code": 413, "message": "request body exceeds 2000 bytes"}),
     ],
 )
@@ -151,8 +193,30 @@ async def test_a_body_over_the_limit(here, dialect, status, body):
 @pytest.mark.parametrize(
     ("dialect", "body"),
     [
-        ("chat", {"message": "insufficient quota", "error": {"message": "insufficient quota", "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}}),
-        ("responses", {"message": "insufficient quota", "error": {"message": "insufficient quota", "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}}),
+        (
+            "chat",
+            {
+                "message": "insufficient quota",
+                "error": {
+                    "message": "insufficient quota",
+                    "type": "insufficient_quota",
+                    "param": None,
+                    "code": "insufficient_quota",
+                },
+            },
+        ),
+        (
+            "responses",
+            {
+                "message": "insufficient quota",
+                "error": {
+                    "message": "insufficient quota",
+                    "type": "insufficient_quota",
+                    "param": None,
+                    "code": "insufficient_quota",
+                },
+            },
+        ),
         ("messages", {"type": "error", "error": {"type": "billing_error", "message": "insufficient quota"}}),
         ("embeddings", {"success": False, "code": 403, "message": "user quota exceeded"}),
         ("images", {"success": False, "code": 403, "message": "insufficient quota"}),
@@ -189,12 +253,20 @@ async def test_a_key_has_its_rate_limit_told_and_enforced(here):
 
 
 async def test_a_wrong_content_type_is_refused_in_words(here):
-    reply = await here.http.post("/v1/chat/completions", content=b"a=b", headers={"authorization": f"Bearer {here.key}", "content-type": "application/x-www-form-urlencoded"})
-    assert (reply.status_code, reply.text) == (400, "content type application/x-www-form-urlencoded is not supported; send application/json")
+    reply = await here.http.post(
+        "/v1/chat/completions",
+        content=b"a=b",
+        headers={"authorization": f"Bearer {here.key}", "content-type": "application/x-www-form-urlencoded"},
+    )
+    assert (reply.status_code, reply.text) == (
+        400,
+        "content type application/x-www-form-urlencoded is not supported; send application/json",
+    )
 
 
 def refused_then_asked_again(port, head, size, pause):
-    """On one connection: a request with a body that is refused, then another one. Gives (status, says it closes, status of the next or None)."""
+    """On one connection: a request with a body that is refused, then another one. Gives (status, says it closes,
+    status of the next or None)."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(f"{head}\r\nhost: 127.0.0.1:{port}\r\ncontent-length: {size}\r\n\r\n".encode())
         with contextlib.suppress(OSError):
@@ -229,9 +301,13 @@ async def test_what_a_server_cancels_as_it_ends_has_its_row(tmp_path):
     """It returns at once, before the cancelled requests have settled."""
     path = write_config(tmp_path)
     opened = await open_gateway(runtime_of(path, {}), path)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=opened.app), base_url="http://127.0.0.1:8787") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=opened.app), base_url="http://127.0.0.1:8787"
+    ) as client:
         body = {**ASK, "messages": [{"role": "user", "content": "[[delay=20s]] late"}]}
-        asking = asyncio.create_task(client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {opened.first_key}"}))
+        asking = asyncio.create_task(
+            client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {opened.first_key}"})
+        )
         async with asyncio.timeout(5):
             while not opened.services.live:
                 await asyncio.sleep(0.005)
@@ -263,9 +339,15 @@ def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(
     with gateway(tmp_path) as running:
         port = int(running.base.rpartition(":")[2])
         key = f"\r\nauthorization: Bearer {running.key}"
-        cases = {401: "POST /v1/chat/completions HTTP/1.1", 404: "POST /v1/nothing HTTP/1.1", 405: "PUT /v1/chat/completions HTTP/1.1", 200: "GET /v1/models HTTP/1.1",
-                 400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
-                 413: f"POST /v1/images/generations HTTP/1.1{key}", 403: f"POST /v1/images/mcp HTTP/1.1{key}\r\norigin: https://evil.example"}
+        cases = {
+            401: "POST /v1/chat/completions HTTP/1.1",
+            404: "POST /v1/nothing HTTP/1.1",
+            405: "PUT /v1/chat/completions HTTP/1.1",
+            200: "GET /v1/models HTTP/1.1",
+            400: f"POST /v1/chat/completions HTTP/1.1{key}\r\ncontent-type: text/csv",
+            413: f"POST /v1/images/generations HTTP/1.1{key}",
+            403: f"POST /v1/images/mcp HTTP/1.1{key}\r\norigin: https://evil.example",
+        }
         for status, head in cases.items():
             for size in (0, 100, 100_000, 3_000_000):
                 if status == 413 and size < 100_000:

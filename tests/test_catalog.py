@@ -19,18 +19,27 @@ def listed(catalog, access=EVERYTHING):
 
 
 def test_a_full_entry_has_every_field_of_the_specification():
-    entry = model_entry(model(
-        name="Acme Large", description="Text", created=1700000000, hugging_face_id="acme/large", context=131072, input_modalities=("text", "image"),
-        tokenizer="GPT", parameters=("temperature", "tools"),
-        price=price(prompt="0.30", completion="0.450", input_cache_read="0.03", unit=1_000_000, currency="CNY")))
+    entry = model_entry(
+        model(
+            name="Acme Large", description="Text", created=1700000000, hugging_face_id="acme/large", context=131072,
+            input_modalities=("text", "image"), tokenizer="GPT", parameters=("temperature", "tools"),
+            price=price(prompt="0.30", completion="0.450", input_cache_read="0.03", unit=1_000_000, currency="CNY"),
+        )
+    )
     assert entry == {
-        "id": "acme/large", "canonical_slug": "acme/large", "hugging_face_id": "acme/large", "name": "Acme Large", "type": "chat",
-        "created": 1700000000, "description": "Text", "context_length": 131072,
-        "architecture": {"modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
-                         "tokenizer": "GPT", "instruct_type": None},
-        "pricing": {"prompt": "0.30", "completion": "0.450", "input_cache_read": "0.03", "input_cache_write": "", "request": "0", "image": "0",
-                    "web_search": "0", "internal_reasoning": "", "unit": 1000000, "currency": "CNY", "volumes": []},
-        "supported_parameters": ["temperature", "tools"], "model_provider": "acme",
+        "id": "acme/large", "canonical_slug": "acme/large", "hugging_face_id": "acme/large", "name": "Acme Large",
+        "type": "chat", "created": 1700000000, "description": "Text", "context_length": 131072,
+        "architecture": {
+            "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
+            "tokenizer": "GPT", "instruct_type": None,
+        },
+        "pricing": {
+            "prompt": "0.30", "completion": "0.450", "input_cache_read": "0.03", "input_cache_write": "",
+            "request": "0", "image": "0", "web_search": "0", "internal_reasoning": "", "unit": 1000000,
+            "currency": "CNY", "volumes": [],
+        },
+        "supported_parameters": ["temperature", "tools"],
+        "model_provider": "acme",
     }
 
 
@@ -82,7 +91,10 @@ def test_image_models_have_a_list_of_their_own():
 
 
 def test_aliases_of_models_and_of_the_gateway_lead_to_the_canonical_model():
-    catalog = make_catalog([route(aliases=("large", "big"))], {"best": "big", "house": "best", "plain": "acme/large", "gone": "no/model", "a": "b", "b": "a"})
+    catalog = make_catalog(
+        [route(aliases=("large", "big"))],
+        {"best": "big", "house": "best", "plain": "acme/large", "gone": "no/model", "a": "b", "b": "a"},
+    )
     for name in ("acme/large", "large", "big", "best", "house", "plain"):
         assert catalog.resolve(name).id == "acme/large"
     for name in ("gone", "no/model", "a", "b", "", "ACME/large"):
@@ -90,7 +102,10 @@ def test_aliases_of_models_and_of_the_gateway_lead_to_the_canonical_model():
 
 
 def test_an_id_wins_over_an_alias_and_the_smaller_id_over_the_larger():
-    catalog = make_catalog([route("a", id="v/one", aliases=("v/two", "both")), route("b", id="v/two", aliases=("both",))])
+    catalog = make_catalog([
+        route("a", id="v/one", aliases=("v/two", "both")),
+        route("b", id="v/two", aliases=("both",)),
+    ])
     assert catalog.resolve("v/two").id == "v/two"
     assert catalog.resolve("both").id == "v/one"
 
@@ -113,10 +128,15 @@ def test_a_key_sees_what_its_globs_match(allowed, expected):
     assert listed(catalog, access_of(SimpleNamespace(allowed_models=allowed))) == expected
 
 
-@pytest.mark.parametrize(("allowed", "expected"), [
-    (("a/*", "!a/one"), ["a/two"]), (("!a/one", "a/*"), ["a/two"]), (("!a/*",), ["b/one"]), (("!*/one", "!b/*"), ["a/two"]), (("*", "!*"), []),
-    (("b/one", "!a/one"), ["b/one"]), (("!",), ["a/one", "a/two", "b/one"]),
-], ids=str)
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        (("a/*", "!a/one"), ["a/two"]), (("!a/one", "a/*"), ["a/two"]), (("!a/*",), ["b/one"]),
+        (("!*/one", "!b/*"), ["a/two"]), (("*", "!*"), []), (("b/one", "!a/one"), ["b/one"]),
+        (("!",), ["a/one", "a/two", "b/one"]),
+    ],
+    ids=str,
+)
 def test_a_key_may_not_use_what_its_list_leaves_out(allowed, expected):
     catalog = make_catalog([route("p", id=name) for name in ("a/one", "a/two", "b/one")])
     access = access_of(SimpleNamespace(allowed_models=allowed))
@@ -132,12 +152,19 @@ def test_nobody_without_a_key_sees_a_private_model():
     assert catalog.find("a/closed", EVERYTHING).id == "a/closed"
 
 
-globs = st.one_of(st.none(), st.lists(st.sampled_from(["*", "a/*", "*/one", "a/one", "b/[a-o]*", "?/two", "", "x", "!a/one", "!b/*"]), max_size=3))
+globs = st.one_of(
+    st.none(),
+    st.lists(
+        st.sampled_from(["*", "a/*", "*/one", "a/one", "b/[a-o]*", "?/two", "", "x", "!a/one", "!b/*"]), max_size=3
+    ),
+)
 
 
 @given(globs, st.booleans())
 def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
-    catalog = make_catalog([route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")])
+    catalog = make_catalog([
+        route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")
+    ])
     access = Access(None if allowed is None else tuple(allowed), anonymous)
     callable_ids = [name for name in catalog.models if catalog.find(name, access) is not None]
     assert listed(catalog, access) == callable_ids
@@ -166,6 +193,8 @@ def test_a_model_whose_offers_differ_keeps_every_offer():
     assert make_catalog([only]).resolve("acme/large").routes[0].offer("chat").protocol == "chat"
 
 
-@pytest.mark.parametrize(("ids", "shown"), [((), "MODEL"), (("b/b", "a/a"), "a/a"), (("a/a", "sandbox/echo"), "sandbox/echo")])
+@pytest.mark.parametrize(
+    ("ids", "shown"), [((), "MODEL"), (("b/b", "a/a"), "a/a"), (("a/a", "sandbox/echo"), "sandbox/echo")]
+)
 def test_the_model_of_examples_is_the_sandbox_s_or_the_first(ids, shown):
     assert make_catalog([route(id=name) for name in ids]).example() == shown

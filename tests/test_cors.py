@@ -21,14 +21,22 @@ async def test_a_browser_that_asks_is_told_yes_without_a_key(here, path):
     reply = await here.http.options(path, headers={"origin": PAGE, **QUESTION})
     assert (reply.status_code, reply.content) == (204, b"")
     assert reply.headers["access-control-allow-origin"] == ("*" if here.every else PAGE)
-    assert reply.headers["access-control-allow-headers"] == "authorization,x-stainless-os" and "POST" in reply.headers["access-control-allow-methods"]
+    assert (
+        reply.headers["access-control-allow-headers"] == "authorization,x-stainless-os"
+        and "POST" in reply.headers["access-control-allow-methods"]
+    )
 
 
-@pytest.mark.parametrize("more", [{}, {"stream": True}, {"model": "nowhere/nothing"}], ids=["whole", "streamed", "an error"])
+@pytest.mark.parametrize(
+    "more", [{}, {"stream": True}, {"model": "nowhere/nothing"}], ids=["whole", "streamed", "an error"]
+)
 async def test_a_page_may_read_answers_and_errors(here, more):
     reply = await here.post("/v1/chat/completions", {**ASK, **more}, origin=PAGE)
     assert reply.headers["access-control-allow-origin"] == ("*" if here.every else PAGE)
-    assert reply.headers["access-control-expose-headers"] == "*" and "access-control-allow-credentials" not in reply.headers
+    assert (
+        reply.headers["access-control-expose-headers"] == "*"
+        and "access-control-allow-credentials" not in reply.headers
+    )
     assert here.every or "origin" in reply.headers["vary"]
 
 
@@ -40,12 +48,19 @@ async def test_pages_of_other_origins_and_requests_of_no_page_are_answered_as_ev
 
 
 async def test_tools_are_there_for_these_pages_too(here):
-    reply = await here.post("/v1/images/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, origin=PAGE, host="127.0.0.1:8787",
-                            accept="application/json, text/event-stream")
+    reply = await here.post(
+        "/v1/images/mcp",
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+        origin=PAGE,
+        host="127.0.0.1:8787",
+        accept="application/json, text/event-stream",
+    )
     assert reply.status_code == 200 and reply.headers["access-control-allow-origin"] == ("*" if here.every else PAGE)
 
 
 async def test_no_page_is_told_yes_unless_the_operator_said_so(tmp_path):
     async with inprocess(tmp_path) as here:
-        assert (await here.http.options("/v1/chat/completions", headers={"origin": PAGE, **QUESTION})).status_code == 405
+        assert (
+            await here.http.options("/v1/chat/completions", headers={"origin": PAGE, **QUESTION})
+        ).status_code == 405
         assert "access-control-allow-origin" not in (await here.post("/v1/chat/completions", ASK, origin=PAGE)).headers

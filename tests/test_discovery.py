@@ -111,10 +111,21 @@ async def test_it_is_asked_again_only_when_due(scene):
     assert scene.lists.asked == 1
 
 
-@pytest.mark.parametrize(("status", "raw", "words"), [
-    (500, b"{}", "answered 500"), (200, b"<html>", "not JSON"), (200, b'{"models": 1}', "not found in the answer"), (200, b'{"data": [{"id": "two words"}]}', "canonical id"),
-    (200, b'{"data": [{"name": "one"}, {"name": "two"}]}', "found no id for an entry with the fields name, wanted a text"),
-], ids=["a status", "a page", "another shape", "no usable entry", "entries without an id"])
+@pytest.mark.parametrize(
+    ("status", "raw", "words"),
+    [
+        (500, b"{}", "answered 500"),
+        (200, b"<html>", "not JSON"),
+        (200, b'{"models": 1}', "not found in the answer"),
+        (200, b'{"data": [{"id": "two words"}]}', "canonical id"),
+        (
+            200,
+            b'{"data": [{"name": "one"}, {"name": "two"}]}',
+            "found no id for an entry with the fields name, wanted a text",
+        ),
+    ],
+    ids=["a status", "a page", "another shape", "no usable entry", "entries without an id"],
+)
 async def test_the_last_good_list_stays(scene, status, raw, words):
     await scene.discoverer.refresh()
     scene.lists.status, scene.lists.raw = status, raw
@@ -196,8 +207,10 @@ async def test_models_found_without_a_price_are_logged_once_per_list(scene, capl
     assert await told() == []
     scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
     said, = await told()
-    assert said == ('5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
-                    "acme/m0, acme/m1, acme/m2 and 2 more")
+    assert said == (
+        '5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
+        "acme/m0, acme/m1, acme/m2 and 2 more"
+    )
     assert await told() == []
     scene.lists.models.append({"id": "m5"})
     assert len(await told()) == 1

@@ -93,8 +93,15 @@ async def test_redirects_are_followed_three_times(status: int) -> None:
 async def test_every_redirect_is_checked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")
     async with site({}) as web:
-        web.pages |= {"/a": moved(web.url("/secret", "inner.example")), "/b": moved("file:///etc/passwd"), "/c": moved("//u:p@x/"),
-                      "/d": moved("http://pictures.example:25/"), "/ok": moved("/png"), "/png": page(PNG), "/secret": page(b"secret")}
+        web.pages |= {
+            "/a": moved(web.url("/secret", "inner.example")),
+            "/b": moved("file:///etc/passwd"),
+            "/c": moved("//u:p@x/"),
+            "/d": moved("http://pictures.example:25/"),
+            "/ok": moved("/png"),
+            "/png": page(PNG),
+            "/secret": page(b"secret"),
+        }
         assert (await fetch_inline(web.url("/ok"), GUARDED, resolver=web.resolver))[1] == PNG
         for path in ("/a", "/b", "/c", "/d"):
             with pytest.raises(BadRequest, match="cannot be fetched"):
@@ -102,7 +109,10 @@ async def test_every_redirect_is_checked_anew(monkeypatch: pytest.MonkeyPatch) -
         assert not any("/secret" in head for head in web.heads)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"],
+)
 async def test_this_machine_is_never_reached_however_it_is_spelt(host: str) -> None:
     async with site({"/": page(PNG)}) as web:
         with pytest.raises(BadRequest, match="unknown, unreachable or not a public address"):
@@ -138,7 +148,10 @@ async def test_names_that_hang_keep_no_others_from_being_looked_up(monkeypatch: 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")
     async with site({"/": page(PNG)}) as web:
-        answers = [[(socket.AF_INET, "127.0.0.2", web.port), (socket.AF_INET, "127.0.0.1", web.port)], [(socket.AF_INET, "127.0.0.2", web.port)]]
+        answers = [
+            [(socket.AF_INET, "127.0.0.2", web.port), (socket.AF_INET, "127.0.0.1", web.port)],
+            [(socket.AF_INET, "127.0.0.2", web.port)],
+        ]
 
         async def rebinding(host: str, port: int) -> list:
             return answers.pop(0)
@@ -149,19 +162,28 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypat
 
 @pytest.mark.parametrize(
     ("address", "public"),
-    [("93.184.215.14", True), ("2606:2800:21f:cb07::1", True), ("127.0.0.1", False), ("10.1.2.3", False), ("172.16.0.1", False), ("192.168.1.1", False),
-     ("169.254.169.254", False), ("100.100.100.200", False), ("192.0.0.192", False), ("168.63.129.16", False), ("168.63.129.17", True), ("198.18.0.1", False), ("224.0.0.1", False),
-     ("240.0.0.1", False),
-     ("255.255.255.255", False), ("0.0.0.0", False), ("192.88.99.1", False), ("::1", False), ("::", False), ("fe80::1", False), ("fe80::1%eth0", False),
-     ("fd00:ec2::254", False), ("fec0::1", False), ("ff02::1", False), ("::ffff:93.184.215.14", False), ("::ffff:127.0.0.1", False), ("::7f00:1", False),
-     ("64:ff9b::7f00:1", False), ("64:ff9b:1::1", False), ("2002:7f00:1::", False), ("2001:0:7f00:1::", False), ("2001:db8::1", False)],
+    [
+        ("93.184.215.14", True), ("2606:2800:21f:cb07::1", True), ("127.0.0.1", False), ("10.1.2.3", False),
+        ("172.16.0.1", False), ("192.168.1.1", False), ("169.254.169.254", False), ("100.100.100.200", False),
+        ("192.0.0.192", False), ("168.63.129.16", False), ("168.63.129.17", True), ("198.18.0.1", False),
+        ("224.0.0.1", False), ("240.0.0.1", False), ("255.255.255.255", False), ("0.0.0.0", False),
+        ("192.88.99.1", False), ("::1", False), ("::", False), ("fe80::1", False), ("fe80::1%eth0", False),
+        ("fd00:ec2::254", False), ("fec0::1", False), ("ff02::1", False), ("::ffff:93.184.215.14", False),
+        ("::ffff:127.0.0.1", False), ("::7f00:1", False), ("64:ff9b::7f00:1", False), ("64:ff9b:1::1", False),
+        ("2002:7f00:1::", False), ("2001:0:7f00:1::", False), ("2001:db8::1", False),
+    ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
-@pytest.mark.parametrize("url", ["ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "", "http://", "http://a..b/c.png",
-                                 f"http://{'a' * 64}.example/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x/a", "file:///etc/passwd", "gopher://x", "javascript:alert(1)", "http://u:p@x.example/", "//x", "",
+        "http://", "http://a..b/c.png", f"http://{'a' * 64}.example/",
+    ],
+)
 async def test_only_plain_web_addresses_are_taken(url: str) -> None:
     with pytest.raises(BadRequest, match="cannot be fetched"):
         await fetch_inline(url, OPEN)
@@ -200,16 +222,26 @@ async def _silent(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "wanted"),
-    [(page(bytes(100_001)), "larger than 100000 bytes"), (_endless, "larger than 100000 bytes"),
-     (page(gzip.compress(bytes(10_000_000)), "image/png", "content-encoding: gzip"), "larger than 100000 bytes"),
-     (_trickle, "longer than 0.3 s"), (_silent, "longer than 0.3 s"), (b"HTTP/1.1 404 Not Found\r\n\r\nx", "answered 404"),
-     (b"HTTP/1.1 302 Found\r\n\r\n", "answered 302"), (page(bytes(500))[:-100], "connection broke"), (b"rubbish\r\n\r\n", "unreachable")],
-    ids=["known size", "endless", "compressed bomb", "trickle", "silence", "missing", "redirect to nowhere", "cut short", "not HTTP"],
+    [
+        (page(bytes(100_001)), "larger than 100000 bytes"), (_endless, "larger than 100000 bytes"),
+        (page(gzip.compress(bytes(10_000_000)), "image/png", "content-encoding: gzip"), "larger than 100000 bytes"),
+        (_trickle, "longer than 0.3 s"), (_silent, "longer than 0.3 s"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\nx", "answered 404"), (b"HTTP/1.1 302 Found\r\n\r\n", "answered 302"),
+        (page(bytes(500))[:-100], "connection broke"), (b"rubbish\r\n\r\n", "unreachable"),
+    ],
+    ids=[
+        "known size", "endless", "compressed bomb", "trickle", "silence", "missing", "redirect to nowhere", "cut short",
+        "not HTTP",
+    ],
 )
 async def test_a_download_is_bounded_and_its_failure_said_without_the_path(answer, wanted: str) -> None:
     async with site({"/p?sig=canary": answer}) as web:
         with pytest.raises(BadRequest, match=wanted) as caught:
-            await fetch_inline(web.url("/p?sig=canary"), Fetch(max_bytes=100_000, seconds=0.3, allow_private=True), resolver=web.resolver)
+            await fetch_inline(
+                web.url("/p?sig=canary"),
+                Fetch(max_bytes=100_000, seconds=0.3, allow_private=True),
+                resolver=web.resolver,
+            )
     assert "canary" not in str(caught.value)
     assert "http://pictures.example cannot be fetched" in str(caught.value)
     assert caught.value.code == "url_not_fetched"
@@ -217,9 +249,13 @@ async def test_a_download_is_bounded_and_its_failure_said_without_the_path(answe
 
 @pytest.mark.parametrize(
     ("header", "data", "wanted"),
-    [("image/jpeg", PNG, "image/png"), ("image/jpeg; charset=x", b"?", "image/jpeg"), ("", b"\xff\xd8\xff\xe0", "image/jpeg"), ("", b"GIF89a..", "image/gif"),
-     ("", b"RIFF....WEBPVP8 ", "image/webp"), ("", b"RIFF....WAVEfmt ", "audio/wav"), ("binary/octet-stream", b"%PDF-1.7", "application/pdf"),
-     ("", b"hello", "application/octet-stream"), ("garbage", b"hello", "application/octet-stream"), ("TEXT/Plain;charset=utf-8", b"hi", "text/plain")],
+    [
+        ("image/jpeg", PNG, "image/png"), ("image/jpeg; charset=x", b"?", "image/jpeg"),
+        ("", b"\xff\xd8\xff\xe0", "image/jpeg"), ("", b"GIF89a..", "image/gif"),
+        ("", b"RIFF....WEBPVP8 ", "image/webp"), ("", b"RIFF....WAVEfmt ", "audio/wav"),
+        ("binary/octet-stream", b"%PDF-1.7", "application/pdf"), ("", b"hello", "application/octet-stream"),
+        ("garbage", b"hello", "application/octet-stream"), ("TEXT/Plain;charset=utf-8", b"hi", "text/plain"),
+    ],
 )
 def test_the_type_is_what_the_bytes_say_else_the_server(header: str, data: bytes, wanted: str) -> None:
     assert media_type(header, data) == wanted
@@ -227,16 +263,28 @@ def test_the_type_is_what_the_bytes_say_else_the_server(header: str, data: bytes
 
 @pytest.mark.parametrize(
     ("url", "wanted"),
-    [("data:image/png;base64," + base64.b64encode(PNG).decode(), ("image/png", PNG)), ("data:,a%20b", ("text/plain", b"a b")),
-     ("DATA:text/html;charset=utf-8,%3Cb%3E", ("text/html", b"<b>")), ("data:image/gif;x=y;BASE64,R0lG", ("image/gif", b"GIF")),
-     ("data:image/gif;base64,R0 lG\nR0k", ("image/gif", b"GIFGI")), ("data:;base64,", ("text/plain", b"")), ("data:image/png;base64,aGk%3D", ("image/png", b"hi"))],
+    [
+        ("data:image/png;base64," + base64.b64encode(PNG).decode(), ("image/png", PNG)),
+        ("data:,a%20b", ("text/plain", b"a b")),
+        ("DATA:text/html;charset=utf-8,%3Cb%3E", ("text/html", b"<b>")),
+        ("data:image/gif;x=y;BASE64,R0lG", ("image/gif", b"GIF")),
+        ("data:image/gif;base64,R0 lG\nR0k", ("image/gif", b"GIFGI")),
+        ("data:;base64,", ("text/plain", b"")),
+        ("data:image/png;base64,aGk%3D", ("image/png", b"hi")),
+    ],
 )
 async def test_a_data_url_is_decoded(url: str, wanted: tuple[str, bytes]) -> None:
     assert await fetch_inline(url, GUARDED) == wanted
 
 
-@pytest.mark.parametrize("url", ["data:image/png;base64", "data:image/png;base64,%%%", "data:image/png;base64,a", "data:," + "x" * 100_001,
-                                 "data:;base64," + "A" * 200_000], ids=["no comma", "not base64", "one letter", "too long", "too long encoded"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "data:image/png;base64", "data:image/png;base64,%%%", "data:image/png;base64,a", "data:," + "x" * 100_001,
+        "data:;base64," + "A" * 200_000,
+    ],
+    ids=["no comma", "not base64", "one letter", "too long", "too long encoded"],
+)
 async def test_a_bad_data_url_is_the_callers_fault(url: str) -> None:
     with pytest.raises(BadRequest, match="a data URL"):
         await fetch_inline(url, GUARDED)

@@ -23,7 +23,11 @@ def clock():
 
 @pytest.fixture
 def health(clock):
-    return Health(Retry(cooldown_failures=3, cooldown_seconds=30, max_retry_after_seconds=120), clock, wall=lambda: 1_700_000_000.0)
+    return Health(
+        Retry(cooldown_failures=3, cooldown_seconds=30, max_retry_after_seconds=120),
+        clock,
+        wall=lambda: 1_700_000_000.0,
+    )
 
 
 def fail(health, times=1, route="a/x", provider="a", **more):
@@ -69,7 +73,10 @@ def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
     assert health.cooling_until("b/x", "b") == 0
     fail(health, alarm="balance", retry_after=60)
     fail(health, alarm="balance")
-    assert [(name, alarm.kind, alarm.count) for name, alarm in health.alarms()] == [("a", "key", 1), ("a", "balance", 2)]
+    assert [(name, alarm.kind, alarm.count) for name, alarm in health.alarms()] == [
+        ("a", "key", 1),
+        ("a", "balance", 2),
+    ]
     health.succeeded("a/x", "a")
     assert health.alarms() == []
     assert health.cooling_until("a/other", "a") == 0
@@ -106,12 +113,17 @@ def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_de
     caplog.set_level(logging.DEBUG, "tollgate.test")
     for number, seconds in enumerate((0, 1, 8.9, 0.1)):
         clock.at += seconds
-        tell_failure(health, log, "a/x", "a", UpstreamFailed("it\nbroke\x1b[31m", upstream_status=503), f"request req_{number}")
+        tell_failure(
+            health, log, "a/x", "a", UpstreamFailed("it\nbroke\x1b[31m", upstream_status=503), f"request req_{number}"
+        )
     tell_failure(health, log, "a/y", "a", UpstreamTimeout("idle", 5), "request req_4")
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "route a/x failed for request req_0: upstream_failed, HTTP 503: it broke [31m"),
         ("DEBUG", "route a/x failed for request req_1: upstream_failed, HTTP 503: it broke [31m"),
         ("DEBUG", "route a/x failed for request req_2: upstream_failed, HTTP 503: it broke [31m"),
-        ("WARNING", "route a/x failed for request req_3: upstream_failed, HTTP 503: it broke [31m (failure 3 since the last one told here)"),
+        (
+            "WARNING",
+            "route a/x failed for request req_3: upstream_failed, HTTP 503: it broke [31m (failure 3 since the last one told here)",
+        ),
         ("WARNING", "route a/y failed for request req_4: upstream_timeout: upstream exceeded its idle budget of 5 s"),
     ]

@@ -10,7 +10,9 @@ import pytest
 
 from tollgate import heap
 
-glibc = pytest.mark.skipif(not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
+glibc = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc"
+)
 
 ARENAS = """
 import ctypes, threading

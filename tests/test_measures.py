@@ -17,8 +17,15 @@ def packed(values: list[float]) -> int:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95])
-@pytest.mark.parametrize("spread", [lambda rng: rng.uniform(100, 5000), lambda rng: rng.lognormvariate(6, 1), lambda rng: rng.expovariate(1 / 800) + 1],
-                         ids=["even", "lognormal", "exponential"])
+@pytest.mark.parametrize(
+    "spread",
+    [
+        lambda rng: rng.uniform(100, 5000),
+        lambda rng: rng.lognormvariate(6, 1),
+        lambda rng: rng.expovariate(1 / 800) + 1,
+    ],
+    ids=["even", "lognormal", "exponential"],
+)
 def test_a_percentile_is_within_a_few_percent(spread, share):
     rng = random.Random(7)
     values = sorted(spread(rng) for _ in range(5000))
@@ -48,10 +55,21 @@ def test_measures_add_up_exactly():
 
 def test_a_report_sums_its_buckets_dearest_first():
     start = datetime(2026, 11, 21, tzinfo=UTC)
-    day = [Bucket(start + timedelta(hours=hour), {"all": {"": Measures(requests=2, cost=Decimal(3))},
-                                                  "model": {"a": Measures(requests=1, cost=Decimal(1)), "b": Measures(requests=1, cost=Decimal(2))}}) for hour in range(3)]
+    day = [
+        Bucket(
+            start + timedelta(hours=hour),
+            {
+                "all": {"": Measures(requests=2, cost=Decimal(3))},
+                "model": {"a": Measures(requests=1, cost=Decimal(1)), "b": Measures(requests=1, cost=Decimal(2))},
+            },
+        )
+        for hour in range(3)
+    ]
     report = Report(timedelta(hours=1), tuple(day))
-    assert report.all().cost == 9 and [(name, measures.cost) for name, measures in report.by("model")] == [("b", 6), ("a", 3)]
+    assert report.all().cost == 9 and [(name, measures.cost) for name, measures in report.by("model")] == [
+        ("b", 6),
+        ("a", 3),
+    ]
     assert report.until == start + timedelta(hours=3)
 
 

@@ -27,8 +27,14 @@ async def test_events_that_no_rule_reads_are_counted(tmp_path, client):
     odd = b'event: surprise\ndata: {"type": "surprise"}\n\n'
     blocks = events("messages")
     app = replying(200, blocks=[*blocks[:2], odd, odd, *blocks[2:]], headers={"content-type": "text/event-stream"})
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}) as here:
-        asked = {"model": "acme/one", "stream": True, **({"input": "hi"} if client == "responses" else {"messages": [{"role": "user", "content": "hi"}]})}
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}
+    ) as here:
+        asked = {
+            "model": "acme/one",
+            "stream": True,
+            **({"input": "hi"} if client == "responses" else {"messages": [{"role": "user", "content": "hi"}]}),
+        }
         assert (await here.post(PATHS[client], asked)).status_code == 200
         said = (await here.get("/metrics")).text
         assert 'tollgate_unmatched_stream_events_total{event="messages surprise"} 2' in said

@@ -53,7 +53,9 @@ async def test_an_id_that_cannot_be_written_is_known_and_written_with_the_next(t
 async def test_a_write_that_fails_half_way_is_taken_back_and_done_with_the_next(tmp_path):
     register = Minted(tmp_path / "minted.sqlite")
     await register.remember("alice", "acme", ["resp_1"])
-    register._opened.execute("CREATE TRIGGER full BEFORE INSERT ON minted BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END")
+    register._opened.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON minted BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+    )
     await register.remember("alice", "acme", ["resp_2"])
     register._opened.execute("DROP TRIGGER full")
     await register.remember("alice", "acme", ["resp_3"])

@@ -6,8 +6,14 @@ from tollgate.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, U
 from tollgate.public_errors import public_status
 from tollgate.replies import error_reply
 
-ERRORS = [UpstreamRejected("too long", status=422), UpstreamRejected("gone", status=404), UpstreamFailed("boom"), UpstreamFailed("busy", overloaded=True),
-          UpstreamTimeout("first_byte", 60), UpstreamUnreachable("no route")]
+ERRORS = [
+    UpstreamRejected("too long", status=422),
+    UpstreamRejected("gone", status=404),
+    UpstreamFailed("boom"),
+    UpstreamFailed("busy", overloaded=True),
+    UpstreamTimeout("first_byte", 60),
+    UpstreamUnreachable("no route"),
+]
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "embeddings", "images"])

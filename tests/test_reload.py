@@ -29,7 +29,10 @@ async def test_a_new_model_is_served_after_a_reload_and_unchanged_files_are_not_
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         after = here.services.runtime.current
         assert after is not before and after.mappings["chat"] is before.mappings["chat"]
-        assert after.providers["sandbox"] is before.providers["sandbox"] and after.providers["acme"] is not before.providers["acme"]
+        assert (
+            after.providers["sandbox"] is before.providers["sandbox"]
+            and after.providers["acme"] is not before.providers["acme"]
+        )
 
 
 async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(tmp_path):
@@ -73,7 +76,12 @@ async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, 
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
     reloader, reloaded = Reloader(None, None), asyncio.Event()
-    looks = iter([frozenset(), OSError(errno.EMFILE, "Too many open files"), frozenset({1}), OSError(errno.EMFILE, "Too many open files")])
+    looks = iter([
+        frozenset(),
+        OSError(errno.EMFILE, "Too many open files"),
+        frozenset({1}),
+        OSError(errno.EMFILE, "Too many open files"),
+    ])
 
     def look():
         seen = next(looks, frozenset({1}))
@@ -93,7 +101,11 @@ async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
 
 async def test_a_running_stream_keeps_its_configuration(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
-        body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=30ms]] a b c d e f g h"}]}
+        body = {
+            "model": "sandbox/echo",
+            "stream": True,
+            "messages": [{"role": "user", "content": "[[pace=30ms]] a b c d e f g h"}],
+        }
         running = asyncio.create_task(here.post("/v1/chat/completions", body))
         await asyncio.sleep(0.1)
         (tmp_path / "providers" / "sandbox.yaml").unlink()
@@ -103,7 +115,12 @@ async def test_a_running_stream_keeps_its_configuration(tmp_path):
         assert reply.status_code == 200 and reply.text.endswith("data: [DONE]\n\n")
 
 
-KEYED = ACME.replace("speaks", "headers: {authorization: $secret.ACME_KEY}\nspeaks").replace("acme", "keyed").replace("ACME_KEY", "KEYED_KEY")
+KEYED = (
+    ACME
+    .replace("speaks", "headers: {authorization: $secret.ACME_KEY}\nspeaks")
+    .replace("acme", "keyed")
+    .replace("ACME_KEY", "KEYED_KEY")
+)
 
 
 async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplog):
@@ -112,10 +129,14 @@ async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplo
     (tmp_path / "secrets" / "KEYED_KEY").write_text("sk-canary-1")
     async with inprocess(tmp_path, providers={"acme": ACME, "keyed": KEYED}) as here:
         assert (await here.opened.reloader.reload()).ok
-        assert [line for line in caplog.messages if line.startswith("providers that")] == [], "nothing changed, nothing is said"
+        assert [line for line in caplog.messages if line.startswith("providers that")] == [], (
+            "nothing changed, nothing is said"
+        )
         (tmp_path / "secrets" / "KEYED_KEY").unlink()
         assert (await here.opened.reloader.reload()).ok
-        assert "providers that went off, because a secret is not set (`tollgate check` names it): keyed" in caplog.messages
+        assert (
+            "providers that went off, because a secret is not set (`tollgate check` names it): keyed" in caplog.messages
+        )
         (tmp_path / "secrets" / "KEYED_KEY").write_text("sk-canary-2")
         (tmp_path / "providers" / "acme.yaml").unlink()
         assert (await here.opened.reloader.reload()).ok
@@ -132,10 +153,14 @@ async def test_a_reload_takes_the_minimum_of_credits_and_names_what_only_a_start
         assert (await here.opened.reloader.reload()).ok
         assert (await here.post("/v1/chat/completions", ask)).status_code == 403
         assert "next start" not in caplog.text
-        path.write_text(path.read_text() + 'server: {bind: ["127.0.0.1:1"], drain_seconds: 2}\ndashboard: {session_hours: 1}\n')
+        path.write_text(
+            path.read_text() + 'server: {bind: ["127.0.0.1:1"], drain_seconds: 2}\ndashboard: {session_hours: 1}\n'
+        )
         for _ in range(2):
             assert (await here.opened.reloader.reload()).ok
-    assert [line for line in caplog.messages if "next start" in line] == ["changed in gateway.yaml, and taken at the next start only: server.bind, dashboard"]
+    assert [line for line in caplog.messages if "next start" in line] == [
+        "changed in gateway.yaml, and taken at the next start only: server.bind, dashboard"
+    ]
 
 
 async def test_a_reload_warns_of_a_model_that_lost_its_price_once(tmp_path, caplog):
@@ -144,7 +169,9 @@ async def test_a_reload_warns_of_a_model_that_lost_its_price_once(tmp_path, capl
         for _ in range(2):
             assert (await here.opened.reloader.reload()).ok
         warned = [line for line in caplog.messages if "price" in line]
-        assert len(warned) == 1 and "acme.yaml:6:3: warning: models.acme/one.price: found no completion price" in warned[0]
+        assert (
+            len(warned) == 1 and "acme.yaml:6:3: warning: models.acme/one.price: found no completion price" in warned[0]
+        )
 
 
 OWN = """
@@ -167,8 +194,10 @@ async def test_a_file_whose_examples_fail_is_not_taken(tmp_path):
     mapping.write_text(OWN)
     async with inprocess(tmp_path, providers={"acme": SPEAKS_OWN}) as here:
         before = here.services.runtime.current
-        for file, good, bad, place in ((mapping, OWN, OWN.replace("$.said", "$.sayd"), "own.yaml:6:"),
-                                       (provider, SPEAKS_OWN, SPEAKS_OWN.replace("prompt: text", "prompt: txt"), "acme.yaml:10:")):
+        for file, good, bad, place in (
+            (mapping, OWN, OWN.replace("$.said", "$.sayd"), "own.yaml:6:"),
+            (provider, SPEAKS_OWN, SPEAKS_OWN.replace("prompt: text", "prompt: txt"), "acme.yaml:10:"),
+        ):
             file.write_text(bad)
             state = await here.opened.reloader.reload()
             assert not state.ok and here.services.runtime.current is before
@@ -187,7 +216,9 @@ async def test_a_reload_tells_what_a_changed_mapping_is_warned_of(tmp_path, capl
 
 
 async def test_a_refused_reload_tells_its_mistake_without_the_warnings_of_other_files(tmp_path, caplog):
-    dear = ACME.replace("provider: acme", "provider: dear").replace('prompt: "1", completion: "1", unit: 1000000', 'prompt: "1", completion: "1"')
+    dear = ACME.replace("provider: acme", "provider: dear").replace(
+        'prompt: "1", completion: "1", unit: 1000000', 'prompt: "1", completion: "1"'
+    )
     async with inprocess(tmp_path, providers={"acme": ACME, "dear": dear}) as here:
         caplog.clear()
         (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("url: app", "urll: app"))

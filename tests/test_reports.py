@@ -39,21 +39,37 @@ def reports(tmp_path: Path):
 
 async def write(books: Ledger, count: int, *, ago: timedelta = timedelta(0), **more) -> None:
     for number in range(count):
-        values = {"account_id": "alice", "key_id": "key_1", "endpoint": "chat", "model": "acme/large", "provider": "acme", "cost": Decimal("0.01"), "input_tokens": 10,
-                  "output_tokens": 5, "ttfb_ms": 100.0, "total_ms": 900.0, "time": NOW - ago - timedelta(seconds=number)} | more
-        await books.record(UsageRow(f"req_{ago.total_seconds():.0f}_{values['account_id']}_{values['model'][-5:]}_{number}", **values))
+        values = {
+            "account_id": "alice", "key_id": "key_1", "endpoint": "chat", "model": "acme/large", "provider": "acme",
+            "cost": Decimal("0.01"), "input_tokens": 10, "output_tokens": 5, "ttfb_ms": 100.0, "total_ms": 900.0,
+            "time": NOW - ago - timedelta(seconds=number),
+        } | more
+        await books.record(
+            UsageRow(f"req_{ago.total_seconds():.0f}_{values['account_id']}_{values['model'][-5:]}_{number}", **values)
+        )
     await books.settle()
 
 
 async def test_sums_are_exact_by_time_and_dimension(books, reports):
     await write(books, 3)
-    await write(books, 2, ago=HOUR, model="acme/small", outcome="upstream_error", status=500, cost=Decimal("0.000000000001"))
+    await write(
+        books, 2, ago=HOUR, model="acme/small", outcome="upstream_error", status=500, cost=Decimal("0.000000000001")
+    )
     await write(books, 4, account_id="bob")
     report = await reports.report(Filters(account="alice"), HOUR, 24)
     assert [bucket.all.requests for bucket in report][-3:] == [0, 2, 3]
     whole = report.all()
-    assert (whole.requests, whole.failed, whole.cost, whole.input_tokens, whole.output_tokens) == (5, 2, Decimal("0.030000000002"), 50, 25)
-    assert [(name, measures.requests) for name, measures in report.by("model")] == [("acme/large", 3), ("acme/small", 2)]
+    assert (whole.requests, whole.failed, whole.cost, whole.input_tokens, whole.output_tokens) == (
+        5,
+        2,
+        Decimal("0.030000000002"),
+        50,
+        25,
+    )
+    assert [(name, measures.requests) for name, measures in report.by("model")] == [
+        ("acme/large", 3),
+        ("acme/small", 2),
+    ]
     assert whole.first_byte_ms(0.5) == pytest.approx(100, rel=0.1)
     everybody = await reports.report(Filters(), HOUR, 24)
     assert [(name, measures.requests) for name, measures in everybody.by("account_id")] == [("bob", 4), ("alice", 5)]
@@ -65,7 +81,9 @@ async def test_only_what_changed_is_read_again(books, reports, monkeypatch):
     await reports.report(Filters(), HOUR, 24)
     asked = []
     query = reports._query
-    monkeypatch.setattr(reports, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more))
+    monkeypatch.setattr(
+        reports, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
+    )
     assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
     await write(books, 1, ago=timedelta(minutes=1), model="acme/newer")
     assert (await reports.report(Filters(), HOUR, 24)).all().requests == 4
@@ -89,7 +107,9 @@ async def test_what_is_kept_is_bounded(books, reports, monkeypatch):
     assert reports._size <= 50
 
 
-@pytest.mark.parametrize(("width", "count"), [(timedelta(minutes=2), 30), (HOUR, 24), (timedelta(hours=6), 28), (timedelta(days=1), 90)])
+@pytest.mark.parametrize(
+    ("width", "count"), [(timedelta(minutes=2), 30), (HOUR, 24), (timedelta(hours=6), 28), (timedelta(days=1), 90)]
+)
 def test_buckets_end_with_the_one_that_holds_now(width, count):
     starts = list(bucket_starts(NOW, width, count))
     assert len(starts) == count and starts[-1] <= NOW < starts[-1] + width
@@ -156,7 +176,11 @@ async def test_a_query_that_takes_too_long_is_stopped(books, reports, monkeypatc
     await write(books, 1)
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     with pytest.raises(Unavailable, match="choose a shorter time"):
-        await reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"))
+        await reports._run(
+            lambda: reports._query(
+                Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
+            )
+        )
 
 
 async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(books, reports, tmp_path, caplog):
@@ -207,14 +231,24 @@ async def test_the_event_loop_goes_on_while_a_query_runs(reports):
             beats += 1
 
     pulse = asyncio.ensure_future(beat())
-    await reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"))
+    await reports._run(
+        lambda: reports._query(
+            Filters(), "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"
+        )
+    )
     pulse.cancel()
     assert beats >= 2
 
 
 async def test_closing_stops_what_runs(tmp_path):
     reports = Reports(tmp_path)
-    task = asyncio.ensure_future(reports._run(lambda: reports._query(Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1")))
+    task = asyncio.ensure_future(
+        reports._run(
+            lambda: reports._query(
+                Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
+            )
+        )
+    )
     await asyncio.sleep(0.3)
     reports.close()
     with pytest.raises(Unavailable):

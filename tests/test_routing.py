@@ -36,7 +36,9 @@ def tried(model, protocol="chat", *args, **kwargs):
 
 
 def test_lower_priority_numbers_come_first():
-    assert tried(of(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == ["b:chat", "a:chat", "c:chat"]
+    assert tried(of(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == [
+        "b:chat", "a:chat", "c:chat",
+    ]
 
 
 def test_at_most_three_different_routes_are_tried():
@@ -87,8 +89,10 @@ def test_a_model_serves_only_the_endpoints_of_its_type(type, client):
 
 
 def test_an_embedding_model_serves_embeddings():
-    assert tried(of(route("a", ("embeddings",), type="embedding"), route("b", ("cohere-embeddings",), type="embedding")), "embeddings") == [
-        "a:embeddings", "b:cohere-embeddings"]
+    assert tried(
+        of(route("a", ("embeddings",), type="embedding"), route("b", ("cohere-embeddings",), type="embedding")),
+        "embeddings",
+    ) == ["a:embeddings", "b:cohere-embeddings"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +195,14 @@ def test_a_single_route_is_tried_even_when_it_cools():
     assert tried(of(route("a")), health=health) == ["a:chat"]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=8, unique_by=lambda r: r[0]), st.integers(1, 3))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.integers(0, 3), st.booleans()),
+        max_size=8,
+        unique_by=lambda r: r[0],
+    ),
+    st.integers(1, 3),
+)
 def test_any_plan_is_short_and_never_repeats_a_route(rows, attempts):
     health = Health(Retry(cooldown_failures=1), Clock())
     routes = [route(name, priority=p, weight=w) for name, p, w, _ in rows]
@@ -223,13 +234,31 @@ class TestSticky:
 
 
 CONVERSATIONS = {
-    "chat": ({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}]},
-             {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"},
-                           {"role": "user", "content": "more"}]}),
-    "messages": ({"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "Hi"}]},
-                 {"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": []}]}),
-    "responses": ({"instructions": "S", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
-                  {"instructions": "S", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, {"type": "function_call"}]}),
+    "chat": (
+        {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}]},
+        {
+            "messages": [
+                {"role": "system", "content": "S"},
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Yo"},
+                {"role": "user", "content": "more"},
+            ]
+        },
+    ),
+    "messages": (
+        {"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "Hi"}]},
+        {
+            "system": [{"type": "text", "text": "S"}],
+            "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": []}],
+        },
+    ),
+    "responses": (
+        {"instructions": "S", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
+        {
+            "instructions": "S",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, {"type": "function_call"}],
+        },
+    ),
     "a cache key": ({"prompt_cache_key": "k", "input": "one"}, {"prompt_cache_key": "k", "input": "two"}),
 }
 
@@ -243,12 +272,25 @@ def test_turns_of_one_conversation_have_one_fingerprint(case):
 
 
 def test_other_openings_have_other_fingerprints():
-    bodies = [first for first, _ in CONVERSATIONS.values()] + [{"input": "Hi"}, {"input": "Ho"}, {"messages": [{"role": "user", "content": "\ud800"}]}]
+    bodies = [first for first, _ in CONVERSATIONS.values()] + [
+        {"input": "Hi"},
+        {"input": "Ho"},
+        {"messages": [{"role": "user", "content": "\ud800"}]},
+    ]
     assert len({fingerprint("acc", "m", body) for body in bodies}) >= len(bodies) - 1
 
 
-@given(st.dictionaries(st.sampled_from(["messages", "input", "system", "instructions", "prompt_cache_key"]),
-                       st.recursive(st.none() | st.booleans() | st.integers() | st.just("x" * 9000), lambda inner: st.lists(inner, max_size=3)
-                                    | st.dictionaries(st.sampled_from(["role", "content"]), inner, max_size=2), max_leaves=6)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["messages", "input", "system", "instructions", "prompt_cache_key"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.just("x" * 9000),
+            lambda inner: (
+                st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content"]), inner, max_size=2)
+            ),
+            max_leaves=6,
+        ),
+    )
+)
 def test_any_body_has_a_fingerprint(body):
     assert len(fingerprint("acc", "m", body)) == 16

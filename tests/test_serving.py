@@ -1,4 +1,5 @@
-"""`tollgate serve` as a process: addresses, what fails before anything is made, and what a reload keeps of the command line."""
+"""`tollgate serve` as a process: addresses, what fails before anything is made,
+and what a reload keeps of the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +36,14 @@ def served(folder, **options):
 
 def serve(folder, *words):
     """`tollgate serve` that is expected to end by itself."""
-    return subprocess.run([sys.executable, "-m", "tollgate", "serve", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "tollgate", "serve", *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -47,12 +55,18 @@ def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = serve(tmp_path, "--bind", address, "--engine", engine)
-        assert (done.returncode, done.stdout) == (1, "") and f"cannot listen on {address}: Address already in use; another one:" in done.stderr and "Traceback" not in done.stderr
+        assert (
+            (done.returncode, done.stdout) == (1, "")
+            and f"cannot listen on {address}: Address already in use; another one:" in done.stderr
+            and "Traceback" not in done.stderr
+        )
     with served(tmp_path, extra=("--engine", engine)) as running:
         assert running.key.startswith("sk-tg-"), "the first start that works shows the key"
 
 
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "http://127.0.0.1:80"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "http://127.0.0.1:80"]
+)
 def test_a_wrong_address_is_told_in_words(tmp_path, address):
     done = serve(tmp_path, "--bind", address)
     assert done.returncode == 2 and f'"{address}" is no address' in done.stderr and "Traceback" not in done.stderr
@@ -102,10 +116,14 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
     try:
         done = serve(tmp_path / "second", "--bind", f"unix:{path}", "--engine", engine)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr and "Traceback" not in done.stderr
+        assert (
+            f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr
+            and "Traceback" not in done.stderr
+        )
         assert _health(path) == 200, "the first one is still there"
         running.kill()
-        running = start_gateway(tmp_path / "second", extra=("--bind", f"unix:{path}", "--engine", engine))  # the file of the killed one is replaced
+        # the file of the killed one is replaced
+        running = start_gateway(tmp_path / "second", extra=("--bind", f"unix:{path}", "--engine", engine))
         assert _health(path) == 200
     finally:
         assert running.stop() == 0
@@ -113,18 +131,29 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
-    """Java's own HTTP client asks for it with its first request (curl does with --http2); the body must not be lost over it."""
+    """Java's own HTTP client asks for it with its first request (curl does with --http2);
+    the body must not be lost over it."""
     pytest.importorskip(engine)
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
         client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=10)
-        wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}
+        wish = {
+            "Connection": "Upgrade, HTTP2-Settings",
+            "Upgrade": "h2c",
+            "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+        }
         for headers in (wish, {}):
-            client.request("POST", "/v1/chat/completions", json.dumps({"model": "echo", "messages": [{"role": "user", "content": "hi h2c"}]}),
-                           {"authorization": f"Bearer {running.key}", "content-type": "application/json", **headers})
+            client.request(
+                "POST",
+                "/v1/chat/completions",
+                json.dumps({"model": "echo", "messages": [{"role": "user", "content": "hi h2c"}]}),
+                {"authorization": f"Bearer {running.key}", "content-type": "application/json", **headers},
+            )
             reply = client.getresponse()
             said = reply.read()
-            assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", said
+            assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", (
+                said
+            )
 
 
 def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
@@ -175,8 +204,17 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
         asked = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
-        body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=200]] talk"}]}
-        asked.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {running.key}", "content-type": "application/json"})
+        body = {
+            "model": "sandbox/echo",
+            "stream": True,
+            "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=200]] talk"}],
+        }
+        asked.request(
+            "POST",
+            "/v1/chat/completions",
+            json.dumps(body),
+            {"authorization": f"Bearer {running.key}", "content-type": "application/json"},
+        )
         reply = asked.getresponse()
         reply.read(10)
         began = time.monotonic()
@@ -186,14 +224,19 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
         running.process.send_signal(signal.SIGINT)
         assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down"}}\n\n')
         assert running.process.wait(10) == 0 and time.monotonic() - began < 10
-        assert "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now" in running.log.read_text()
+        assert (
+            "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now"
+            in running.log.read_text()
+        )
 
 
 def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
     write_config(tmp_path)
     with served(tmp_path) as running:
         listening = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
-        listening.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}", "accept": "text/event-stream"})
+        listening.request(
+            "GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}", "accept": "text/event-stream"}
+        )
         assert listening.getresponse().readline() == b": listening\n"
         began = time.monotonic()
         assert running.stop() == 0 and time.monotonic() - began < 6
@@ -206,9 +249,13 @@ def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
         assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("level", "ours", "others"), [("debug", "DEBUG", "WARNING"), ("info", "INFO", "WARNING"), ("error", "ERROR", "ERROR")])
+@pytest.mark.parametrize(
+    ("level", "ours", "others"),
+    [("debug", "DEBUG", "WARNING"), ("info", "INFO", "WARNING"), ("error", "ERROR", "ERROR")],
+)
 def test_a_log_level_is_that_of_our_own_lines(monkeypatch, level, ours, others):
-    """The library that reads the headers of HTTP/2 has a line for each at debug, and a caller's key stands in one of them."""
+    """The library that reads the headers of HTTP/2 has a line for each at debug,
+    and a caller's key stands in one of them."""
     root, gateway = logging.getLogger(), logging.getLogger("tollgate")
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)

@@ -45,12 +45,18 @@ def facts(data: bytes) -> list[tuple[str | None, bytes]]:
         pytest.param(b"event: keepalive\n\n", [("keepalive", b"")], id="name without data"),
         pytest.param(b"event:\ndata: a\n\n", [(None, b"a")], id="empty name"),
         pytest.param(b"\xef\xbb\xbfdata: a\n\n", [(None, b"a")], id="byte order mark"),
-        pytest.param(b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [(None, b"a"), (None, b"")], id="mark elsewhere is a field name"),
+        pytest.param(
+            b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [(None, b"a"), (None, b"")], id="mark elsewhere is a field name"
+        ),
         pytest.param(b"data: a\n\ndata: [DONE]", [(None, b"a"), (None, b"[DONE]")], id="no last break at all"),
         pytest.param(b"data: a\n\ndata: b\n", [(None, b"a"), (None, b"b")], id="no last blank line"),
-        pytest.param(b"\n\ndata: a\n\n\n", [(None, b""), (None, b""), (None, b"a"), (None, b"")], id="stray blank lines"),
-        pytest.param(b"data: \xe2\x80\xa8\x0b\x0c\n\n", [(None, b"\xe2\x80\xa8\x0b\x0c")], id="other separators are data"),
-        pytest.param("data: {\"t\": \"é漢😀\"}\n\n".encode(), [(None, "{\"t\": \"é漢😀\"}".encode())], id="utf-8"),
+        pytest.param(
+            b"\n\ndata: a\n\n\n", [(None, b""), (None, b""), (None, b"a"), (None, b"")], id="stray blank lines"
+        ),
+        pytest.param(
+            b"data: \xe2\x80\xa8\x0b\x0c\n\n", [(None, b"\xe2\x80\xa8\x0b\x0c")], id="other separators are data"
+        ),
+        pytest.param('data: {"t": "é漢😀"}\n\n'.encode(), [(None, '{"t": "é漢😀"}'.encode())], id="utf-8"),
         pytest.param(b"", [], id="nothing"),
     ],
 )
@@ -61,8 +67,10 @@ def test_a_stream_is_read_as_the_standard_says(stream: bytes, wanted: list[tuple
 
 
 _PIECES = st.sampled_from(
-    [b"data: ", b"data:", b"event: ", b"event: x", b": c", b"id: 1", b"\n", b"\n\n", b"\r\n", b"\r\n\r\n", b"\r", b"\r\r",
-     b"{}", b"[DONE]", b"\xef\xbb\xbf", "é".encode(), b"data: {}\n\n", b"event: a\ndata: b\n\n", b" ", b":"],
+    [
+        b"data: ", b"data:", b"event: ", b"event: x", b": c", b"id: 1", b"\n", b"\n\n", b"\r\n", b"\r\n\r\n", b"\r",
+        b"\r\r", b"{}", b"[DONE]", b"\xef\xbb\xbf", "é".encode(), b"data: {}\n\n", b"event: a\ndata: b\n\n", b" ", b":",
+    ],
 )
 
 
@@ -83,8 +91,12 @@ def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[
     marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events, pairs = Decoder(), Decoder()
     for begin, end in pairwise(marks):
-        assert pairs.feed_pairs(stream[begin:end]) == [(event.name, event.data) for event in events.feed(stream[begin:end])]
-    assert [(event.name, event.data) for event in pairs.finish()] == [(event.name, event.data) for event in events.finish()]
+        assert pairs.feed_pairs(stream[begin:end]) == [
+            (event.name, event.data) for event in events.feed(stream[begin:end])
+        ]
+    assert [(event.name, event.data) for event in pairs.finish()] == [
+        (event.name, event.data) for event in events.finish()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +139,9 @@ def test_events_leave_as_soon_as_their_blank_line_is_here() -> None:
     assert [e.data for e in decoder.feed(b"\n")] == [b"d"]
 
 
-@pytest.mark.parametrize("chunk", [b"x" * 600, b"data: y\n" * 80, b"data: z\r\n" * 70], ids=["one line", "LF lines", "CRLF lines"])
+@pytest.mark.parametrize(
+    "chunk", [b"x" * 600, b"data: y\n" * 80, b"data: z\r\n" * 70], ids=["one line", "LF lines", "CRLF lines"]
+)
 def test_an_endless_event_is_refused(chunk: bytes) -> None:
     decoder = Decoder(max_event_bytes=1000)
     decoder.feed(chunk)

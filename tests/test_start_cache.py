@@ -92,9 +92,16 @@ def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkey
     cache = StartCache(store)
     again = _build(cache.code)
     assert cache.code.made == 0 and not cache.code.changed
-    assert {name: marshal.dumps(made) for name, made in _code_of(again).items()} == {name: marshal.dumps(made) for name, made in _code_of(fresh).items()}
-    assert [list(made.co_lines()) for made in _code_of(again).values()] == [list(made.co_lines()) for made in _code_of(fresh).values()]
-    assert again.section("error.to_hub")({"error": {"message": "no", "code": "x"}}, None) == {"message": "NO", "code": "x"}
+    assert {name: marshal.dumps(made) for name, made in _code_of(again).items()} == {
+        name: marshal.dumps(made) for name, made in _code_of(fresh).items()
+    }
+    assert [list(made.co_lines()) for made in _code_of(again).values()] == [
+        list(made.co_lines()) for made in _code_of(fresh).values()
+    ]
+    assert again.section("error.to_hub")({"error": {"message": "no", "code": "x"}}, None) == {
+        "message": "NO",
+        "code": "x",
+    }
     assert not cache.write(_load(cache.known))
 
 
@@ -118,15 +125,25 @@ def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkey
     with keeping(cache.code):
         again = compile_mapping(document)
     assert not cache.code.changed
-    assert (again.name, again.warnings, again.sections.keys(), again.walkers.keys()) == (fresh.name, fresh.warnings, fresh.sections.keys(), fresh.walkers.keys())
-    for name, value in (("error.to_hub", {"error": {"message": "no", "code": "x"}}), ("error.from_hub", {"code": "y", "b": {"deep": "a"}})):
+    assert (again.name, again.warnings, again.sections.keys(), again.walkers.keys()) == (
+        fresh.name,
+        fresh.warnings,
+        fresh.sections.keys(),
+        fresh.walkers.keys(),
+    )
+    for name, value in (
+        ("error.to_hub", {"error": {"message": "no", "code": "x"}}),
+        ("error.from_hub", {"code": "y", "b": {"deep": "a"}}),
+    ):
         if name in fresh.sections:
             assert again.section(name)(value, None) == fresh.section(name)(value, None)
 
 
 def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
     with keeping(StartCache(store).code):
-        mapping = compile_mapping(read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")})
+        mapping = compile_mapping(
+            read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")}
+        )
     assert mapping.section("error.to_hub")({"error": {"message": "no"}}, None) == {"message": "<no>"}
 
 
@@ -164,10 +181,17 @@ def test_code_nobody_used_is_forgotten(store, loaded):
 
 def test_a_second_start_reads_no_file_again(store, loaded, monkeypatch):
     before = load.read_text
-    monkeypatch.setattr(load, "read_text", lambda text, name: before(text, name) if name == "gateway.yaml" else pytest.fail(f"{name} was read"))
+    monkeypatch.setattr(
+        load,
+        "read_text",
+        lambda text, name: before(text, name) if name == "gateway.yaml" else pytest.fail(f"{name} was read"),
+    )
     again = _load(StartCache(store).known)
     provider, wanted = again.gateway.providers["acme"], loaded.gateway.providers["acme"]
-    assert provider.models == wanted.models and provider.headers["Authorization"].value == wanted.headers["Authorization"].value
+    assert (
+        provider.models == wanted.models
+        and provider.headers["Authorization"].value == wanted.headers["Authorization"].value
+    )
     assert (again.warnings, again.notes, again.secrets.get("ACME_KEY")) == (loaded.warnings, loaded.notes, CANARY)
     assert again.warnings and again.gateway.files == loaded.gateway.files
 
@@ -190,9 +214,14 @@ def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
     assert StartCache(store).known is None
 
 
-@pytest.mark.parametrize("damage", [
-    lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:], lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
-], ids=["empty", "short", "stamp", "content", "zeros"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:],
+        lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
+    ],
+    ids=["empty", "short", "stamp", "content", "zeros"],
+)
 def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage):
     file.write_bytes(damage(file.read_bytes()))
     assert not _found(store, file)
@@ -201,14 +230,21 @@ def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage)
     assert cache.write(loaded) and _found(store, file)
 
 
-@pytest.mark.parametrize("payload", [marshal.dumps([1]), marshal.dumps({b"k": "no code"}), marshal.dumps({"k": compile("1", "x", "eval")}), b"?"],
-                         ids=["list", "value", "key", "no marshal"])
+@pytest.mark.parametrize(
+    "payload",
+    [marshal.dumps([1]), marshal.dumps({b"k": "no code"}), marshal.dumps({"k": compile("1", "x", "eval")}), b"?"],
+    ids=["list", "value", "key", "no marshal"],
+)
 def test_a_table_of_another_kind_is_refused(payload):
     with pytest.raises(ValueError, match="not a table of code"):
         KeptCode.load(payload)
 
 
-@pytest.mark.parametrize("payload", [pickle.dumps(os.system), pickle.dumps((1, 2)), b"", b"?", pickle.dumps({})], ids=["function", "short", "empty", "no pickle", "dict"])
+@pytest.mark.parametrize(
+    "payload",
+    [pickle.dumps(os.system), pickle.dumps((1, 2)), b"", b"?", pickle.dumps({})],
+    ids=["function", "short", "empty", "no pickle", "dict"],
+)
 def test_files_of_another_kind_are_refused(payload):
     with pytest.raises(ValueError, match="not what files came to"):
         load_known(payload)
@@ -268,7 +304,10 @@ def test_another_version_reads_files_anew(store, monkeypatch):
 
 def test_files_and_folder_are_the_owners_alone(store):
     folder = store / "cache"
-    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {"code.bin": 0o600, "files.bin": 0o600}
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "code.bin": 0o600,
+        "files.bin": 0o600,
+    }
     assert (folder.stat().st_mode & 0o777, store.stat().st_mode & 0o777) == (0o700, 0o700)
 
 

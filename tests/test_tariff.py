@@ -40,19 +40,50 @@ def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, **more):
         pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0"}, "0", id="zero is free"),
         pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0.5"}, "5", id="its own cache price"),
         pytest.param(Usage(cache_write=10), {"prompt": "2"}, "20", id="no cache-write price: the prompt's"),
-        pytest.param(Usage(cache_write_1h=10), {"prompt": "2", "input_cache_write": "3"}, "30", id="no hour price: the cache write's"),
+        pytest.param(
+            Usage(cache_write_1h=10),
+            {"prompt": "2", "input_cache_write": "3"},
+            "30",
+            id="no hour price: the cache write's",
+        ),
         pytest.param(Usage(cache_write_1h=10), {"prompt": "2"}, "20", id="no hour and no write price: the prompt's"),
         pytest.param(Usage(reasoning=10), {"completion": "3"}, "30", id="no reasoning price: the completion's"),
         pytest.param(Usage(reasoning=10), {"completion": "3", "internal_reasoning": "0"}, "0", id="free reasoning"),
-        pytest.param(Usage(audio_input=10, audio_output=10), {"prompt": "2", "completion": "3"}, "50", id="audio at text prices"),
-        pytest.param(Usage(audio_input=10, audio_output=10), {"prompt": "2", "audio": "5", "audio_output": "7"}, "120", id="audio at its own"),
-        pytest.param(Usage(cache_read=10, audio_cache_read=10), {"prompt": "2", "input_cache_read": "0.5"}, "10", id="cached audio at the cache price"),
-        pytest.param(Usage(cache_read=10, audio_cache_read=10), {"prompt": "2", "input_cache_read": "0.5", "input_audio_cache": "1"}, "15", id="cached audio at its own"),
+        pytest.param(
+            Usage(audio_input=10, audio_output=10), {"prompt": "2", "completion": "3"}, "50", id="audio at text prices"
+        ),
+        pytest.param(
+            Usage(audio_input=10, audio_output=10),
+            {"prompt": "2", "audio": "5", "audio_output": "7"},
+            "120",
+            id="audio at its own",
+        ),
+        pytest.param(
+            Usage(cache_read=10, audio_cache_read=10),
+            {"prompt": "2", "input_cache_read": "0.5"},
+            "10",
+            id="cached audio at the cache price",
+        ),
+        pytest.param(
+            Usage(cache_read=10, audio_cache_read=10),
+            {"prompt": "2", "input_cache_read": "0.5", "input_audio_cache": "1"},
+            "15",
+            id="cached audio at its own",
+        ),
         pytest.param(Usage(audio_cache_read=10), {"prompt": "2"}, "20", id="cached audio without cache prices"),
-        pytest.param(Usage(output=10, image_output=10), {"completion": "3"}, "60", id="generated pictures at the price of text"),
-        pytest.param(Usage(output=10, image_output=10), {"completion": "3", "image_output_token": "30"}, "330", id="generated pictures at their own"),
+        pytest.param(
+            Usage(output=10, image_output=10), {"completion": "3"}, "60", id="generated pictures at the price of text"
+        ),
+        pytest.param(
+            Usage(output=10, image_output=10),
+            {"completion": "3", "image_output_token": "30"},
+            "330",
+            id="generated pictures at their own",
+        ),
         pytest.param(Usage(), {"request": "0.005"}, "0.005", id="a fee per call"),
-        pytest.param(Usage(searches=3, images=2), {"web_search": "0.01", "image": "0.1"}, "0.23", id="searches and pictures"),
+        pytest.param(
+            Usage(searches=3, images=2), {"web_search": "0.01", "image": "0.1"}, "0.23", id="searches and pictures"
+        ),
         pytest.param(Usage(searches=3, images=2), {"prompt": "1"}, "0", id="searches without a price cost nothing"),
         pytest.param(Usage(input=10, output=10), {}, "0", id="no price known"),
     ],
@@ -72,8 +103,15 @@ def test_a_unit_that_is_no_power_of_ten_is_rounded_only_at_the_end():
 
 
 def test_a_foreign_price_is_told_in_both_currencies():
-    charge = price_usage(Usage(input=1000), tariff({"prompt": "0.8"}, unit=1000, currency="CNY"), RATES, at=TUESDAY_NOON)
-    assert (charge.cost, charge.native, charge.currency, charge.rate) == (Decimal("0.112"), Decimal("0.8"), "CNY", Decimal("0.14"))
+    charge = price_usage(
+        Usage(input=1000), tariff({"prompt": "0.8"}, unit=1000, currency="CNY"), RATES, at=TUESDAY_NOON
+    )
+    assert (charge.cost, charge.native, charge.currency, charge.rate) == (
+        Decimal("0.112"),
+        Decimal("0.8"),
+        "CNY",
+        Decimal("0.14"),
+    )
 
 
 def test_a_currency_without_a_rate_names_the_known_ones():
@@ -86,7 +124,9 @@ def test_a_currency_without_a_rate_names_the_known_ones():
     [(199_999, "199999"), (200_000, "200000"), (200_001, "400002")],
 )
 def test_a_tier_starts_above_its_mark_and_holds_for_the_whole_request(prompt, expected):
-    assert cost(Usage(input=prompt), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)) == Decimal(expected)
+    assert cost(
+        Usage(input=prompt), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)
+    ) == Decimal(expected)
 
 
 def test_cached_tokens_count_towards_the_tier():
@@ -95,13 +135,18 @@ def test_cached_tokens_count_towards_the_tier():
 
 
 def test_rows_apply_in_order_and_keep_what_they_do_not_name():
-    volumes = (row({"prompt": "2"}, min_prompt_tokens=10), row({"prompt": "3", "completion": "9"}, min_prompt_tokens=20))
+    volumes = (
+        row({"prompt": "2"}, min_prompt_tokens=10),
+        row({"prompt": "3", "completion": "9"}, min_prompt_tokens=20),
+    )
     assert cost(Usage(input=15, output=1), {"prompt": "1", "completion": "5"}, volumes=volumes) == Decimal(15 * 2 + 5)
     assert cost(Usage(input=25, output=1), {"prompt": "1", "completion": "5"}, volumes=volumes) == Decimal(25 * 3 + 9)
 
 
 def test_a_fallback_follows_the_tier():
-    assert cost(Usage(cache_read=11), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=10),)) == Decimal(22)
+    assert cost(
+        Usage(cache_read=11), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=10),)
+    ) == Decimal(22)
 
 
 @pytest.mark.parametrize(("prompt", "output", "expected"), [(10, 199, "199"), (10, 200, "400"), (50, 200, "200")])
@@ -125,13 +170,23 @@ def test_a_tier_by_thinking():
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
-        ("2026-11-17T16:29", "2"), ("2026-11-17T16:30", "1"), ("2026-11-17T23:59", "1"), ("2026-11-18T00:29", "1"), ("2026-11-18T00:30", "2"),
-        ("2026-11-20T17:00", "1"), ("2026-11-21T00:10", "1"), ("2026-11-21T17:00", "2"), ("2026-11-22T17:00", "2"), ("2026-11-23T00:10", "2"),
+        ("2026-11-17T16:29", "2"),
+        ("2026-11-17T16:30", "1"),
+        ("2026-11-17T23:59", "1"),
+        ("2026-11-18T00:29", "1"),
+        ("2026-11-18T00:30", "2"),
+        ("2026-11-20T17:00", "1"),
+        ("2026-11-21T00:10", "1"),
+        ("2026-11-21T17:00", "2"),
+        ("2026-11-22T17:00", "2"),
+        ("2026-11-23T00:10", "2"),
     ],
 )
 def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
     weekdays = (PriceWindow({"prompt": Decimal(1)}, "16:30", "00:30", (1, 2, 3, 4, 5)),)
-    assert cost(Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at).replace(tzinfo=UTC), windows=weekdays) == Decimal(expected)
+    assert cost(
+        Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at).replace(tzinfo=UTC), windows=weekdays
+    ) == Decimal(expected)
 
 
 def test_a_window_is_in_utc_and_may_last_all_day():
@@ -161,13 +216,17 @@ def test_a_service_tier_replaces_what_it_names():
 
 def test_a_service_tier_stays_in_proportion_on_a_long_prompt():
     long = (row({"prompt": "2", "completion": "3"}, min_prompt_tokens=100),)
-    assert cost(Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX) == Decimal(215)
+    assert cost(
+        Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX
+    ) == Decimal(215)
 
 
 def test_a_charge_says_which_prices_it_used():
     long = (row({"prompt": "2"}, min_prompt_tokens=100),)
     compiled = tariff({"prompt": "1"}, volumes=long, **FLEX)
-    assert price_usage(Usage(input=200), compiled, RATES, at=TUESDAY_NOON, service_tier="flex").rule == "volumes[0] flex"
+    assert (
+        price_usage(Usage(input=200), compiled, RATES, at=TUESDAY_NOON, service_tier="flex").rule == "volumes[0] flex"
+    )
     assert price_usage(Usage(input=2), compiled, RATES, at=TUESDAY_NOON).rule == "base"
 
 
@@ -176,11 +235,20 @@ def test_no_price_block_costs_nothing():
 
 
 def test_rounding_happens_once():
-    assert cost(Usage(input=3, output=1), {"prompt": "0.0000000000004", "completion": "0.0000000000004"}) == Decimal("0.000000000002")
+    assert cost(Usage(input=3, output=1), {"prompt": "0.0000000000004", "completion": "0.0000000000004"}) == Decimal(
+        "0.000000000002"
+    )
 
 
 def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
-    prices = {"prompt": "1", "completion": "2", "input_cache_write": "1.25", "input_cache_write_1h": "2", "internal_reasoning": "3", "request": "7"}
+    prices = {
+        "prompt": "1",
+        "completion": "2",
+        "input_cache_write": "1.25",
+        "input_cache_write_1h": "2",
+        "internal_reasoning": "3",
+        "request": "7",
+    }
     assert upper_bound(100, 10, tariff(prices), RATES, at=TUESDAY_NOON) == Decimal(125 + 30 + 7)
     assert upper_bound(100, 10, tariff(prices), RATES, at=TUESDAY_NOON, hour_cache=True) == Decimal(200 + 30 + 7)
     assert upper_bound(100, 10, None, RATES, at=TUESDAY_NOON) == 0
@@ -189,16 +257,23 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
 
 
 def test_an_upper_bound_covers_shorter_requests_that_cost_more():
-    """A prompt is an estimate before it is sent, and no answer has to use its limit: the row below the one that matches may be the dearer one."""
+    """A prompt is an estimate before it is sent, and no answer has to use its limit:
+    the row below the one that matches may be the dearer one."""
     prices = {"prompt": "1", "completion": "2"}
-    rows = (row({"prompt": "5"}, min_prompt_tokens=100, max_prompt_tokens=1000), row({"completion": "40"}, max_completion_tokens=200))
+    rows = (
+        row({"prompt": "5"}, min_prompt_tokens=100, max_prompt_tokens=1000),
+        row({"completion": "40"}, max_completion_tokens=200),
+    )
     assert upper_bound(1001, 0, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(5000)
     assert upper_bound(0, 300, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(8000)
     assert upper_bound(50, 200, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(50 + 8000)
 
 
 def test_an_upper_bound_knows_the_dearer_ways_a_request_names():
-    priced = tariff({"prompt": "1", "completion": "2"}, multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
+    priced = tariff(
+        {"prompt": "1", "completion": "2"},
+        multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")},
+    )
     for words, expected in ((["fast"], "240"), (["a-model", "us", "fast"], "264"), (["batch"], "120"), ([], "120")):
         assert upper_bound(100, 10, priced, RATES, at=TUESDAY_NOON, multipliers=words) == Decimal(expected)
 
@@ -207,23 +282,40 @@ price = st.decimals(min_value=0, max_value=100, places=9).map(str)
 tokens = st.integers(0, 10**6)
 
 
-@given(prices=st.fixed_dictionaries({"prompt": price, "completion": price}, optional={"input_cache_read": price, "internal_reasoning": price}),
-       unit=st.sampled_from([1, 1000, 10**6]), fresh=tokens, read=tokens, text=tokens, thought=tokens)
+@given(
+    prices=st.fixed_dictionaries(
+        {"prompt": price, "completion": price}, optional={"input_cache_read": price, "internal_reasoning": price}
+    ),
+    unit=st.sampled_from([1, 1000, 10**6]), fresh=tokens, read=tokens, text=tokens, thought=tokens,
+)
 def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(prices, unit, fresh, read, text, thought):
     usage = Usage(input=fresh, cache_read=read, output=text, reasoning=thought)
-    due = (fresh * Fraction(prices["prompt"]) + read * Fraction(prices.get("input_cache_read", prices["prompt"]))
-           + text * Fraction(prices["completion"]) + thought * Fraction(prices.get("internal_reasoning", prices["completion"]))) / unit
+    due = (
+        fresh * Fraction(prices["prompt"])
+        + read * Fraction(prices.get("input_cache_read", prices["prompt"]))
+        + text * Fraction(prices["completion"])
+        + thought * Fraction(prices.get("internal_reasoning", prices["completion"]))
+    ) / unit
     charge = price_usage(usage, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)
     assert abs(Fraction(charge.cost) - due) <= Fraction(1, 2 * 10**12)
-    assert charge.cost <= upper_bound(usage.prompt_tokens, usage.completion_tokens, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON)
+    assert charge.cost <= upper_bound(
+        usage.prompt_tokens, usage.completion_tokens, tariff(prices, unit=unit), RATES, at=TUESDAY_NOON
+    )
 
 
 def test_words_of_the_usage_multiply_beside_the_tier():
-    priced = tariff({"prompt": "1", "completion": "2"}, multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")})
+    priced = tariff(
+        {"prompt": "1", "completion": "2"},
+        multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")},
+    )
     used = Usage(input=10, output=5)
     for told, tier, times, rule in (
-        ((), None, "1", "base"), (["standard", "global"], None, "1", "base"), (["fast"], None, "2", "fast"), (["us", "fast"], None, "2.2", "fast us"),
-        (["us"], "batch", "0.55", "batch us"), (["batch"], "batch", "0.5", "batch"),
+        ((), None, "1", "base"),
+        (["standard", "global"], None, "1", "base"),
+        (["fast"], None, "2", "fast"),
+        (["us", "fast"], None, "2.2", "fast us"),
+        (["us"], "batch", "0.55", "batch us"),
+        (["batch"], "batch", "0.5", "batch"),
     ):
         charge = price_usage(used, priced, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=told)
         assert (charge.cost, charge.rule) == (20 * Decimal(times), rule)

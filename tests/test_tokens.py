@@ -51,8 +51,14 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     for name in tokenizer.NAMES:
         with files(tokenizer).joinpath(f"{name}.tiktoken").open("rb") as source:
             (cache / hashlib.sha1(f"{_HOME}{name}.tiktoken".encode()).hexdigest()).write_bytes(source.read())
-    done = subprocess.run([sys.executable, "-c", _REFERENCE, *tokenizer.NAMES], input=json.dumps(list(TEXTS.values())), text=True,
-                          capture_output=True, check=True, env={"TIKTOKEN_CACHE_DIR": str(cache)})
+    done = subprocess.run(
+        [sys.executable, "-c", _REFERENCE, *tokenizer.NAMES],
+        input=json.dumps(list(TEXTS.values())),
+        text=True,
+        capture_output=True,
+        check=True,
+        env={"TIKTOKEN_CACHE_DIR": str(cache)},
+    )
     shutil.rmtree(cache)
     return json.loads(done.stdout)
 
@@ -81,7 +87,9 @@ async def test_no_network_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await tokens.count(["hello world"]) == 2
 
 
-async def test_a_missing_or_changed_rank_file_means_the_heuristic(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_or_changed_rank_file_means_the_heuristic(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(name: str) -> None:
         raise ValueError("not the published rank file")
 
@@ -102,11 +110,19 @@ def test_a_rank_file_that_was_changed_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_importing_tokens_loads_no_tokenizer() -> None:
     code = "import sys; import tollgate.tokens; print('tiktoken' in sys.modules)"
     source = str(Path(tokens.__file__).parents[1])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": source})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": source}
+    )
     assert done.stdout.strip() == "False"
 
 
-PATHOLOGICAL = {"carets": "^" * 100_000, "one letter": "a" * 399_000, "blanks": " " * 399_000, "ideographs": "漢" * 399_000, "over the cap": "^" * 10_000_000}
+PATHOLOGICAL = {
+    "carets": "^" * 100_000,
+    "one letter": "a" * 399_000,
+    "blanks": " " * 399_000,
+    "ideographs": "漢" * 399_000,
+    "over the cap": "^" * 10_000_000,
+}
 
 
 @pytest.mark.parametrize("text", PATHOLOGICAL.values(), ids=PATHOLOGICAL.keys())
@@ -168,45 +184,110 @@ BODIES = {
     "chat text": ("chat", {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, ["hi"], MESSAGE + PRIMER),
     "chat parts": (
         "chat",
-        {"messages": [{"role": "user", "name": "bob", "content": [
-            {"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-            {"type": "image_url", "image_url": {"url": "https://x", "detail": "low"}},
-            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
-            {"type": "file", "file": {"file_data": "AAAA", "filename": "a.pdf"}}]}]},
-        ["bob", "look"], MESSAGE + PRIMER + IMAGE + IMAGE_LOW + AUDIO + FILE,
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "name": "bob",
+                    "content": [
+                        {"type": "text", "text": "look"},
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                        {"type": "image_url", "image_url": {"url": "https://x", "detail": "low"}},
+                        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+                        {"type": "file", "file": {"file_data": "AAAA", "filename": "a.pdf"}},
+                    ],
+                }
+            ]
+        },
+        ["bob", "look"],
+        MESSAGE + PRIMER + IMAGE + IMAGE_LOW + AUDIO + FILE,
     ),
     "chat calls": (
         "chat",
-        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-                      {"role": "tool", "tool_call_id": "c", "content": "sunny"}], "tools": [TOOL]},
-        ["f", json.dumps([TOOL], separators=(",", ":")), "sunny", "{}"], 2 * MESSAGE + PRIMER,
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "sunny"},
+            ],
+            "tools": [TOOL],
+        },
+        ["f", json.dumps([TOOL], separators=(",", ":")), "sunny", "{}"],
+        2 * MESSAGE + PRIMER,
     ),
-    "responses text": ("responses", {"input": "hi", "instructions": "be brief"}, ["be brief", "hi"], 2 * MESSAGE + PRIMER),
+    "responses text": (
+        "responses",
+        {"input": "hi", "instructions": "be brief"},
+        ["be brief", "hi"],
+        2 * MESSAGE + PRIMER,
+    ),
     "responses items": (
         "responses",
-        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": "https://x", "detail": "low"}]},
-                   {"type": "reasoning", "id": "r", "encrypted_content": "AAAA", "summary": [{"type": "summary_text", "text": "hm"}]},
-                   {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-                   {"type": "function_call_output", "call_id": "c", "output": "sunny"}]},
-        ["f", "hm", "look", "sunny", "{}"], 4 * MESSAGE + PRIMER + IMAGE_LOW,
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "look"},
+                        {"type": "input_image", "image_url": "https://x", "detail": "low"},
+                    ],
+                },
+                {
+                    "type": "reasoning",
+                    "id": "r",
+                    "encrypted_content": "AAAA",
+                    "summary": [{"type": "summary_text", "text": "hm"}],
+                },
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "sunny"},
+            ]
+        },
+        ["f", "hm", "look", "sunny", "{}"],
+        4 * MESSAGE + PRIMER + IMAGE_LOW,
     ),
     "messages": (
         "messages",
-        {"system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
-         "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "page"}},
-                                                   {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-                                                   {"type": "document", "source": {"type": "base64", "data": "AAAA"}}]},
-                      {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "AAAA"}, {"type": "redacted_thinking", "data": "AAAA"},
-                                                        {"type": "tool_use", "id": "t", "name": "f", "input": {"city": "Rom"}}]},
-                      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "sunny"}]}]}]},
-        ["be brief", "f", "hm", "page", "sunny", '{"city":"Rom"}'], 4 * MESSAGE + PRIMER + IMAGE + FILE,
+        {
+            "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "page"}},
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                        {"type": "document", "source": {"type": "base64", "data": "AAAA"}},
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "hm", "signature": "AAAA"},
+                        {"type": "redacted_thinking", "data": "AAAA"},
+                        {"type": "tool_use", "id": "t", "name": "f", "input": {"city": "Rom"}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "sunny"}]}
+                    ],
+                },
+            ],
+        },
+        ["be brief", "f", "hm", "page", "sunny", '{"city":"Rom"}'],
+        4 * MESSAGE + PRIMER + IMAGE + FILE,
     ),
     "embeddings": ("embeddings", {"input": ["a", "b"], "model": "m"}, ["a", "b"], 0),
 }
 
 
 @pytest.mark.parametrize(("dialect", "body", "texts", "extra"), BODIES.values(), ids=BODIES.keys())
-async def test_a_request_counts_its_texts_frames_and_media(dialect: str, body: dict, texts: list[str], extra: int) -> None:
+async def test_a_request_counts_its_texts_frames_and_media(
+    dialect: str, body: dict, texts: list[str], extra: int
+) -> None:
     found, more = request_texts(dialect, body)
     assert (sorted(found), more) == (sorted(texts), extra)
     assert await tokens.count_request(dialect, body) == extra + await tokens.count(texts)
@@ -217,5 +298,11 @@ async def test_a_deep_or_malformed_body_is_counted_without_falling_over() -> Non
     for _ in range(50_000):
         deep = [deep]
     assert await tokens.count_request("chat", {"messages": deep}) > 0
-    for body in ({}, {"messages": None}, {"messages": "x"}, {"messages": [None, 3, {"content": {"type": ["x"]}}]}, {"tools": {}}):
+    for body in (
+        {},
+        {"messages": None},
+        {"messages": "x"},
+        {"messages": [None, 3, {"content": {"type": ["x"]}}]},
+        {"tools": {}},
+    ):
         assert await tokens.count_request("chat", body) >= PRIMER

@@ -16,8 +16,10 @@ from tollgate.tariff import Tariff, price_usage
 from tollgate.usage import MAX_TOKENS, Usage, from_hub
 
 TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
-BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input",
-           "audio_cache_read", "audio_output", "image_output")
+BUCKETS = (
+    "input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input",
+    "audio_cache_read", "audio_output", "image_output",
+)
 
 
 def buckets(usage):
@@ -28,32 +30,90 @@ def buckets(usage):
     ("hub", "excludes", "expected"),
     [
         pytest.param({"input": 10, "output": 5}, (), {"input": 10, "output": 5}, id="plain"),
-        pytest.param({"input": 100, "cache_read": 40, "cache_write": 10, "output": 5}, (),
-                     {"input": 50, "cache_read": 40, "cache_write": 10, "output": 5}, id="caches inside the input"),
-        pytest.param({"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5}, ("cache_read", "cache_write"),
-                     {"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5}, id="caches beside the input"),
-        pytest.param({"input": 100, "cache_write": 30, "cache_write_1h": 20}, (),
-                     {"input": 70, "cache_write": 10, "cache_write_1h": 20}, id="the hour is part of the cache write"),
-        pytest.param({"input": 100, "cache_write_1h": 20}, (), {"input": 80, "cache_write_1h": 20}, id="only the hour is told"),
-        pytest.param({"output": 30, "reasoning": 10}, (), {"output": 20, "reasoning": 10}, id="reasoning inside the output"),
-        pytest.param({"input": 291, "output": 26, "reasoning": 196}, ("reasoning",),
-                     {"input": 291, "output": 26, "reasoning": 196}, id="reasoning beside the output"),
-        pytest.param({"input": 85, "output": 28, "reasoning": 54, "total": 167}, (),
-                     {"input": 85, "output": 28, "reasoning": 54}, id="the total shows reasoning beside the output"),
-        pytest.param({"input": 10, "output": 28, "reasoning": 8, "total": 38}, ("reasoning",),
-                     {"input": 10, "output": 20, "reasoning": 8}, id="the total shows reasoning inside the output"),
-        pytest.param({"input": 61, "output": 18, "reasoning": 119, "total": 79}, ("reasoning",),
-                     {"input": 61, "output": 18, "reasoning": 119}, id="more reasoning than output is not in it, whatever the total says"),
-        pytest.param({"input": 35, "output": 12, "total": 109}, ("reasoning",),
-                     {"input": 35, "output": 12, "reasoning": 62}, id="reasoning named only by the total"),
-        pytest.param({"input": 35, "output": 12, "total": 109}, (), {"input": 35, "output": 12}, id="a total alone adds nothing undeclared"),
-        pytest.param({"input": 100, "audio_input": 30, "output": 50, "audio_output": 20}, (),
-                     {"input": 70, "audio_input": 30, "output": 30, "audio_output": 20}, id="audio inside both"),
-        pytest.param({"input": 100, "cache_read": 40, "audio_cache_read": 30, "audio_input": 50}, (),
-                     {"input": 10, "cache_read": 10, "audio_cache_read": 30, "audio_input": 50}, id="cached audio is part of what was cached"),
-        pytest.param({"output": 2309, "reasoning": 529, "image_output": 1120}, (),
-                     {"output": 660, "reasoning": 529, "image_output": 1120}, id="pictures inside the output"),
-        pytest.param({"input": 1, "searches": 3, "images": 2}, (), {"input": 1, "searches": 3, "images": 2}, id="searches and pictures"),
+        pytest.param(
+            {"input": 100, "cache_read": 40, "cache_write": 10, "output": 5},
+            (),
+            {"input": 50, "cache_read": 40, "cache_write": 10, "output": 5},
+            id="caches inside the input",
+        ),
+        pytest.param(
+            {"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5},
+            ("cache_read", "cache_write"),
+            {"input": 4, "cache_read": 9116, "cache_write": 219, "output": 5},
+            id="caches beside the input",
+        ),
+        pytest.param(
+            {"input": 100, "cache_write": 30, "cache_write_1h": 20},
+            (),
+            {"input": 70, "cache_write": 10, "cache_write_1h": 20},
+            id="the hour is part of the cache write",
+        ),
+        pytest.param(
+            {"input": 100, "cache_write_1h": 20}, (), {"input": 80, "cache_write_1h": 20}, id="only the hour is told"
+        ),
+        pytest.param(
+            {"output": 30, "reasoning": 10}, (), {"output": 20, "reasoning": 10}, id="reasoning inside the output"
+        ),
+        pytest.param(
+            {"input": 291, "output": 26, "reasoning": 196},
+            ("reasoning",),
+            {"input": 291, "output": 26, "reasoning": 196},
+            id="reasoning beside the output",
+        ),
+        pytest.param(
+            {"input": 85, "output": 28, "reasoning": 54, "total": 167},
+            (),
+            {"input": 85, "output": 28, "reasoning": 54},
+            id="the total shows reasoning beside the output",
+        ),
+        pytest.param(
+            {"input": 10, "output": 28, "reasoning": 8, "total": 38},
+            ("reasoning",),
+            {"input": 10, "output": 20, "reasoning": 8},
+            id="the total shows reasoning inside the output",
+        ),
+        pytest.param(
+            {"input": 61, "output": 18, "reasoning": 119, "total": 79},
+            ("reasoning",),
+            {"input": 61, "output": 18, "reasoning": 119},
+            id="more reasoning than output is not in it, whatever the total says",
+        ),
+        pytest.param(
+            {"input": 35, "output": 12, "total": 109},
+            ("reasoning",),
+            {"input": 35, "output": 12, "reasoning": 62},
+            id="reasoning named only by the total",
+        ),
+        pytest.param(
+            {"input": 35, "output": 12, "total": 109},
+            (),
+            {"input": 35, "output": 12},
+            id="a total alone adds nothing undeclared",
+        ),
+        pytest.param(
+            {"input": 100, "audio_input": 30, "output": 50, "audio_output": 20},
+            (),
+            {"input": 70, "audio_input": 30, "output": 30, "audio_output": 20},
+            id="audio inside both",
+        ),
+        pytest.param(
+            {"input": 100, "cache_read": 40, "audio_cache_read": 30, "audio_input": 50},
+            (),
+            {"input": 10, "cache_read": 10, "audio_cache_read": 30, "audio_input": 50},
+            id="cached audio is part of what was cached",
+        ),
+        pytest.param(
+            {"output": 2309, "reasoning": 529, "image_output": 1120},
+            (),
+            {"output": 660, "reasoning": 529, "image_output": 1120},
+            id="pictures inside the output",
+        ),
+        pytest.param(
+            {"input": 1, "searches": 3, "images": 2},
+            (),
+            {"input": 1, "searches": 3, "images": 2},
+            id="searches and pictures",
+        ),
         pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="whole numbers in other clothes"),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
         pytest.param(None, (), {}, id="no usage"),
@@ -69,8 +129,18 @@ def test_every_token_lands_in_one_bucket(hub, excludes, expected):
     [
         pytest.param({"input": -5, "output": 3}, {"output": 3}, "input was -5", id="negative"),
         pytest.param({"input": 10**12}, {"input": MAX_TOKENS}, "input was 1000000000000", id="absurd"),
-        pytest.param({"input": 10, "cache_read": 15}, {"cache_read": 10}, "cache_read was 15, more than the 10 of input", id="more cached than sent"),
-        pytest.param({"output": 10, "reasoning": 11}, {"reasoning": 10}, "reasoning was 11, more than the 10 of output", id="more reasoning than output"),
+        pytest.param(
+            {"input": 10, "cache_read": 15},
+            {"cache_read": 10},
+            "cache_read was 15, more than the 10 of input",
+            id="more cached than sent",
+        ),
+        pytest.param(
+            {"output": 10, "reasoning": 11},
+            {"reasoning": 10},
+            "reasoning was 11, more than the 10 of output",
+            id="more reasoning than output",
+        ),
         pytest.param({"input": "many"}, {}, "input was 'many'", id="a word"),
         pytest.param({"input": 1.5}, {}, "input was '1.5'", id="a fraction"),
         pytest.param({"input": True}, {}, "input was 'True'", id="a truth"),
@@ -78,8 +148,12 @@ def test_every_token_lands_in_one_bucket(hub, excludes, expected):
         pytest.param({"searches": 10**9}, {"searches": 10_000}, "searches was", id="a billion searches"),
         pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no amount"),
         pytest.param({"cost": -1}, {}, "cost was -1", id="a negative cost"),
-        pytest.param({"input": 9, "output": 9, "reasoning": 3, "total": 21}, {"input": 9, "output": 9, "reasoning": 3},
-                     "reasoning is inside output as declared, but the total says otherwise", id="a wrong declaration"),
+        pytest.param(
+            {"input": 9, "output": 9, "reasoning": 3, "total": 21},
+            {"input": 9, "output": 9, "reasoning": 3},
+            "reasoning is inside output as declared, but the total says otherwise",
+            id="a wrong declaration",
+        ),
     ],
 )
 def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
@@ -95,7 +169,14 @@ def test_a_cost_told_by_the_provider_keeps_its_figure():
     assert from_hub({"input": 1}).told_cost is None
 
 
-counts = st.one_of(st.none(), st.integers(-10, 10**9), st.floats(), st.sampled_from(["", "5", "-3", "x"]), st.booleans(), st.lists(st.integers(), max_size=1))
+counts = st.one_of(
+    st.none(),
+    st.integers(-10, 10**9),
+    st.floats(),
+    st.sampled_from(["", "5", "-3", "x"]),
+    st.booleans(),
+    st.lists(st.integers(), max_size=1),
+)
 hubs = st.dictionaries(st.sampled_from([*BUCKETS, "total", "cost"]), counts)
 declared = st.sets(st.sampled_from(["cache_read", "cache_write", "reasoning"]))
 
@@ -107,9 +188,17 @@ def test_any_report_becomes_sane_buckets(hub, excludes):
     assert usage.prompt_tokens + usage.completion_tokens == usage.total_tokens
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+@given(
+    st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)
+)
 def test_buckets_sum_to_the_totals(fresh, read, write, text, thought):
-    inside = from_hub({"input": fresh + read + write, "cache_read": read, "cache_write": write, "output": text + thought, "reasoning": thought})
+    inside = from_hub({
+        "input": fresh + read + write,
+        "cache_read": read,
+        "cache_write": write,
+        "output": text + thought,
+        "reasoning": thought,
+    })
     beside = from_hub({"input": fresh, "cache_read": read, "cache_write": write, "output": text, "reasoning": thought},
                       excludes=("cache_read", "cache_write", "reasoning"))
     assert inside == beside == Usage(input=fresh, cache_read=read, cache_write=write, output=text, reasoning=thought)
@@ -118,7 +207,13 @@ def test_buckets_sum_to_the_totals(fresh, read, write, text, thought):
 
 
 def test_pricing_a_request_takes_microseconds():
-    tariff = Tariff(Pricing({"prompt": Decimal("0.3"), "completion": Decimal("0.45"), "input_cache_read": Decimal("0.03")}, {}, unit=1_000_000))
+    tariff = Tariff(
+        Pricing(
+            {"prompt": Decimal("0.3"), "completion": Decimal("0.45"), "input_cache_read": Decimal("0.03")},
+            {},
+            unit=1_000_000,
+        )
+    )
     usage = Usage(input=600, cache_read=400, output=280, reasoning=20)
     rates, now = {"USD": Decimal(1)}, datetime.now(UTC)
     best = min(timeit.repeat(lambda: price_usage(usage, tariff, rates, at=now), number=500, repeat=7)) / 500
@@ -127,8 +222,14 @@ def test_pricing_a_request_takes_microseconds():
 
 # -- recorded usage ---------------------------------------------------------------------------------------------
 
-PRICES = {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003", "input_cache_write": "0.00000375",
-          "input_cache_write_1h": "0.000006", "internal_reasoning": "0.00002"}
+PRICES = {
+    "prompt": "0.000003",
+    "completion": "0.000015",
+    "input_cache_read": "0.0000003",
+    "input_cache_write": "0.00000375",
+    "input_cache_write_1h": "0.000006",
+    "internal_reasoning": "0.00002",
+}
 
 
 def chat_bill(u):
@@ -140,8 +241,16 @@ def chat_bill(u):
     beside = thought > 0 and u.get("total_tokens") == prompt + out + thought
     hub = {"input": prompt, "output": out, "cache_read": read, "reasoning": thought}
     text = out if beside else max(0, out - thought)
-    return hub, ("reasoning",) if beside else (), {"prompt": prompt - read, "input_cache_read": read, "completion": text,
-                                                  "internal_reasoning": thought if beside else min(thought, out)}
+    return (
+        hub,
+        ("reasoning",) if beside else (),
+        {
+            "prompt": prompt - read,
+            "input_cache_read": read,
+            "completion": text,
+            "internal_reasoning": thought if beside else min(thought, out),
+        },
+    )
 
 
 def messages_bill(u):
@@ -149,7 +258,14 @@ def messages_bill(u):
     hour = (u.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
     fresh, out = u.get("input_tokens") or 0, u.get("output_tokens") or 0
     hub = {"input": fresh + read + made, "output": out, "cache_read": read, "cache_write": made, "cache_write_1h": hour}
-    return hub, (), {"prompt": fresh, "input_cache_read": read, "input_cache_write": made - hour, "input_cache_write_1h": hour, "completion": out}
+    return (
+        hub,
+        (),
+        {
+            "prompt": fresh, "input_cache_read": read, "input_cache_write": made - hour, "input_cache_write_1h": hour,
+            "completion": out,
+        },
+    )
 
 
 def responses_bill(u):
@@ -157,14 +273,26 @@ def responses_bill(u):
     thought = (u.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
     prompt, out = u.get("input_tokens") or 0, u.get("output_tokens") or 0
     hub = {"input": prompt, "output": out, "cache_read": read, "reasoning": thought}
-    return hub, (), {"prompt": prompt - read, "input_cache_read": read, "completion": out - thought, "internal_reasoning": thought}
+    return (
+        hub,
+        (),
+        {"prompt": prompt - read, "input_cache_read": read, "completion": out - thought, "internal_reasoning": thought},
+    )
 
 
 def gemini_bill(u):
     thought, tool = u.get("thoughtsTokenCount") or 0, u.get("toolUsePromptTokenCount") or 0
-    read, prompt, out = u.get("cachedContentTokenCount") or 0, u.get("promptTokenCount") or 0, u.get("candidatesTokenCount") or 0
+    read, prompt, out = (
+        u.get("cachedContentTokenCount") or 0,
+        u.get("promptTokenCount") or 0,
+        u.get("candidatesTokenCount") or 0,
+    )
     hub = {"input": prompt + tool, "output": out + thought, "cache_read": read, "reasoning": thought}
-    return hub, (), {"prompt": prompt + tool - read, "input_cache_read": read, "completion": out, "internal_reasoning": thought}
+    return (
+        hub,
+        (),
+        {"prompt": prompt + tool - read, "input_cache_read": read, "completion": out, "internal_reasoning": thought},
+    )
 
 
 BILLS = {

@@ -5,8 +5,15 @@ import pytest
 from tollgate.wording import clipped, path_text
 
 
-@pytest.mark.parametrize(("steps", "said"), [
-    (("a", "b"), "a.b"), (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"), ((), ""), (("a", 0, 1), "a[0][1]")])
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (("a", "b"), "a.b"),
+        (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"),
+        ((), ""),
+        (("a", 0, 1), "a[0][1]"),
+    ],
+)
 def test_paths_are_said_in_one_way(steps, said):
     assert path_text(steps) == said
 

@@ -15,8 +15,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the bench reads Linux's /proc")
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])
 def test_a_short_run_of_everything_succeeds(engine):
-    done = subprocess.run([sys.executable, str(ROOT / "bench" / "run.py"), "--quick", "--engines", engine], capture_output=True, text=True,
-                          timeout=180, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "run.py"), "--quick", "--engines", engine],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| chat, 1 KB answer | ")]
     assert f"tollgate {engine}" in done.stdout

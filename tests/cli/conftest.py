@@ -25,7 +25,9 @@ def tollgate(tmp_path: Path) -> Tollgate:
 async def running(tmp_path: Path) -> AsyncIterator[Tollgate]:
     """A gateway's ledger with the account `alice` (10 credits, one key), answering on its admin socket."""
     (tmp_path / "gateway.yaml").write_text("{}\n")
-    store = Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05, publish_seconds=0.05)
+    store = Store(
+        directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05, publish_seconds=0.05
+    )
     async with Ledger(store, Credits()) as ledger:
         await ledger.create_account("alice")
         await ledger.grant("alice", Decimal(10))

@@ -33,7 +33,10 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(BAD)
     result = run("check")
     assert result.exit_code == 1
-    assert "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: 1\n    ^" in result.stderr
+    assert (
+        "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: 1\n    ^"
+        in result.stderr
+    )
     assert "providers/acme.yaml:5:35: models.acme/a.price.prompt: found cheap" in result.stderr
     assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
 
@@ -58,8 +61,15 @@ def test_check_gives_json_to_scripts(here: Path) -> None:
     result = run("check", "--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["ok"], found["errors"]) == (1, False, 2)
-    assert found["problems"][0] == {"file": "providers/acme.yaml", "line": 4, "column": 1, "level": "error", "path": "",
-                                    "message": "found unknown key `wieght`, wanted a known one", "hint": "did you mean `weight`?"}
+    assert found["problems"][0] == {
+        "file": "providers/acme.yaml",
+        "line": 4,
+        "column": 1,
+        "level": "error",
+        "path": "",
+        "message": "found unknown key `wieght`, wanted a known one",
+        "hint": "did you mean `weight`?",
+    }
 
 
 def test_check_writes_the_schemas_for_editors(here: Path) -> None:
@@ -73,7 +83,10 @@ def test_init_writes_a_set_that_checks(here: Path) -> None:
     assert result.exit_code == 0, result.output
     written = {str(path.relative_to(here / "starter")) for path in (here / "starter").rglob("*.yaml")}
     root = defaults_root()
-    assert written == {"gateway.yaml", *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).rglob("*.yaml"))}
+    assert written == {
+        "gateway.yaml",
+        *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).rglob("*.yaml")),
+    }
     assert "$schema=../schemas/provider.schema.json" in (here / "starter" / "providers" / "sandbox.yaml").read_text()
     assert (here / "starter" / "schemas" / "provider.schema.json").is_file()
     assert run("check", "--config", "starter").exit_code == 0
@@ -96,7 +109,9 @@ def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
 
 def test_help_imports_no_command() -> None:
     code = "import sys; from tollgate.cli import main; main(['--help'], standalone_mode=False); print(sorted(m for m in sys.modules if 'tollgate' in m))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
+    )
     assert result.stdout.splitlines()[-1] == "['tollgate', 'tollgate.cli']"
     assert all(about in result.stdout for _, about in COMMANDS.values())
 
@@ -118,9 +133,15 @@ models:
     found = json.loads(result.stdout)
     assert (result.exit_code, found["errors"], found["warnings"]) == (0, 0, 3)
     assert [(each["line"], each["level"], each["path"], each["message"]) for each in found["problems"]] == [
-        (7, "warning", "models.acme/nothing.price", "found no prompt and no completion price, so these tokens cost nothing"),
+        (
+            7,
+            "warning",
+            "models.acme/nothing.price",
+            "found no prompt and no completion price, so these tokens cost nothing",
+        ),
         (8, "warning", "models.acme/half.price", "found no completion price, so these tokens cost nothing"),
-        (11, "warning", "models.acme/vectors.price", "found no prompt price, so these tokens cost nothing")]
+        (11, "warning", "models.acme/vectors.price", "found no prompt price, so these tokens cost nothing"),
+    ]
     assert {each["hint"] for each in found["problems"]} == {'"0" says that it is free'}
     shown = run("check").stderr
     assert "providers/acme.yaml:8:3: warning: models.acme/half.price: found no completion price" in shown
@@ -128,18 +149,31 @@ models:
 
 def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     models = "".join(f"  acme/m{number}: {{}}\n" for number in range(40))
-    (here / "providers" / "acme.yaml").write_text(f"provider: acme\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n{models}")
+    (here / "providers" / "acme.yaml").write_text(
+        f"provider: acme\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n{models}"
+    )
     found = json.loads(run("check", "--json").stdout)
     assert [each["message"] for each in found["problems"]] == [
-        "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 more"]
+        "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 more"
+    ]
 
 
-@pytest.mark.parametrize(("settings", "place", "environ"), [
-    ("store: {url: \"postgresql://me:hunter2hunter2@db/x\"}\n", "1:14: store.url", {}),
-    ("store: postgresql://me:hunter2hunter2@db/x\n", "1:8: store", {}),
-    ("store: {url: $secret.TOLLGATE_TEST_DB}\n", "1:14: store.url", {"TOLLGATE_TEST_DB": "postgresql://me:hunter2hunter2@db/x"}),
-], ids=["url", "short", "secret"])
-def test_check_says_what_a_shared_store_needs(here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("settings", "place", "environ"),
+    [
+        ('store: {url: "postgresql://me:hunter2hunter2@db/x"}\n', "1:14: store.url", {}),
+        ("store: postgresql://me:hunter2hunter2@db/x\n", "1:8: store", {}),
+        (
+            "store: {url: $secret.TOLLGATE_TEST_DB}\n",
+            "1:14: store.url",
+            {"TOLLGATE_TEST_DB": "postgresql://me:hunter2hunter2@db/x"},
+        ),
+    ],
+    ids=["url", "short", "secret"],
+)
+def test_check_says_what_a_shared_store_needs(
+    here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     (here / "gateway.yaml").write_text(settings)
@@ -157,12 +191,16 @@ def test_check_looks_into_certificates(here: Path) -> None:
     (here / "providers" / "own.pem").write_text("nothing")
     result = run("check")
     assert result.exit_code == 1
-    assert "providers/acme.yaml:5:10: ca_file: found a file without certificates, wanted them in PEM form" in result.stderr
+    assert (
+        "providers/acme.yaml:5:10: ca_file: found a file without certificates, wanted them in PEM form" in result.stderr
+    )
 
 
 def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
     (here / "mappings").mkdir()
-    (here / "mappings" / "own.yaml").write_text("mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: [parts, stop]}}\n")
+    (here / "mappings" / "own.yaml").write_text(
+        "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: [parts, stop]}}\n"
+    )
     (here / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
 can: {reasonning: true, reasoning: true, own-word: true, video: no}
@@ -186,7 +224,13 @@ models:
 def test_the_can_words_that_code_reads_are_listed() -> None:
     source = Path(can_words.__file__).parents[1]
     read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
-    places = ("routing.py", "embeddings/__init__.py", "completions/bound.py", "completions/exchange.py", "mapping/provider/offer.py")
+    places = (
+        "routing.py",
+        "embeddings/__init__.py",
+        "completions/bound.py",
+        "completions/exchange.py",
+        "mapping/provider/offer.py",
+    )
     found = {found[1] or found[2] for name in places for found in read.finditer((source / name).read_text())}
     assert found == can_words.READ_BY_CODE
 
@@ -204,16 +248,22 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     assert heads == [
         "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
         f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
-        f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean `cache_read`?)']
+        f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean `cache_read`?)',
+    ]
 
 
 def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD)
     (here / "mappings").mkdir()
     text = 'mapping: NAME\nrequest:\n  from_hub: {prompt: PROMPT}\n'
-    (here / "mappings" / "bare.yaml").write_text(text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"'))
+    (here / "mappings" / "bare.yaml").write_text(
+        text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
+    )
     says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: $p.data, $else: {$refuse: [{when: true, say: no}]}}]"""
     (here / "mappings" / "full.yaml").write_text(text.replace("NAME", "full").replace("PROMPT", says))
     result = run("check")
-    assert "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: they are left out" in result.stderr
+    assert (
+        "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: they are left out"
+        in result.stderr
+    )
     assert "full.yaml" not in result.stderr and result.exit_code == 0

@@ -12,8 +12,14 @@ from tollgate.cli import main
 
 REQUEST = {"model": "m", "max_tokens": 9, "logit_bias": {"1": 2}, "messages": [{"role": "user", "content": "Hi"}]}
 CHUNKS = [
-    {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": "Hey"}, "finish_reason": None}]},
-    {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {
+        "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "choices": [{"index": 0, "delta": {"content": "Hey"}, "finish_reason": None}],
+    },
+    {
+        "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+    },
 ]
 
 
@@ -36,8 +42,15 @@ def test_json_holds_result_and_losses() -> None:
 
 
 def test_an_answer_comes_back() -> None:
-    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "x", "content": [{"type": "text", "text": "Hey"}], "stop_reason": "end_turn",
-              "usage": {"input_tokens": 1, "output_tokens": 2}}
+    answer = {
+        "id": "m1",
+        "type": "message",
+        "role": "assistant",
+        "model": "x",
+        "content": [{"type": "text", "text": "Hey"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1, "output_tokens": 2},
+    }
     body = json.loads(run("--from", "messages", "--to", "chat", "--answer", given=answer).stdout)
     assert body["choices"][0]["message"]["content"] == "Hey" and body["choices"][0]["finish_reason"] == "stop"
 
@@ -59,7 +72,14 @@ def test_a_stream_comes_back_as_an_event_stream(form: str) -> None:
     result = run("--from", "chat", "--to", "messages", "--stream", given=FORMS[form])
     assert result.exit_code == 0
     names = [line.removeprefix("event: ") for line in result.stdout.splitlines() if line.startswith("event: ")]
-    assert names == ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"]
+    assert names == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
 
 
 def test_explain_names_lines_and_what_nobody_read() -> None:
@@ -84,8 +104,14 @@ def test_an_unknown_protocol_has_a_suggestion() -> None:
     assert result.exit_code == 2 and "did you mean `messages`?" in result.stderr
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ("{", "-: found no JSON: "), ("[1]", "-: found JSON that is no object, wanted the body of a request"), ("", "-: found no JSON: ")])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "-: found no JSON: "),
+        ("[1]", "-: found JSON that is no object, wanted the body of a request"),
+        ("", "-: found no JSON: "),
+    ],
+)
 def test_what_is_no_body_is_named_with_its_file(tmp_path: Path, given: str, said: str) -> None:
     result = run("--from", "chat", "--to", "messages", given=given)
     assert (result.exit_code, result.stderr.startswith(said)) == (1, True), result.stderr
@@ -98,7 +124,10 @@ def test_what_is_no_body_is_named_with_its_file(tmp_path: Path, given: str, said
 def test_an_ability_that_no_mapping_reads_is_said() -> None:
     result = run("--from", "chat", "--to", "messages", "--can", "mid_sytem", "--can", "strict_tools")
     assert result.exit_code == 0
-    assert "--can mid_sytem: no mapping reads it (did you mean `mid_system`?)\n" in result.stderr and "strict_tools" not in result.stderr
+    assert (
+        "--can mid_sytem: no mapping reads it (did you mean `mid_system`?)\n" in result.stderr
+        and "strict_tools" not in result.stderr
+    )
 
 
 @pytest.fixture
@@ -155,7 +184,10 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     stream = "event: output\ndata: 007\n\nevent: output\ndata: [1\n\nevent: done\ndata: {}\n\n"
-    asked = ("--from", "texts", "--to", "chat", "--stream", "--model", "acme/one", "--config", str(tmp_path / "gateway.yaml"))
+    asked = (
+        "--from", "texts", "--to", "chat", "--stream", "--model", "acme/one", "--config",
+        str(tmp_path / "gateway.yaml"),
+    )
     told = run(*asked, given=stream).stdout.replace(": ", ":")
     assert '"content":"007"' in told and '"content":"[1"' in told
     assert '{"$event":"output","data":"[1"}' in run(*asked, "--explain", given=stream).stdout

@@ -1,4 +1,5 @@
-"""`tollgate convert --from images`: what an image model's file makes of an input and of an answer, on the command line."""
+"""`tollgate convert --from images`: what an image model's file makes of an input and of an answer,
+on the command line."""
 
 from __future__ import annotations
 
@@ -28,25 +29,36 @@ def config(tmp_path: Path) -> Path:
 
 
 def run(config: Path, *arguments: str, given: object) -> Result:
-    return CliRunner().invoke(main, ["convert", "--from", "images", "--config", str(config), *arguments, "-"], input=json.dumps(given))
+    return CliRunner().invoke(
+        main, ["convert", "--from", "images", "--config", str(config), *arguments, "-"], input=json.dumps(given)
+    )
 
 
 def test_an_input_gives_the_call_the_body_and_the_price(config: Path) -> None:
     result = run(config, "--model", "black-forest-labs/flux-schnell", given={"prompt": "a fox", "n": 2, "steps": 8})
     assert result.exit_code == 0, result.stderr
     said = json.loads(result.stdout)
-    assert (said["provider"], said["call"]) == ("together-images", "POST https://api.together.xyz/v1/images/generations")
+    assert (said["provider"], said["call"]) == (
+        "together-images",
+        "POST https://api.together.xyz/v1/images/generations",
+    )
     assert said["body"]["model"] == "black-forest-labs/FLUX.1-schnell"
     assert said["body"]["width"] == 1024, "defaults are filled in"
     assert said["price"] == "0.0113246208"
 
 
 def test_an_answer_gives_the_job_and_its_price(config: Path) -> None:
-    answer = {"images": [{"url": "https://fal.media/a.png", "width": 1024, "height": 768, "content_type": "image/jpeg"}]}
-    said = json.loads(run(config, "--model", "black-forest-labs/flux-dev", "--answer", "--to", "fetch", given=answer).stdout)
+    answer = {
+        "images": [{"url": "https://fal.media/a.png", "width": 1024, "height": 768, "content_type": "image/jpeg"}]
+    }
+    said = json.loads(
+        run(config, "--model", "black-forest-labs/flux-dev", "--answer", "--to", "fetch", given=answer).stdout
+    )
     assert (said["status"], said["price"], said["currency"]) == ("succeeded", "0.025", "USD")
     assert said["images"] == [{"url": "https://fal.media/a.png", "width": 1024, "height": 768}]
-    waiting = json.loads(run(config, "--model", "black-forest-labs/flux-dev", "--answer", given={"status": "IN_PROGRES"}).stdout)
+    waiting = json.loads(
+        run(config, "--model", "black-forest-labs/flux-dev", "--answer", given={"status": "IN_PROGRES"}).stdout
+    )
     assert (waiting["status"], waiting["unknown_word"]) == ("processing", "IN_PROGRES")
 
 

@@ -1,4 +1,5 @@
-"""Commands that cannot do what they are told: one line that says why, no traceback, an exit code that means something."""
+"""Commands that cannot do what they are told: one line that says why, no traceback,
+an exit code that means something."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ CASES = {
 
 
 def run(folder, *words):
-    return subprocess.run([sys.executable, "-m", "tollgate", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [sys.executable, "-m", "tollgate", *words], cwd=folder, env=environment(), capture_output=True, text=True,
+        timeout=60, stdin=subprocess.DEVNULL,
+    )
 
 
 @pytest.mark.parametrize("words", CASES, ids=" ".join)
@@ -47,7 +51,10 @@ def test_the_sandbox_names_an_address_in_use(tmp_path):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run(tmp_path, "sandbox", "--bind", address)
-        assert (done.returncode, done.stderr) == (1, f"the sandbox could not listen on {address}: Address already in use\n")
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"the sandbox could not listen on {address}: Address already in use\n",
+        )
 
 
 def test_a_folder_without_a_store_is_told_of_once(tollgate):

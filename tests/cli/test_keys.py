@@ -38,24 +38,43 @@ def test_the_secret_alone_is_on_stdout_and_never_again(alice: Tollgate) -> None:
 
 
 def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
-    made = json.loads(alice("keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*,other", "--cap", "5",
-                            "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--json").out)
+    made = json.loads(
+        alice(
+            "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*,other",
+            "--cap", "5", "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--json",
+        ).out
+    )
     assert keys.is_well_formed(made["key"])
     [listed] = json.loads(alice("keys", "list", "--json").out)
     assert listed["expires_at"] == made["expires_at"]
-    assert {name: listed[name] for name in ("id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state")} == {
-        "id": made["id"], "allowed_models": ["acme/*", "other"], "spend_cap": "5", "cap_window": "week", "rpm": 60, "tpm": 1000,
-        "strict": True, "state": "active"}
+    assert {
+        name: listed[name]
+        for name in ("id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state")
+    } == {
+        "id": made["id"], "allowed_models": ["acme/*", "other"], "spend_cap": "5", "cap_window": "week", "rpm": 60,
+        "tpm": 1000, "strict": True, "state": "active",
+    }
 
 
 def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
-    made = json.loads(alice("keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*", "--cap", "5", "--window", "week",
-                            "--rpm", "60", "--strict", "--json").out)
+    made = json.loads(
+        alice(
+            "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*", "--cap",
+            "5", "--window", "week", "--rpm", "60", "--strict", "--json",
+        ).out
+    )
     before = json.loads(alice("keys", "list", "--json").out)[0]
     assert json.loads(alice("keys", "change", "x", "--cap", "7.5", "--json").out) == before | {"spend_cap": "7.5"}
-    ended = json.loads(alice("keys", "change", made["id"], "--name", "y", "--expires", "never", "--models", "all", "--cap", "none", "--rpm", "none", "--tpm", "9",
-                             "--no-strict", "--json").out)
-    assert ended == before | {"name": "y", "expires_at": None, "allowed_models": None, "spend_cap": None, "rpm": None, "tpm": 9, "strict": False}
+    ended = json.loads(
+        alice(
+            "keys", "change", made["id"], "--name", "y", "--expires", "never", "--models", "all", "--cap", "none",
+            "--rpm", "none", "--tpm", "9", "--no-strict", "--json",
+        ).out
+    )
+    assert ended == before | {
+        "name": "y", "expires_at": None, "allowed_models": None, "spend_cap": None, "rpm": None, "tpm": 9,
+        "strict": False,
+    }
     assert "all" in alice("keys", "change", "y", "--window", "day").out
     alice("keys", "revoke", "y", "--yes")
     assert "is revoked" in alice("keys", "change", "y", "--rpm", "1").err
@@ -74,7 +93,11 @@ def test_globs_that_fit_no_model_are_warned_of(alice: Tollgate, models: str, war
     changed = alice("keys", "change", "x", "--models", models)
     for done in (made, changed):
         lines = [line for line in done.err.splitlines() if line.startswith("warning")]
-        assert done.code == 0 and len(lines) == len(warned) and all(line.startswith(start) for line, start in zip(lines, warned, strict=True))
+        assert (
+            done.code == 0
+            and len(lines) == len(warned)
+            and all(line.startswith(start) for line, start in zip(lines, warned, strict=True))
+        )
     assert "warning" not in alice("keys", "change", "x", "--rpm", "5").err
 
 
@@ -92,23 +115,30 @@ def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
     assert json.loads(alice("keys", "list", "--account", "alice", "--json").out)[0]["state"] == "revoked"
 
 
-@pytest.mark.parametrize(("words", "code", "reason"), [
-    (("create", "--account", "bob"), 1, 'no account "bob"'),
-    (("create", "--account", "alice", "--expires", "soon"), 1, "wanted a span"),
-    (("create", "--account", "alice", "--expires", "99999y"), 1, "after the year 9999"),
-    (("create", "--account", "alice", "--expires", "9999-12-31"), 1, "after the year 9999"),
-    (("create", "--account", "alice", "--rpm", "9999999999"), 1, "from 1 to 1,000,000,000"),
-    (("create", "--account", "alice", "--cap", "much"), 1, "cap: "),
-    (("create", "--account", "alice", "--window", "year"), 2, "year"),
-    (("create", "--account", "alice", "--models", ""), 2, '"" names no model; leave it out (or say all) to allow every model'),
-    (("create", "--account", "alice", "--models", " , "), 2, '" , " names no model'),
-    (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
-    (("change", "nothing", "--rpm", "5"), 1, 'no key "nothing"'),
-    (("change", "nothing"), 2, "nothing to change; name at least one of"),
-    (("change", "nothing", "--models", ""), 2, '"" names no model'),
-    (("change", "nothing", "--cap", ""), 2, "--cap is empty; say none to end the limit"),
-    (("list", "--account", "bob"), 1, 'no account "bob"'),
-])
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (("create", "--account", "bob"), 1, 'no account "bob"'),
+        (("create", "--account", "alice", "--expires", "soon"), 1, "wanted a span"),
+        (("create", "--account", "alice", "--expires", "99999y"), 1, "after the year 9999"),
+        (("create", "--account", "alice", "--expires", "9999-12-31"), 1, "after the year 9999"),
+        (("create", "--account", "alice", "--rpm", "9999999999"), 1, "from 1 to 1,000,000,000"),
+        (("create", "--account", "alice", "--cap", "much"), 1, "cap: "),
+        (("create", "--account", "alice", "--window", "year"), 2, "year"),
+        (
+            ("create", "--account", "alice", "--models", ""),
+            2,
+            '"" names no model; leave it out (or say all) to allow every model',
+        ),
+        (("create", "--account", "alice", "--models", " , "), 2, '" , " names no model'),
+        (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
+        (("change", "nothing", "--rpm", "5"), 1, 'no key "nothing"'),
+        (("change", "nothing"), 2, "nothing to change; name at least one of"),
+        (("change", "nothing", "--models", ""), 2, '"" names no model'),
+        (("change", "nothing", "--cap", ""), 2, "--cap is empty; say none to end the limit"),
+        (("list", "--account", "bob"), 1, 'no account "bob"'),
+    ],
+)
 def test_mistakes_are_named_on_stderr(alice: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
     done = alice("keys", *words)
     assert (done.code, done.out) == (code, "")

@@ -21,9 +21,15 @@ def offered(tollgate):
     tollgate.write("gateway.yaml", "aliases: {best: large}\n")
     for name, priority, price in (("one", 1, "1"), ("two", 0, "0.25")):
         tollgate.write(f"providers/{name}.yaml", PROVIDER.format(name=name, priority=priority, price=price))
-    tollgate.write("providers/off.yaml", "provider: off\nurl: https://off.example/v1\nspeaks: {chat: /c}\nheaders: {x-key: $secret.NO_SUCH_KEY}\nmodels: {off/m: {}}\n")
+    tollgate.write(
+        "providers/off.yaml",
+        "provider: off\nurl: https://off.example/v1\nspeaks: {chat: /c}\nheaders: {x-key: $secret.NO_SUCH_KEY}\nmodels: {off/m: {}}\n",
+    )
     for path in (defaults_root() / "mappings").glob("*.yaml"):
-        tollgate.write(f"mappings/{path.name}", f"mapping: {path.stem}\nrequest: {{from_hub: {{model: $.model}}}}\nresponse: {{to_hub: {{model: $.model}}}}\n")
+        tollgate.write(
+            f"mappings/{path.name}",
+            f"mapping: {path.stem}\nrequest: {{from_hub: {{model: $.model}}}}\nresponse: {{to_hub: {{model: $.model}}}}\n",
+        )
     return tollgate
 
 

@@ -66,11 +66,16 @@ def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
     endpoints = gateway.providers["acme"].endpoints
     assert endpoints["messages"].count_tokens_url.value == "https://api.acme.example/v1/count"
     assert endpoints["messages"].can == {"cache_control": True}
-    assert (endpoints["embeddings"].batch, endpoints["embeddings"].stream_url.value) == (96, "https://api.acme.example/v1/streamed")
+    assert (endpoints["embeddings"].batch, endpoints["embeddings"].stream_url.value) == (
+        96,
+        "https://api.acme.example/v1/streamed",
+    )
 
 
 def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
-    files = {"providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: {upstream: x/y}}\n"}
+    files = {
+        "providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: {upstream: x/y}}\n"
+    }
     assert said(files, folder) == "it loads\n"
     provider = load_gateway(environ={}).gateway.providers["acme"]
     assert provider.endpoints["chat"].url.value == "https://acme.example/chat"
@@ -78,12 +83,19 @@ def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
 
 
 def test_a_base_that_is_a_path_is_joined_as_a_hole(folder: Path) -> None:
-    said({"providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: /chat}\n"}, folder)
+    said(
+        {
+            "providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: /chat}\n"
+        },
+        folder,
+    )
     provider = load_gateway(environ={}).gateway.providers["acme"]
     assert provider.endpoints["chat"].url.value == "{{ $vars.base | raw }}/chat"
 
 
-@pytest.mark.parametrize(("field", "value", "written"), [("prompt", Decimal("0.30"), "0.30"), ("completion", Decimal("0.450"), "0.450")])
+@pytest.mark.parametrize(
+    ("field", "value", "written"), [("prompt", Decimal("0.30"), "0.30"), ("completion", Decimal("0.450"), "0.450")]
+)
 def test_a_price_keeps_its_digits(gateway: Gateway, field: str, value: Decimal, written: str) -> None:
     price = model(gateway, "acme/large").price
     assert price.prices[field] == value
@@ -99,7 +111,9 @@ def test_an_empty_price_is_none_but_shown(gateway: Gateway) -> None:
 
 def test_a_model_without_a_word_has_defaults(gateway: Gateway) -> None:
     bare = model(gateway, "acme/bare")
-    assert (bare.upstream, bare.type, bare.name, bare.canonical_slug, bare.price) == ("bare", "chat", "bare", "acme/bare", None)
+    assert (bare.upstream, bare.type, bare.name, bare.canonical_slug, bare.price) == (
+        "bare", "chat", "bare", "acme/bare", None,
+    )
     assert (bare.priority, bare.weight, bare.input_modalities, bare.output_modalities) == (3, 4, ("text",), ("text",))
 
 
@@ -111,11 +125,16 @@ def test_a_model_says_otherwise_than_its_provider(gateway: Gateway) -> None:
 
 def test_the_largest_dimension_is_found(gateway: Gateway) -> None:
     embed = model(gateway, "acme/embed")
-    assert (embed.type, embed.dimensions, embed.max_dimension, embed.output_modalities) == ("embedding", (256, 1024), 1024, ("embeddings",))
+    assert (embed.type, embed.dimensions, embed.max_dimension, embed.output_modalities) == (
+        "embedding", (256, 1024), 1024, ("embeddings",),
+    )
 
 
 def test_a_model_of_a_provider_that_only_embeds_is_an_embedding(folder: Path) -> None:
-    said({"providers/v.yaml": "provider: v\nurl: https://v.example\nspeaks: {embeddings: /e}\nmodels: {v/a: {}}\n"}, folder)
+    said(
+        {"providers/v.yaml": "provider: v\nurl: https://v.example\nspeaks: {embeddings: /e}\nmodels: {v/a: {}}\n"},
+        folder,
+    )
     assert model(load_gateway(environ={}).gateway, "v/a").type == "embedding"
 
 
@@ -124,13 +143,17 @@ def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
       volumes: [{min_prompt_tokens: 200000, prompt: "2"}, {thinking: true, completion: "4"}],
       service_tiers: {flex: {prompt: "0.5"}},
       windows: [{start: "16:30", end: 00:30, days: [1, 5], prices: {prompt: 0.1}}]}"""
-    files = {"providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: {price}\n"}
+    files = {
+        "providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: {price}\n"
+    }
     assert said(files, folder) == "it loads\n"
     found = model(load_gateway(environ={}).gateway, "a/m").price
     assert [(dict(v.prices), v.min_prompt_tokens, v.thinking) for v in found.volumes] == [
         ({"prompt": Decimal(2)}, 200000, None), ({"completion": Decimal(4)}, None, True)]
     assert found.service_tiers == {"flex": {"prompt": Decimal("0.5")}}
-    assert [(w.start, w.end, w.days, dict(w.prices)) for w in found.windows] == [("16:30", "00:30", (1, 5), {"prompt": Decimal("0.1")})]
+    assert [(w.start, w.end, w.days, dict(w.prices)) for w in found.windows] == [
+        ("16:30", "00:30", (1, 5), {"prompt": Decimal("0.1")})
+    ]
 
 
 def test_settings_are_read_with_their_types(folder: Path) -> None:
@@ -146,16 +169,27 @@ aliases: {fast: large, quick: fast}
     assert gateway.server.bind == ("[::1]:9000", "unix:/run/tollgate.sock")
     assert gateway.server.base_url == "http://[::1]:9000"
     assert gateway.server.legacy_base_urls == ("https://old.example/ai/v1",)
-    assert (gateway.retry.statuses, gateway.retry.cooldown_seconds, gateway.retry.attempts) == (frozenset({500}), 5.0, 3)
+    assert (gateway.retry.statuses, gateway.retry.cooldown_seconds, gateway.retry.attempts) == (
+        frozenset({500}),
+        5.0,
+        3,
+    )
     assert gateway.credits.minimum == Decimal("0.05")
     assert gateway.credits.rates == {"USD": Decimal(1), "CNY": Decimal("0.14"), "EUR": Decimal("1.1")}
     assert (gateway.store.directory, gateway.store.instance) == (Path("/srv/var"), "a1")
     assert gateway.aliases == {"fast": "large", "quick": "fast"}
 
 
-@pytest.mark.parametrize(("bind", "base"), [
-    ("0.0.0.0:80", "http://127.0.0.1:80"), (":8080", "http://127.0.0.1:8080"), ("[::]:1", "http://127.0.0.1:1"), ("host:2", "http://host:2"),
-    ("unix:/tmp/x", "http://127.0.0.1:8787")])
+@pytest.mark.parametrize(
+    ("bind", "base"),
+    [
+        ("0.0.0.0:80", "http://127.0.0.1:80"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("[::]:1", "http://127.0.0.1:1"),
+        ("host:2", "http://host:2"),
+        ("unix:/tmp/x", "http://127.0.0.1:8787"),
+    ],
+)
 def test_the_base_url_follows_the_first_bind(folder: Path, bind: str, base: str) -> None:
     (folder / "gateway.yaml").write_text(f'server: {{bind: "{bind}"}}\n')
     assert load_gateway(environ={}).gateway.server.base_url == base

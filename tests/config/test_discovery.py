@@ -19,7 +19,9 @@ def write(folder: Path, *names: str) -> None:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PROVIDER.replace("NAME", path.stem) if "providers" in name or "more" in name else f"mapping: {path.stem}\n")
+        path.write_text(
+            PROVIDER.replace("NAME", path.stem) if "providers" in name or "more" in name else f"mapping: {path.stem}\n"
+        )
 
 
 @pytest.fixture
@@ -33,7 +35,11 @@ def defaults(folder: Path) -> Path:
 
 def test_an_empty_folder_has_the_built_in_configuration(folder: Path, defaults: Path) -> None:
     gateway = load_gateway(environ={}).gateway
-    assert (list(gateway.providers), list(gateway.mappings), gateway.retry.attempts) == (["builtin"], ["chat", "messages"], 2)
+    assert (list(gateway.providers), list(gateway.mappings), gateway.retry.attempts) == (
+        ["builtin"],
+        ["chat", "messages"],
+        2,
+    )
     assert gateway.root == folder
     assert gateway.store.directory == folder / "var"
 
@@ -41,7 +47,11 @@ def test_an_empty_folder_has_the_built_in_configuration(folder: Path, defaults: 
 def test_a_gateway_file_alone_takes_the_built_in_providers_and_mappings(folder: Path, defaults: Path) -> None:
     (folder / "gateway.yaml").write_text("retry: {attempts: 1}\n")
     gateway = load_gateway(environ={}).gateway
-    assert (list(gateway.providers), list(gateway.mappings), gateway.retry.attempts) == (["builtin"], ["chat", "messages"], 1)
+    assert (list(gateway.providers), list(gateway.mappings), gateway.retry.attempts) == (
+        ["builtin"],
+        ["chat", "messages"],
+        1,
+    )
 
 
 def test_a_folder_of_ones_own_providers_replaces_the_built_in_ones(folder: Path, defaults: Path) -> None:
@@ -52,7 +62,11 @@ def test_a_folder_of_ones_own_providers_replaces_the_built_in_ones(folder: Path,
 def test_own_mappings_come_before_the_built_in_ones_of_the_same_name(folder: Path, defaults: Path) -> None:
     write(folder, "mappings/chat.yaml", "mappings/acme.yaml")
     mappings = load_gateway(environ={}).gateway.mappings
-    assert {name: document.file.startswith("mappings") for name, document in mappings.items()} == {"acme": True, "chat": True, "messages": False}
+    assert {name: document.file.startswith("mappings") for name, document in mappings.items()} == {
+        "acme": True,
+        "chat": True,
+        "messages": False,
+    }
 
 
 def test_a_list_of_patterns_takes_files_folders_and_wildcards(folder: Path, defaults: Path) -> None:
@@ -78,7 +92,9 @@ def test_a_folder_may_be_named_instead_of_its_file(folder: Path, defaults: Path,
 def test_every_file_read_is_listed_for_the_reload(folder: Path, defaults: Path) -> None:
     write(folder, "gateway.yaml", "providers/mine.yaml", "mappings/chat.yaml")
     (folder / "gateway.yaml").write_text("")
-    assert [path.name for path in load_gateway(environ={}).gateway.files] == ["gateway.yaml", "mine.yaml", "chat.yaml", "messages.yaml"]
+    assert [path.name for path in load_gateway(environ={}).gateway.files] == [
+        "gateway.yaml", "mine.yaml", "chat.yaml", "messages.yaml",
+    ]
 
 
 def test_a_file_that_cannot_be_read_is_named(folder: Path, defaults: Path) -> None:
@@ -112,9 +128,18 @@ def test_an_installed_package_works_from_an_empty_folder(tmp_path: Path) -> None
         shutil.copytree(REPOSITORY / folder, shipped / folder)
     empty = tmp_path / "empty"
     empty.mkdir()
-    code = ("from tollgate.config.build import load_gateway; from tollgate.config.files import defaults_root;"
-            "g = load_gateway(environ={}).gateway; print(defaults_root()); print(g.root); print('sandbox' in g.providers)")
-    run = subprocess.run([sys.executable, "-c", code], cwd=empty, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=False)
+    code = (
+        "from tollgate.config.build import load_gateway; from tollgate.config.files import defaults_root;"
+        "g = load_gateway(environ={}).gateway; print(defaults_root()); print(g.root); print('sandbox' in g.providers)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=empty,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.stdout.split() == [str(shipped), str(empty), "True"], run.stderr
 
 

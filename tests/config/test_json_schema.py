@@ -12,11 +12,19 @@ from jsonschema.exceptions import SchemaError
 
 from tollgate.config.json_schema import _sound, schema_mistake
 
-WORDS = ["type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern", "anyOf", "title", "default", "uniqueItems",
-         "additionalProperties", "multipleOf", "unknown", "$ref", "$defs"]
+WORDS = [
+    "type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern", "anyOf", "title", "default",
+    "uniqueItems", "additionalProperties", "multipleOf", "unknown", "$ref", "$defs",
+]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False) | st.sampled_from(["object", "string", "(", "x", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4), max_leaves=12)
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["object", "string", "(", "x", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
 
 
 def _agrees(schema):
@@ -37,9 +45,17 @@ def test_what_is_accepted_quickly_is_a_schema(schema):
 
 def test_a_usual_input_schema_needs_no_jsonschema(monkeypatch):
     monkeypatch.setitem(sys.modules, "jsonschema", None)
-    schema = {"type": "object", "required": ["prompt"], "additionalProperties": False, "properties": {
-        "prompt": {"type": "string", "minLength": 1, "maxLength": 4000, "pattern": "\\S"}, "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
-        "size": {"anyOf": [{"enum": ["auto"]}, {"type": "string"}]}, "step": {"type": ["number", "null"], "multipleOf": 0.5}}}
+    schema = {
+        "type": "object",
+        "required": ["prompt"],
+        "additionalProperties": False,
+        "properties": {
+            "prompt": {"type": "string", "minLength": 1, "maxLength": 4000, "pattern": "\\S"},
+            "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
+            "size": {"anyOf": [{"enum": ["auto"]}, {"type": "string"}]},
+            "step": {"type": ["number", "null"], "multipleOf": 0.5},
+        },
+    }
     assert schema_mistake(schema) is None
 
 

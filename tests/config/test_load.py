@@ -26,30 +26,50 @@ def parser(request, monkeypatch):
 
 
 def said(text):
-    return [f"{problem.mark.line}:{problem.mark.column}: {problem.message}" for problem in load.read_text(text, "x.yaml").problems]
+    return [
+        f"{problem.mark.line}:{problem.mark.column}: {problem.message}"
+        for problem in load.read_text(text, "x.yaml").problems
+    ]
 
 
-@pytest.mark.parametrize(("text", "tree"), [
-    ("", {}),
-    ("a: &x {b: [1, no]}\nc: *x\nd: [*x, *x]\n", {"a": {"b": [1, "no"]}, "c": {"b": [1, "no"]}, "d": [{"b": [1, "no"]}] * 2}),
-    ("&k key: 1\nother: {*k : 2}\n", {"key": 1, "other": {"key": 2}}),
-    ("a: '1'\nb: !!str 1\nc: ! 1\nd: ~\n", {"a": "1", "b": 1, "c": 1, "d": None}),
-], ids=["empty", "aliases", "alias of a key", "tags of text"])
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("", {}),
+        (
+            "a: &x {b: [1, no]}\nc: *x\nd: [*x, *x]\n",
+            {"a": {"b": [1, "no"]}, "c": {"b": [1, "no"]}, "d": [{"b": [1, "no"]}] * 2},
+        ),
+        ("&k key: 1\nother: {*k : 2}\n", {"key": 1, "other": {"key": 2}}),
+        ("a: '1'\nb: !!str 1\nc: ! 1\nd: ~\n", {"a": "1", "b": 1, "c": 1, "d": None}),
+    ],
+    ids=["empty", "aliases", "alias of a key", "tags of text"],
+)
 def test_a_text_is_read(text, tree):
     document = load.read_text(text, "x.yaml")
     assert load.plain(document.root) == tree and not document.problems
 
 
-@pytest.mark.parametrize(("text", "problems"), [
-    ("a: *x\n", ["1:4: not readable as YAML: found undefined alias"]),
-    ("a: &x 1\nb: &x 2\n", ["2:4: not readable as YAML: second occurrence"]),
-    ("a: &x [1, *x]\n", ["1:11: `*x` stands inside of what it stands for"]),
-    ("? [a, {b: c}]\n: [d]\ne: 1\n", ["1:3: a key must be a word"]),
-    ("a: &x [1]\n*x : 2\n", ["2:1: a key must be a word"]),
-    ("a: 1\na: {b: 2}\nc: !!set {d}\ne: !!int 3\n", ["2:1: key `a` is written twice (first at line 1)", "4:4: tag `!!int` is not read"]),
-    ("a: " + "[" * 101 + "]" * 101, ["1:104: nested more than 100 levels deep"]),
-    ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: but found another document"]),
-], ids=["undefined alias", "anchor twice", "alias of itself", "list as key", "alias of a list as key", "key twice", "too deep", "two documents"])
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("a: *x\n", ["1:4: not readable as YAML: found undefined alias"]),
+        ("a: &x 1\nb: &x 2\n", ["2:4: not readable as YAML: second occurrence"]),
+        ("a: &x [1, *x]\n", ["1:11: `*x` stands inside of what it stands for"]),
+        ("? [a, {b: c}]\n: [d]\ne: 1\n", ["1:3: a key must be a word"]),
+        ("a: &x [1]\n*x : 2\n", ["2:1: a key must be a word"]),
+        (
+            "a: 1\na: {b: 2}\nc: !!set {d}\ne: !!int 3\n",
+            ["2:1: key `a` is written twice (first at line 1)", "4:4: tag `!!int` is not read"],
+        ),
+        ("a: " + "[" * 101 + "]" * 101, ["1:104: nested more than 100 levels deep"]),
+        ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: but found another document"]),
+    ],
+    ids=[
+        "undefined alias", "anchor twice", "alias of itself", "list as key", "alias of a list as key", "key twice",
+        "too deep", "two documents",
+    ],
+)
 def test_a_text_is_refused_with_a_place(text, problems):
     assert said(text) == problems
 
@@ -61,5 +81,8 @@ def test_of_what_is_no_yaml_nothing_else_is_said():
 
 def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(yaml_tree, "MAX_NODES", 100)
-    text = "a: &a [1, 2, 3]\n" + "".join(f"{after}: &{after} [*{before}, *{before}, *{before}, *{before}]\n" for before, after in zip("abcde", "bcdef", strict=True))
+    text = "a: &a [1, 2, 3]\n" + "".join(
+        f"{after}: &{after} [*{before}, *{before}, *{before}, *{before}]\n"
+        for before, after in zip("abcde", "bcdef", strict=True)
+    )
     assert said(text) == ["4:8: more than 100 values in one file"]

@@ -34,13 +34,18 @@ class Folder:
         (self.path / name).write_text(text)
 
     def provider(self, name, alias=""):
-        self.write(f"providers/{name}.yaml", PROVIDER.format(name=name, key=f"{name.upper()}_KEY", alias=alias or f"{name}-small"))
+        self.write(
+            f"providers/{name}.yaml",
+            PROVIDER.format(name=name, key=f"{name.upper()}_KEY", alias=alias or f"{name}-small"),
+        )
 
     def models(self, name, price):
         self.write(f"providers/models/{name}.yaml", MODELS.format(name=name, price=price))
 
     def load(self, previous=None):
-        loaded = load_gateway(self.path / "gateway.yaml", environ=self.environ, previous=previous.known if previous else None)
+        loaded = load_gateway(
+            self.path / "gateway.yaml", environ=self.environ, previous=previous.known if previous else None
+        )
         loaded.known.let_go()
         return loaded
 
@@ -65,8 +70,13 @@ def parsed(monkeypatch):
 
 
 def _facts(loaded):
-    return {provider.name: (provider.off, [(model.id, model.aliases, model.price and dict(model.price.prices)) for model in provider.models])
-            for provider in loaded.gateway.providers.values()}
+    return {
+        provider.name: (
+            provider.off,
+            [(model.id, model.aliases, model.price and dict(model.price.prices)) for model in provider.models],
+        )
+        for provider in loaded.gateway.providers.values()
+    }
 
 
 def test_a_load_reads_no_file_twice(files, parsed):
@@ -85,13 +95,23 @@ def test_nothing_changed_reads_the_gateway_file_alone(files, parsed):
     assert second.gateway.files == first.gateway.files and _facts(second) == _facts(first)
 
 
-@pytest.mark.parametrize(("change", "read"), [
-    (lambda files: files.provider("two", "other"), {"two.yaml"}),
-    (lambda files: files.models("two", "3"), {"two.yaml"}),
-    (lambda files: files.environ.pop("TWO_KEY"), {"two.yaml"}),
-    (lambda files: files.write("providers/three.yaml", PROVIDER.format(name="three", key="ONE_KEY", alias="x").replace("models_from", "#")), {"three.yaml"}),
-    (lambda files: (files.path / "providers/two.yaml").unlink(), set()),
-], ids=["provider", "its models", "its secret", "a new one", "removed"])
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        (lambda files: files.provider("two", "other"), {"two.yaml"}),
+        (lambda files: files.models("two", "3"), {"two.yaml"}),
+        (lambda files: files.environ.pop("TWO_KEY"), {"two.yaml"}),
+        (
+            lambda files: files.write(
+                "providers/three.yaml",
+                PROVIDER.format(name="three", key="ONE_KEY", alias="x").replace("models_from", "#"),
+            ),
+            {"three.yaml"},
+        ),
+        (lambda files: (files.path / "providers/two.yaml").unlink(), set()),
+    ],
+    ids=["provider", "its models", "its secret", "a new one", "removed"],
+)
 def test_one_change_comes_to_what_a_first_load_does(files, parsed, change, read):
     first = files.load()
     change(files)

@@ -34,12 +34,15 @@ def test_a_whole_path_stays(folder: Path, tmp_path: Path) -> None:
 def test_a_missing_ca_file_is_told_with_its_place(folder: Path) -> None:
     (folder / "nope.pem").write_text("beside gateway.yaml, not beside the provider's file")
     assert said({"providers/acme.yaml": ACME + "ca_file: nope.pem\n"}, folder) == (
-        'providers/acme.yaml:4:10: ca_file: found no file "nope.pem" (relative to this file)\n    ca_file: nope.pem\n             ^\n')
+        'providers/acme.yaml:4:10: ca_file: found no file "nope.pem" (relative to this file)\n    ca_file: nope.pem\n             ^\n'
+    )
 
 
 def test_a_ca_file_that_cannot_be_read_is_told(folder: Path) -> None:
     (folder / "providers" / "own.pem").mkdir(parents=True)
-    assert 'ca_file: found "own.pem", which cannot be read: Is a directory' in said({"providers/acme.yaml": ACME + "ca_file: own.pem\n"}, folder)
+    assert 'ca_file: found "own.pem", which cannot be read: Is a directory' in said(
+        {"providers/acme.yaml": ACME + "ca_file: own.pem\n"}, folder
+    )
 
 
 IMAGES = """images:
@@ -48,12 +51,22 @@ models: {acme/draw: {price: {price: "1"}, submit: {headers: {"": "1"}}}}
 """
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ('headers: {x route: "1"}\n', ['4:11: headers: found "x route", wanted a header\'s name: letters, digits and hyphens']),
-    ('headers: {"x:": "1", x-fine_1.ok: "2"}\n', ['4:11: headers: found "x:"']),
-    ("discover: {url: https://a.example/m, list: $.data, model: {id: $.id}, headers: {x/y: a}}\n", ['discover.headers: found "x/y"']),
-    (IMAGES, ['images.submit.headers: found "x y"', 'models.acme/draw.submit.headers: found ""']),
-], ids=["a blank", "a colon", "the list of models", "image steps"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            'headers: {x route: "1"}\n',
+            ['4:11: headers: found "x route", wanted a header\'s name: letters, digits and hyphens'],
+        ),
+        ('headers: {"x:": "1", x-fine_1.ok: "2"}\n', ['4:11: headers: found "x:"']),
+        (
+            "discover: {url: https://a.example/m, list: $.data, model: {id: $.id}, headers: {x/y: a}}\n",
+            ['discover.headers: found "x/y"'],
+        ),
+        (IMAGES, ['images.submit.headers: found "x y"', 'models.acme/draw.submit.headers: found ""']),
+    ],
+    ids=["a blank", "a colon", "the list of models", "image steps"],
+)
 def test_a_header_whose_name_no_client_sends_is_told(folder: Path, text: str, words: list[str]) -> None:
     told = said({"providers/acme.yaml": ACME + text}, folder)
     assert all(each in told for each in words), told

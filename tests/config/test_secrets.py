@@ -59,7 +59,10 @@ def test_a_provider_whose_secret_is_not_set_is_off_and_it_is_said_once(folder: P
 
 def test_several_unset_secrets_are_named_together(folder: Path) -> None:
     file = FILE.replace("ACME_PROJECT?", "ACME_PROJECT")
-    assert load(folder, {}, {"providers/acme.yaml": file}).gateway.providers["acme"].off == "secrets ACME_PROJECT, ACME_KEY are not set"
+    assert (
+        load(folder, {}, {"providers/acme.yaml": file}).gateway.providers["acme"].off
+        == "secrets ACME_PROJECT, ACME_KEY are not set"
+    )
 
 
 def test_an_optional_secret_may_be_unset(folder: Path) -> None:
@@ -78,7 +81,11 @@ def test_one_line_end_is_forgiven_in_the_environment_too(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY + "\n"}).secrets.get("ACME_KEY") == CANARY
 
 
-@pytest.mark.parametrize("value", ['{\n "type": "service_account"\n}\n', "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"], ids=["json", "pem"])
+@pytest.mark.parametrize(
+    "value",
+    ['{\n "type": "service_account"\n}\n', "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"],
+    ids=["json", "pem"],
+)
 def test_a_key_file_may_have_several_lines(folder: Path, value: str) -> None:
     assert load(folder, {"ACME_KEY": value}).secrets.get("ACME_KEY") == value.rstrip()
 
@@ -87,16 +94,25 @@ def _write(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (_write(b""), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
-    (_write(b"\r\n"), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
-    (_write(CANARY.encode() + b"\xff"), "1:1: found bytes that are no UTF-8 text, wanted the secret as text"),
-    (_write(b"x" * 65537), "1:1: found 65537 bytes, wanted a secret of at most 65536"),
-    (_write(f"{CANARY}\n{CANARY}\n".encode()), "2:1: found a line break inside the secret, wanted one line"),
-    (Path.mkdir, "1:1: found a folder, wanted a file with the secret alone"),
-    (lambda path: path.symlink_to(path), "1:1: cannot be read: Too many levels of symbolic links, wanted a secret this process may read"),
-], ids=["empty", "only a line end", "no text", "too long", "two lines", "a folder", "unreadable"])
-def test_a_secret_that_is_there_and_unusable_is_told_with_its_file(folder: Path, make: Callable[[Path], object], words: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (_write(b""), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
+        (_write(b"\r\n"), "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)"),
+        (_write(CANARY.encode() + b"\xff"), "1:1: found bytes that are no UTF-8 text, wanted the secret as text"),
+        (_write(b"x" * 65537), "1:1: found 65537 bytes, wanted a secret of at most 65536"),
+        (_write(f"{CANARY}\n{CANARY}\n".encode()), "2:1: found a line break inside the secret, wanted one line"),
+        (Path.mkdir, "1:1: found a folder, wanted a file with the secret alone"),
+        (
+            lambda path: path.symlink_to(path),
+            "1:1: cannot be read: Too many levels of symbolic links, wanted a secret this process may read",
+        ),
+    ],
+    ids=["empty", "only a line end", "no text", "too long", "two lines", "a folder", "unreadable"],
+)
+def test_a_secret_that_is_there_and_unusable_is_told_with_its_file(
+    folder: Path, make: Callable[[Path], object], words: str
+) -> None:
     (folder / "secrets").mkdir()
     make(folder / "secrets" / "ACME_KEY")
     assert said({"providers/acme.yaml": FILE}, folder) == f"secrets/ACME_KEY:{words}\n"
@@ -106,7 +122,10 @@ def test_a_secret_that_is_there_and_unusable_is_told_with_its_file(folder: Path,
 def test_a_closed_folder_of_secrets_is_told_once(folder: Path) -> None:
     (folder / "secrets").mkdir(mode=0)
     try:
-        assert said({"providers/acme.yaml": FILE}, folder) == "secrets:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
+        assert (
+            said({"providers/acme.yaml": FILE}, folder)
+            == "secrets:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
+        )
     finally:
         (folder / "secrets").chmod(0o700)
 
@@ -114,14 +133,23 @@ def test_a_closed_folder_of_secrets_is_told_once(folder: Path) -> None:
 def test_a_variable_of_two_lines_is_refused_by_name_and_every_such_one_is_told(folder: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         load(folder, {"ACME_KEY": f"{CANARY}\nx", "ACME_ORG": f"a\r\n{CANARY}"})
-    assert str(caught.value).splitlines() == [f"environment variable {name}:2:1: found a line break inside the secret, wanted one line" for name in ("ACME_KEY", "ACME_ORG")]
+    assert str(caught.value).splitlines() == [
+        f"environment variable {name}:2:1: found a line break inside the secret, wanted one line"
+        for name in ("ACME_KEY", "ACME_ORG")
+    ]
 
 
 def test_an_unusable_secret_is_told_with_the_mistakes_of_all_files(folder: Path) -> None:
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ACME_KEY").write_text("")
     (folder / "models.yaml").write_text("models: {acme/b: {context: many}}\n")
-    told = said({"gateway.yaml": "retry: {attempts: 7}\n", "providers/acme.yaml": FILE + "models_from: ../models.yaml\nwieght: 2\n"}, folder)
+    told = said(
+        {
+            "gateway.yaml": "retry: {attempts: 7}\n",
+            "providers/acme.yaml": FILE + "models_from: ../models.yaml\nwieght: 2\n",
+        },
+        folder,
+    )
     places = [line.partition(": found")[0] for line in told.splitlines() if ": found" in line or "unknown" in line]
     assert places[0].startswith("gateway.yaml:1") and any(place.startswith("models.yaml:1") for place in places), told
     assert "secrets/ACME_KEY:1:1: found an empty file" in told and "wieght" in told and "not set" not in told
@@ -146,7 +174,10 @@ def test_no_value_is_shown_by_repr_or_by_a_message(folder: Path) -> None:
     loaded = load(folder, {"ACME_KEY": CANARY})
     assert CANARY not in repr(loaded.secrets)
     assert CANARY not in repr(loaded)
-    broken = {"providers/acme.yaml": FILE + "wieght: 1\n", "gateway.yaml": "store: $secret.DATABASE_URL\nretry: {attempts: 9}\n"}
+    broken = {
+        "providers/acme.yaml": FILE + "wieght: 1\n",
+        "gateway.yaml": "store: $secret.DATABASE_URL\nretry: {attempts: 9}\n",
+    }
     said(broken, folder)
     with pytest.raises(ConfigErrors) as caught:
         load_gateway(environ={"ACME_KEY": CANARY, "DATABASE_URL": f"postgresql://{CANARY}@db/x"})
@@ -160,7 +191,10 @@ def test_redaction_takes_every_value_out_longest_first() -> None:
 
 
 def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:
-    assert Secrets({"KEY": "a+b/c=="}).redact("Cannot POST /v1?key=a%2Bb%2Fc%3D%3D&x=1, a+b/c==") == "Cannot POST /v1?key=[secret]&x=1, [secret]"
+    assert (
+        Secrets({"KEY": "a+b/c=="}).redact("Cannot POST /v1?key=a%2Bb%2Fc%3D%3D&x=1, a+b/c==")
+        == "Cannot POST /v1?key=[secret]&x=1, [secret]"
+    )
 
 
 @pytest.mark.parametrize("line", [

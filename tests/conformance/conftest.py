@@ -9,9 +9,14 @@ ENGINES = ("hypercorn", "uvicorn")
 
 @pytest.fixture(scope="session", params=ENGINES)
 def running(tmp_path_factory, request):
-    """A gateway on one engine; `.sandbox` is the address of its upstream. Models sandbox/*, remote/echo and only-*/reasoner."""
+    """A gateway on one engine; `.sandbox` is the address of its upstream. Models sandbox/*,
+    remote/echo and only-*/reasoner."""
     if request.param == "uvicorn":
         pytest.importorskip("uvicorn", reason="the second engine is an extra")
     folder = tmp_path_factory.mktemp(request.param)
-    with beside_sandbox(folder, settings=f"server: {{engine: {request.param}, drain_seconds: 10}}\n", store="publish_seconds: 1, apply_seconds: 0.2") as started:
+    with beside_sandbox(
+        folder,
+        settings=f"server: {{engine: {request.param}, drain_seconds: 10}}\n",
+        store="publish_seconds: 1, apply_seconds: 0.2",
+    ) as started:
         yield started

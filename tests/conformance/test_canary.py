@@ -1,4 +1,5 @@
-"""PITFALLS 25: no secret leaves by any way out. Canaries are planted where secrets live and looked for in everything the gateway says."""
+"""PITFALLS 25: no secret leaves by any way out. Canaries are planted where secrets
+live and looked for in everything the gateway says."""
 
 from __future__ import annotations
 
@@ -35,8 +36,18 @@ async def parrot(method, path, headers, body):
     assert HEADER in everything and QUERY in everything and VARIABLE in everything and FILE in everything
     wish = json.loads(body)
     text = json.dumps(wish.get("messages") or wish.get("input"))
-    status = next((int(word) for word in ("400", "401", "402", "403", "404", "422", "429", "500", "503", "529") if f"fail {word}" in text), 200)
-    error = {"type": "error", "error": {"message": everything, "type": f"{HEADER}_error", "code": QUERY, "param": VARIABLE}}
+    status = next(
+        (
+            int(word)
+            for word in ("400", "401", "402", "403", "404", "422", "429", "500", "503", "529")
+            if f"fail {word}" in text
+        ),
+        200,
+    )
+    error = {
+        "type": "error",
+        "error": {"message": everything, "type": f"{HEADER}_error", "code": QUERY, "param": VARIABLE},
+    }
 
     async def blocks():
         if "mid-stream" in text:
@@ -54,12 +65,22 @@ async def parrot(method, path, headers, body):
     return status, {"content-type": kind, "x-request-id": HEADER, "set-cookie": QUERY}, blocks()
 
 
-WISHES = [*(f"fail {status}" for status in (400, 401, 402, 403, 404, 422, 429, 500, 503, 529)), "an error in a 200", "html", "mid-stream"]
+WISHES = [
+    *(f"fail {status}" for status in (400, 401, 402, 403, 404, 422, 429, 500, 503, 529)),
+    "an error in a 200",
+    "html",
+    "mid-stream",
+]
 
 
 def looked_through(folder: Path) -> str:
     """Every byte the gateway keeps on disk, but the secrets' own folder."""
-    return "".join(file.read_bytes().decode("latin-1") for part in ("var", "usage") for file in (folder / part).rglob("*") if file.is_file())
+    return "".join(
+        file.read_bytes().decode("latin-1")
+        for part in ("var", "usage")
+        for file in (folder / part).rglob("*")
+        if file.is_file()
+    )
 
 
 async def test_25_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalog(tmp_path, caplog, capfd):
@@ -68,15 +89,22 @@ async def test_25_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalo
     (tmp_path / "secrets" / "CANARY_FILE").write_text(FILE + "\n")
     protocols = ("chat", "responses", "messages")
     said = []
-    async with inprocess(tmp_path, providers={name: leaky(name) for name in protocols}, apps=dict.fromkeys(protocols, parrot), environ=ENVIRON,
-                         settings="secrets_dir: secrets\n") as here:
+    async with inprocess(
+        tmp_path,
+        providers={name: leaky(name) for name in protocols},
+        apps=dict.fromkeys(protocols, parrot),
+        environ=ENVIRON,
+        settings="secrets_dir: secrets\n",
+    ) as here:
         for client in protocols:
             for upstream in protocols:
                 for wish in WISHES:
                     for stream in (False, True):
                         content = f"please {wish}"
                         asked = {**ASKS[client], "model": f"leaky/{upstream}", "stream": stream}
-                        asked["input" if client == "responses" else "messages"] = content if client == "responses" else [{"role": "user", "content": content}]
+                        asked["input" if client == "responses" else "messages"] = (
+                            content if client == "responses" else [{"role": "user", "content": content}]
+                        )
                         reply = await here.post(PATHS[client], asked)
                         said.append(f"{wish}: {reply.status_code} {dict(reply.headers)} {reply.text}")
         for path in ("/v1/models", "/metrics", "/readyz", "/healthz", "/v1/images/models", "/", "/nowhere"):
@@ -109,18 +137,35 @@ async def test_25_the_callers_key_and_cookies_never_reach_a_provider(tmp_path):
 
         return 500, {}, blocks()
 
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/x", "messages")}, apps={"acme": upstream}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/x", "messages")}, apps={"acme": upstream}
+    ) as here:
         for headers in ({"authorization": f"Bearer {here.key}"}, {"x-api-key": here.key}):
-            await here.http.post(PATHS["messages"], json=ASKS["messages"], headers={**headers, "cookie": "session=cookie-canary", "x-forwarded-for": "10.9.8.7"})
+            await here.http.post(
+                PATHS["messages"],
+                json=ASKS["messages"],
+                headers={**headers, "cookie": "session=cookie-canary", "x-forwarded-for": "10.9.8.7"},
+            )
         assert len(seen) == 2 and all(here.key not in each and "cookie-canary" not in each for each in seen)
 
 
 @pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("models", "--routes")], ids=" ".join)
 def test_25_no_secret_in_what_the_commands_print(tmp_path, words):
     (tmp_path / "providers").mkdir()
-    (tmp_path / "providers" / "acme.yaml").write_text(provider("https://api.acme.example/v1", "chat", more=PLANTED.replace(", x-file: $secret.CANARY_FILE", "")))
-    (tmp_path / "providers" / "bad.yaml").write_text(provider("https://{{ $secret.CANARY_QUERY }}/v1", "chat", name="bad", model="bad/one"))
+    (tmp_path / "providers" / "acme.yaml").write_text(
+        provider("https://api.acme.example/v1", "chat", more=PLANTED.replace(", x-file: $secret.CANARY_FILE", ""))
+    )
+    (tmp_path / "providers" / "bad.yaml").write_text(
+        provider("https://{{ $secret.CANARY_QUERY }}/v1", "chat", name="bad", model="bad/one")
+    )
     (tmp_path / "gateway.yaml").write_text("server: {engine: hypercorn}\n")
-    done = subprocess.run([sys.executable, "-m", "tollgate", *words], cwd=tmp_path, env=environment(**ENVIRON), capture_output=True, timeout=60, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tollgate", *words],
+        cwd=tmp_path,
+        env=environment(**ENVIRON),
+        capture_output=True,
+        timeout=60,
+        text=True,
+    )
     assert done.stdout or done.stderr
     assert not any(canary in done.stdout + done.stderr for canary in CANARIES)

@@ -1,4 +1,5 @@
-"""A client's connection to a gateway in its own process, on either engine: what may be sent on it, how much, and when it ends."""
+"""A client's connection to a gateway in its own process, on either engine: what may be sent on it, how much,
+and when it ends."""
 
 from __future__ import annotations
 
@@ -40,8 +41,12 @@ async def test_a_connection_is_let_go_as_soon_as_its_client_has_closed_it(runnin
 KEY = "authorization: Bearer KEY\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\n{KEY}transfer-encoding: chunked\r\n\r\n"
 FLOODS = {
-    "one header": ("GET / HTTP/1.1\r\nx: ", b"a" * 65536), "headers": ("GET / HTTP/1.1\r\n", b"x: a\r\n" * 10000), "an address": ("GET /", b"a" * 65536),
-    "empty lines": ("", b"\r\n" * 30000), "a chunk's extension": (POST + "5;", b"a" * 65536), "trailers": (POST + "0\r\n", b"x: a\r\n" * 10000),
+    "one header": ("GET / HTTP/1.1\r\nx: ", b"a" * 65536),
+    "headers": ("GET / HTTP/1.1\r\n", b"x: a\r\n" * 10000),
+    "an address": ("GET /", b"a" * 65536),
+    "empty lines": ("", b"\r\n" * 30000),
+    "a chunk's extension": (POST + "5;", b"a" * 65536),
+    "trailers": (POST + "0\r\n", b"x: a\r\n" * 10000),
     "one trailer": (POST + "0\r\nx: ", b"a" * 65536),
 }
 
@@ -64,7 +69,10 @@ async def test_what_is_sent_beside_a_body_is_bounded(running, flood):
 async def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_read(running):
     hidden = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
     async with Raw(running.base, running.key) as client:
-        client.writer.write(POST.replace("KEY", running.key).replace("\r\n\r\n", f"\r\ncontent-length: {len(hidden)}\r\n\r\n").encode() + hidden)
+        client.writer.write(
+            POST.replace("KEY", running.key).replace("\r\n\r\n", f"\r\ncontent-length: {len(hidden)}\r\n\r\n").encode()
+            + hidden
+        )
         said = await client.reader.read()
     assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"400"]
 
@@ -72,7 +80,10 @@ async def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_rea
 async def test_trailers_are_no_headers(running):
     body = b'{"model": "sandbox/echo", "messages": [{"role": "user", "content": "x"}]}'
     async with Raw(running.base, running.key) as client:
-        client.writer.write(POST.replace("KEY", running.key).encode() + b"%x\r\n%b\r\n0\r\nauthorization: Bearer another\r\n\r\n" % (len(body), body))
+        client.writer.write(
+            POST.replace("KEY", running.key).encode()
+            + b"%x\r\n%b\r\n0\r\nauthorization: Bearer another\r\n\r\n" % (len(body), body)
+        )
         assert (await client.head())[0] == 200
 
 
@@ -82,5 +93,7 @@ async def test_a_client_that_leaves_requests_waiting_behind_one_another_stops_th
         await client.send(CHAT, chat("[[delay=30s]] x", model="remote/echo", stream=False))
         client.writer.write(HEALTH * 3)
         await until(lambda: stats(running)["running"] > before["running"])
-    await until(lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"], 5)
+    await until(
+        lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"], 5
+    )
     assert "Traceback" not in running.log.read_text()[logged:]

@@ -1,4 +1,5 @@
-"""The error table, cell by cell: status, content type and exact body of everything a caller can do wrong, on every endpoint."""
+"""The error table, cell by cell: status, content type and exact body of everything a caller can do wrong,
+on every endpoint."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from support.inprocess import inprocess
 from support.running import ROOT
 
 ENDPOINTS = {**PATHS, "embeddings": "/v1/embeddings", "images": "/v1/images/generations"}
-GOOD = {**{name: {**body, "model": "sandbox/echo"} for name, body in ASKS.items()}, "embeddings": {"model": "sandbox/embed", "input": "a"},
-        "images": {"model": "sandbox/draw", "input": {"prompt": "a cat"}}}
+GOOD = {
+    **{name: {**body, "model": "sandbox/echo"} for name, body in ASKS.items()},
+    "embeddings": {"model": "sandbox/embed", "input": "a"},
+    "images": {"model": "sandbox/draw", "input": {"prompt": "a cat"}},
+}
 UNREACHABLE = {"message": "Service temporarily unavailable"}
 
 
@@ -36,7 +40,11 @@ def like(got, wanted):
     if wanted is ...:
         return isinstance(got, str) and bool(got)
     if isinstance(wanted, dict):
-        return isinstance(got, dict) and set(got) == set(wanted) and all(like(got[name], value) for name, value in wanted.items())
+        return (
+            isinstance(got, dict)
+            and set(got) == set(wanted)
+            and all(like(got[name], value) for name, value in wanted.items())
+        )
     return got == wanted
 
 
@@ -45,7 +53,11 @@ async def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors")
     nowhere = provider("http://127.0.0.1:1/v1", "chat", name="nowhere", model="nowhere/one")
     images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
-    async with inprocess(folder, providers={"nowhere": nowhere, "sandbox-images": images}, settings="server: {max_body_bytes: 20000, max_small_body_bytes: 20000}\n") as gateway:
+    async with inprocess(
+        folder,
+        providers={"nowhere": nowhere, "sandbox-images": images},
+        settings="server: {max_body_bytes: 20000, max_small_body_bytes: 20000}\n",
+    ) as gateway:
         yield gateway
 
 
@@ -55,7 +67,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def check(reply, status, wanted, kind="application/json"):
     assert reply.status_code == status, reply.text
     assert reply.headers["content-type"].startswith(kind)
-    assert reply.headers["x-request-id"] == reply.headers["request-id"] and reply.headers["x-request-id"].startswith("req_")
+    assert reply.headers["x-request-id"] == reply.headers["request-id"] and reply.headers["x-request-id"].startswith(
+        "req_"
+    )
     if wanted is not None:
         assert like(reply.json(), wanted), reply.text
 
@@ -63,8 +77,15 @@ def check(reply, status, wanted, kind="application/json"):
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_a_request_without_a_key_is_a_401(here, endpoint):
     reply = await here.http.post(ENDPOINTS[endpoint], json=GOOD[endpoint])
-    check(reply, 401, {"chat": openai_error(...), "responses": openai_error(...), "messages": anthropic_error("authentication_error", "x-api-key header is required"),
-                       "embeddings": envelope(401, ...), "images": envelope(401, ...)}[endpoint])
+    check(
+        reply,
+        401,
+        {
+            "chat": openai_error(...), "responses": openai_error(...),
+            "messages": anthropic_error("authentication_error", "x-api-key header is required"),
+            "embeddings": envelope(401, ...), "images": envelope(401, ...),
+        }[endpoint],
+    )
     assert "www-authenticate" not in reply.headers
     if endpoint in ("chat", "responses"):
         assert reply.json()["error"]["message"].startswith("You didn't provide an API key")
@@ -74,13 +95,22 @@ async def test_a_request_without_a_key_is_a_401(here, endpoint):
 async def test_a_wrong_key_is_a_401_that_shows_its_end(here, endpoint):
     key = here.key[:-4] + "zzzz"
     wrong = openai_error(f"Incorrect API key provided: sk-tg-...{key[-4:]}", code="invalid_api_key")
-    check(await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key), 401,
-          {"chat": wrong, "responses": wrong, "messages": anthropic_error("authentication_error", "invalid x-api-key"), "embeddings": envelope(401, ...),
-           "images": envelope(401, ...)}[endpoint])
+    check(
+        await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key),
+        401,
+        {
+            "chat": wrong, "responses": wrong, "messages": anthropic_error("authentication_error", "invalid x-api-key"),
+            "embeddings": envelope(401, ...), "images": envelope(401, ...),
+        }[endpoint],
+    )
 
 
-BAD_BODIES = {"no JSON": b'{"model": ', "empty": b"", "a list": b"[]", "a number": b"7", "nested too deeply": b'{"a":' * 3000 + b"1" + b"}" * 3000, "no model": b"{}",
-              "model is a number": b'{"model": 5, "messages": [], "input": "x", "max_tokens": 5}', "invalid UTF-8": b'{"model": "\xff\xfe"}'}
+BAD_BODIES = {
+    "no JSON": b'{"model": ', "empty": b"", "a list": b"[]", "a number": b"7",
+    "nested too deeply": b'{"a":' * 3000 + b"1" + b"}" * 3000, "no model": b"{}",
+    "model is a number": b'{"model": 5, "messages": [], "input": "x", "max_tokens": 5}',
+    "invalid UTF-8": b'{"model": "\xff\xfe"}',
+}
 
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
@@ -92,12 +122,16 @@ async def test_a_bad_body_is_a_400(here, endpoint, body):
         assert reply.text and not reply.text.startswith("{")
     elif endpoint == "responses":
         check(reply, 400, None)
-        assert reply.json()["error"]["type"] == "invalid_request_error" and set(reply.json()["error"]) == {"message", "type", "param", "code"}
+        assert reply.json()["error"]["type"] == "invalid_request_error" and set(reply.json()["error"]) == {
+            "message", "type", "param", "code",
+        }
     elif endpoint == "messages":
         check(reply, 400, anthropic_error("invalid_request_error", ...))
     else:
         check(reply, 400, envelope(400, ...))
-        assert reply.json()["message"].startswith({"embeddings": "failed to bind request: ", "images": "input validation failed"}[endpoint])
+        assert reply.json()["message"].startswith(
+            {"embeddings": "failed to bind request: ", "images": "input validation failed"}[endpoint]
+        )
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -107,8 +141,16 @@ async def test_an_unknown_model_is_said_as_each_format_says_it(here, endpoint):
         check(reply, 400, None, "text/plain")
         assert "no/such" in reply.text
     else:
-        check(reply, 404 if endpoint == "messages" else 400, {"responses": openai_error(..., code="model_not_found", param="model"),
-              "messages": anthropic_error("not_found_error", "model: no/such"), "embeddings": envelope(400, ...), "images": envelope(400, ...)}[endpoint])
+        check(
+            reply,
+            404 if endpoint == "messages" else 400,
+            {
+                "responses": openai_error(..., code="model_not_found", param="model"),
+                "messages": anthropic_error("not_found_error", "model: no/such"),
+                "embeddings": envelope(400, ...),
+                "images": envelope(400, ...),
+            }[endpoint],
+        )
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -117,7 +159,10 @@ async def test_less_than_a_cent_of_credits_is_a_403(here, endpoint):
     await ledger.create_account(f"poor-{endpoint}")
     await ledger.grant(f"poor-{endpoint}", Decimal("0.009999"))
     _, key = await ledger.create_key(f"poor-{endpoint}")
-    quota = {"message": "insufficient quota", **openai_error("insufficient quota", "insufficient_quota", "insufficient_quota")}
+    quota = {
+        "message": "insufficient quota",
+        **openai_error("insufficient quota", "insufficient_quota", "insufficient_quota"),
+    }
     check(await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key), 403,
           {"chat": quota, "responses": quota, "messages": anthropic_error("billing_error", "insufficient quota"),
            "embeddings": envelope(403, "user quota exceeded"), "images": envelope(403, "insufficient quota")}[endpoint])
@@ -129,25 +174,39 @@ async def test_less_than_a_cent_of_credits_is_a_403(here, endpoint):
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_a_body_too_large_is_a_413(here, endpoint, packed):
     body = json.dumps({**GOOD[endpoint], "padding": "x" * 30_000}).encode()
-    reply = await here.post(ENDPOINTS[endpoint], gzip.compress(body) if packed else body, **({"content_encoding": "gzip"} if packed else {}))
+    reply = await here.post(
+        ENDPOINTS[endpoint], gzip.compress(body) if packed else body, **({"content_encoding": "gzip"} if packed else {})
+    )
     if endpoint == "chat":
         check(reply, 413, None, "text/plain")
     else:
-        check(reply, 413, {"responses": openai_error(..., code="request_too_large"), "messages": anthropic_error("request_too_large", "Request exceeds the maximum size"),
-                           "embeddings": envelope(413, ...), "images": envelope(413, ...)}[endpoint])
+        check(
+            reply,
+            413,
+            {
+                "responses": openai_error(..., code="request_too_large"),
+                "messages": anthropic_error("request_too_large", "Request exceeds the maximum size"),
+                "embeddings": envelope(413, ...),
+                "images": envelope(413, ...),
+            }[endpoint],
+        )
 
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_a_provider_that_cannot_be_reached_is_a_502(here, client):
     for stream in (False, True):
-        check(await here.post(PATHS[client], {**ASKS[client], "model": "nowhere/one", "stream": stream}), 502, UNREACHABLE)
+        check(
+            await here.post(PATHS[client], {**ASKS[client], "model": "nowhere/one", "stream": stream}), 502, UNREACHABLE
+        )
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_a_wrong_method_is_a_405_and_another_media_type_a_400(here, endpoint):
     wrong = await here.http.request("PATCH", ENDPOINTS[endpoint], headers={"authorization": f"Bearer {here.key}"})
     assert wrong.status_code == 405 and "POST" in wrong.headers["allow"]
-    form = await here.http.post(ENDPOINTS[endpoint], data={"model": "x"}, headers={"authorization": f"Bearer {here.key}"})
+    form = await here.http.post(
+        ENDPOINTS[endpoint], data={"model": "x"}, headers={"authorization": f"Bearer {here.key}"}
+    )
     assert form.status_code == 400
 
 

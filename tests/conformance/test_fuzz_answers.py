@@ -1,4 +1,5 @@
-"""Broken answers of upstreams, whole and streamed, in every pair of formats: a good answer or the dialect's error, never our own failure.
+"""Broken answers of upstreams, whole and streamed, in every pair of formats: a good answer or the dialect's error,
+never our own failure.
 
 Long runs as in `test_spec_fuzz.py`: `TOLLGATE_FUZZ`, `TOLLGATE_FUZZ_SEED`.
 """
@@ -26,21 +27,64 @@ def rich(protocol: str) -> dict[str, Any]:
     body = whole(protocol)
     if protocol == "chat":
         message = body["choices"][0]["message"]
-        message |= {"reasoning": "hm", "reasoning_content": "hm", "refusal": None, "annotations": [{"type": "url_citation", "url_citation": {"url": "https://e.org", "title": "t",
-                    "start_index": 0, "end_index": 2}}], "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]}
-        body["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]}
-        body["usage"] |= {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
+        message |= {
+            "reasoning": "hm",
+            "reasoning_content": "hm",
+            "refusal": None,
+            "annotations": [
+                {
+                    "type": "url_citation",
+                    "url_citation": {"url": "https://e.org", "title": "t", "start_index": 0, "end_index": 2},
+                }
+            ],
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}],
+        }
+        body["choices"][0]["logprobs"] = {
+            "content": [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]
+        }
+        body["usage"] |= {
+            "prompt_tokens_details": {"cached_tokens": 3},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        }
     elif protocol == "messages":
-        body["content"] = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}, *body["content"],
-                           {"type": "server_tool_use", "id": "st_1", "name": "web_search", "input": {"query": "q"}},
-                           {"type": "web_search_tool_result", "tool_use_id": "st_1", "content": [{"type": "web_search_result", "url": "https://e.org", "title": "t"}]},
-                           {"type": "tool_use", "id": "tu_1", "name": "f", "input": {"a": 1}}]
-        body["usage"] |= {"cache_read_input_tokens": 3, "cache_creation_input_tokens": 2, "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 1},
-                          "server_tool_use": {"web_search_requests": 1}}
+        body["content"] = [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "redacted_thinking", "data": "x"},
+            *body["content"],
+            {"type": "server_tool_use", "id": "st_1", "name": "web_search", "input": {"query": "q"}},
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "st_1",
+                "content": [{"type": "web_search_result", "url": "https://e.org", "title": "t"}],
+            },
+            {"type": "tool_use", "id": "tu_1", "name": "f", "input": {"a": 1}},
+        ]
+        body["usage"] |= {
+            "cache_read_input_tokens": 3,
+            "cache_creation_input_tokens": 2,
+            "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 1},
+            "server_tool_use": {"web_search_requests": 1},
+        }
     else:
-        body["output"] = [{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "e"}, *body["output"],
-                          {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
-                          {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"a": 1}', "status": "completed"}]
+        body["output"] = [
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [{"type": "summary_text", "text": "hm"}],
+                "encrypted_content": "e",
+            },
+            *body["output"],
+            {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "completed",
+                "action": {"type": "search", "query": "q"},
+            },
+            {
+                "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"a": 1}',
+                "status": "completed",
+            },
+        ]
         body["usage"]["input_tokens_details"] |= {"cached_tokens": 3}
     return body
 
@@ -58,7 +102,10 @@ def broken_events(protocol: str, rng: random.Random) -> list[bytes]:
         elif chance < 0.38:
             found.append(block)
         elif chance < 0.42:
-            block = rng.choice((b"data: \n\n", b"event: x\n\n", b"data: [1, 2]\n\n", b'data: "text"\n\n', b"\xff\xfe\n\n", b"data: {}\n\n", b": comment\n\n", b"data: null\n\n"))
+            block = rng.choice((
+                b"data: \n\n", b"event: x\n\n", b"data: [1, 2]\n\n", b'data: "text"\n\n', b"\xff\xfe\n\n",
+                b"data: {}\n\n", b": comment\n\n", b"data: null\n\n",
+            ))
         found.append(block)
     if rng.random() < 0.1:
         at = rng.randrange(len(found) + 1)
@@ -82,7 +129,12 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
         return 200, {"content-type": kind}, chunks()
 
     problems: list[str] = []
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", upstream)}, apps={"acme": app}, settings="retry: {cooldown_failures: 1000}\n") as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", upstream)},
+        apps={"acme": app},
+        settings="retry: {cooldown_failures: 1000}\n",
+    ) as here:
         await here.services.ledger.grant("default", Decimal(10**9))
         for _ in range(ROUNDS):
             stream = rng.random() < 0.6
@@ -93,7 +145,9 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
             problem = judge(client, reply, stream, native=client == upstream)
             broken = [record for record in caplog.records if record.exc_info]
             if problem or broken:
-                problems.append(f"{problem} {[record.exc_text or record.exc_info for record in broken]} {b''.join(blocks)[:1500]!r} -> {reply.status_code} {reply.text[-500:]}")
+                problems.append(
+                    f"{problem} {[record.exc_text or record.exc_info for record in broken]} {b''.join(blocks)[:1500]!r} -> {reply.status_code} {reply.text[-500:]}"
+                )
         await here.services.settlements.drain(5)
         assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])
         assert here.services.ledger.available("default") == here.balance()
@@ -102,7 +156,8 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
 
 
 def judge(client: str, reply: Any, stream: bool, *, native: bool = False) -> str | None:
-    """What is wrong with a reply, or None. On a native route a stream's events pass as the bytes they are, wrong ones too."""
+    """What is wrong with a reply, or None. On a native route a stream's events pass as the bytes they are,
+    wrong ones too."""
     if "internal server error" in reply.text:
         return "our own failure"
     if reply.status_code != 200:
@@ -111,6 +166,11 @@ def judge(client: str, reply: Any, stream: bool, *, native: bool = False) -> str
         return _judge_stream(client, reply.text)
     if stream:
         end = next(line for line in reversed(reply.text.splitlines()) if line)
-        return None if reply.headers["content-type"].startswith("text/event-stream") and end.startswith(("data: ", ":", "event: ")) else f"ends with {end!r}"
+        return (
+            None
+            if reply.headers["content-type"].startswith("text/event-stream")
+            and end.startswith(("data: ", ":", "event: "))
+            else f"ends with {end!r}"
+        )
     reply.json()
     return None

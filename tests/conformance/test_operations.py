@@ -1,4 +1,5 @@
-"""A gateway in its own process, on either engine: clients that leave, SIGTERM, reload, full disks, many streams, flat memory."""
+"""A gateway in its own process, on either engine: clients that leave, SIGTERM, reload, full disks, many streams,
+flat memory."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ async def test_07_a_client_that_leaves_stops_the_upstream(running, path, body, r
             await until(lambda: stats(running)["running"] > before["running"])
         if reset:
             client.reset()
-    await until(lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"], 5)
+    await until(
+        lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"], 5
+    )
 
 
 async def test_06_a_left_stream_is_billed_once_as_received(running):
@@ -107,9 +110,16 @@ def resident_kb(pid: int) -> int:
 
 async def test_22_memory_stays_flat_over_thousands_of_requests(running):
     """Whole, streamed, converted, refused and failing ones, over kept connections."""
-    mix = [(CHAT, chat("hello", stream=False)), (CHAT, chat("hello")), (MESSAGES, chat("hello", max_tokens=50)),
-           (RESPONSES, {"model": "only-chat/reasoner", "input": "hi", "stream": True}),
-           (CHAT, chat("[[error=500]] x")), (CHAT, chat("x", model="nobody/nothing")), (CHAT, b"{not json"), (MESSAGES, chat("[[cut=2]] a b c", max_tokens=9))]
+    mix = [
+        (CHAT, chat("hello", stream=False)),
+        (CHAT, chat("hello")),
+        (MESSAGES, chat("hello", max_tokens=50)),
+        (RESPONSES, {"model": "only-chat/reasoner", "input": "hi", "stream": True}),
+        (CHAT, chat("[[error=500]] x")),
+        (CHAT, chat("x", model="nobody/nothing")),
+        (CHAT, b"{not json"),
+        (MESSAGES, chat("[[cut=2]] a b c", max_tokens=9)),
+    ]
 
     async def worker(count: int) -> None:
         async with Raw(running.base, running.key) as client:
@@ -199,7 +209,10 @@ async def test_05_what_still_runs_when_the_time_to_drain_is_over_is_told_so(tmp_
     running.process.wait(15)
     assert running.process.returncode == 0 and "Traceback" not in running.log.read_text()
     rows = {row["request_id"]: row for row in usage_rows(tmp_path)}
-    assert {(row["outcome"], row["status"], row["stream"]) for row in rows.values()} == {("error", 200, True), ("error", 503, False)}
+    assert {(row["outcome"], row["status"], row["stream"]) for row in rows.values()} == {
+        ("error", 200, True),
+        ("error", 503, False),
+    }
     assert 0 < rows[headers["x-request-id"]]["output_tokens"] < 60
 
 
@@ -211,7 +224,9 @@ async def test_a_full_disk_stops_new_work_loses_nothing_and_is_left_behind(tmp_p
     pid, (soft, hard) = running.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
     seen: list[str] = []
     try:
-        async with httpx.AsyncClient(base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20) as client:
+        async with httpx.AsyncClient(
+            base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20
+        ) as client:
 
             async def ask(stream: bool) -> tuple[int, str]:
                 reply = await client.post(CHAT, json=chat("hello", stream=stream))
@@ -261,7 +276,9 @@ async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_n
     running = start_gateway(tmp_path)
     file = tmp_path / "providers" / "moving.yaml"
     try:
-        async with httpx.AsyncClient(base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20) as client:
+        async with httpx.AsyncClient(
+            base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20
+        ) as client:
 
             async def served_by() -> str:
                 reply = await client.post(CHAT, json=chat("hi", model="moving/model", stream=False))

@@ -1,4 +1,5 @@
-"""What hurts users of other gateways, row by row: `test_NN_...` here and in this folder's other files is row NN of the list."""
+"""What hurts users of other gateways, row by row:
+`test_NN_...` here and in this folder's other files is row NN of the list."""
 
 from __future__ import annotations
 
@@ -32,15 +33,22 @@ CLIENTS = ("chat", "responses", "messages")
 
 
 def test_every_row_has_a_test():
-    found = {node.name[5:7] for file in Path(__file__).parent.glob("test_*.py") for node in ast.walk(ast.parse(file.read_text()))
-             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_") and node.name[5:7].isdigit() and node.name[7] == "_"}
+    found = {
+        node.name[5:7]
+        for file in Path(__file__).parent.glob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and node.name[5:7].isdigit()
+        and node.name[7] == "_"
+    }
     assert found == {f"{row:02}" for row in range(1, 33)}
 
 
 @contextlib.asynccontextmanager
 async def answering(folder, upstream: str, *bodies, stream: bool = False, **how):
-    """A gateway whose upstream answers with the bodies in turn, with the last one ever after. Yields what asks it as a client
-    does, and gives the reply, its row and what the upstream was sent for it."""
+    """A gateway whose upstream answers with the bodies in turn, with the last one ever after. Yields what asks it as a
+    client does, and gives the reply, its row and what the upstream was sent for it."""
     coming, seen = list(bodies), []
 
     async def app(*call):
@@ -48,11 +56,15 @@ async def answering(folder, upstream: str, *bodies, stream: bool = False, **how)
         raw = body if stream or isinstance(body, bytes) else json.dumps(body).encode()
         return await (replying(blocks=raw, headers=SSE, seen=seen) if stream else replying(body=raw, seen=seen))(*call)
 
-    async with inprocess(folder, providers={"acme": provider("app://acme/v1/talk", upstream, **how)}, apps={"acme": app}) as here:
+    async with inprocess(
+        folder, providers={"acme": provider("app://acme/v1/talk", upstream, **how)}, apps={"acme": app}
+    ) as here:
 
         async def asked(client: str, ask=None, path_more: str = ""):
             before = len(seen)
-            reply = await here.post(PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})})
+            reply = await here.post(
+                PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})}
+            )
             row = (await rows_by_id(here, folder)).get(reply.headers["x-request-id"])
             return reply, row, [json.loads(each[3]) for each in seen[before:]]
 
@@ -68,11 +80,20 @@ async def answered(folder, upstream: str, body, *, client: str | None = None, as
 # ---- money ----------------------------------------------------------------------------------------------------------
 PRICES = '{prompt: "10", completion: "100", input_cache_read: "1", input_cache_write: "12", internal_reasoning: "%s", unit: 1, currency: USD}'
 TOLD = {
-    "chat": {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130, "prompt_tokens_details": {"cached_tokens": 40},
-             "completion_tokens_details": {"reasoning_tokens": 20}},
-    "responses": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 30, "output_tokens_details": {"reasoning_tokens": 20},
-                  "total_tokens": 130},
-    "messages": {"input_tokens": 50, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 10, "output_tokens": 30},
+    "chat": {
+        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
+        "prompt_tokens_details": {"cached_tokens": 40}, "completion_tokens_details": {"reasoning_tokens": 20},
+    },
+    "responses": {
+        "input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 30,
+        "output_tokens_details": {"reasoning_tokens": 20}, "total_tokens": 130,
+    },
+    "messages": {
+        "input_tokens": 50,
+        "cache_read_input_tokens": 40,
+        "cache_creation_input_tokens": 10,
+        "output_tokens": 30,
+    },
 }
 
 
@@ -80,14 +101,23 @@ TOLD = {
 @pytest.mark.parametrize("upstream", CLIENTS)
 async def test_01_cached_tokens_are_charged_once_at_their_own_price(tmp_path, client, upstream):
     """Of 100 prompt tokens 40 came from a cache: two vendors count them inside, one beside."""
-    reply, row, _ = await answered(tmp_path, upstream, whole(upstream, **TOLD[upstream]), client=client, price=PRICES % "")
+    reply, row, _ = await answered(
+        tmp_path, upstream, whole(upstream, **TOLD[upstream]), client=client, price=PRICES % ""
+    )
     written = 10 if upstream == "messages" else 0
     assert (row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]) == (60 - written, 40, written)
     assert row["cost"] == (60 - written) * 10 + 40 + written * 12 + 30 * 100
     told = reply.json()["usage"]
-    cached = {"chat": lambda: told["prompt_tokens_details"]["cached_tokens"], "responses": lambda: told["input_tokens_details"]["cached_tokens"],
-              "messages": lambda: told["cache_read_input_tokens"]}[client]()
-    prompt = told["prompt_tokens"] if client == "chat" else told["input_tokens"] + (cached + told.get("cache_creation_input_tokens", 0) if client == "messages" else 0)
+    cached = {
+        "chat": lambda: told["prompt_tokens_details"]["cached_tokens"],
+        "responses": lambda: told["input_tokens_details"]["cached_tokens"],
+        "messages": lambda: told["cache_read_input_tokens"],
+    }[client]()
+    prompt = (
+        told["prompt_tokens"]
+        if client == "chat"
+        else told["input_tokens"] + (cached + told.get("cache_creation_input_tokens", 0) if client == "messages" else 0)
+    )
     assert (prompt, cached) == (100, 40)
 
 
@@ -96,7 +126,11 @@ def usage_homes() -> dict[str, list[bytes]]:
     text = {**frame, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}, "finish_reason": None}]}
     end = {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-    late = {**frame, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}], "usage": usage}
+    late = {
+        **frame,
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
+        "usage": usage,
+    }
     partly = {"prompt_tokens": 7, "completion_tokens": None, "total_tokens": None}
     cases = {
         "an extra chunk without choices": [text, end, {**frame, "choices": [], "usage": usage}],
@@ -105,9 +139,16 @@ def usage_homes() -> dict[str, list[bytes]]:
         "before the finish": [text, {**frame, "choices": [], "usage": usage}, end],
         "every chunk, partly null": [{**text, "usage": partly}, {**end, "usage": usage}],
         "a vendor's own member": [text, {**end, "x_groq": {"id": "r", "usage": usage}}],
-        "not the last chunk": [text, end, {**frame, "choices": [], "usage": usage}, {**frame, "choices": [], "usage": None, "moderation": {}}],
+        "not the last chunk": [
+            text,
+            end,
+            {**frame, "choices": [], "usage": usage},
+            {**frame, "choices": [], "usage": None, "moderation": {}},
+        ],
     }
-    return {name: [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks] for name, chunks in cases.items()}
+    return {
+        name: [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks] for name, chunks in cases.items()
+    }
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["with DONE", "without DONE"])
@@ -118,13 +159,23 @@ async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, don
         for client in CLIENTS:
             reply, row, _ = await asked(client)
             assert row, "our own id, never the provider's"
-            assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (7, 3, False, "ok"), client
+            assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (
+                7, 3, False, "ok",
+            ), client
             if client == "chat":
                 last, mark = reply.text.strip().split("\n\n")[-2:]
                 last = json.loads(last.removeprefix("data: "))
-                told = [block for block in reply.text.split("\n\n") if '"finish_reason": "stop"' in block or '"finish_reason":"stop"' in block]
+                told = [
+                    block
+                    for block in reply.text.split("\n\n")
+                    if '"finish_reason": "stop"' in block or '"finish_reason":"stop"' in block
+                ]
                 assert mark == "data: [DONE]" and len(told) == 1
-                assert json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10 and last.get("usage") or "moderation" in last
+                assert (
+                    json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10
+                    and last.get("usage")
+                    or "moderation" in last
+                )
 
 
 @pytest.mark.parametrize("home", ["an extra chunk without choices", "the finishing chunk"])
@@ -152,7 +203,11 @@ async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, e
             assert row["outcome"] == ("upstream_error" if ending == "response.failed" else "ok"), client
 
 
-@pytest.mark.parametrize(("price", "wanted"), [("", 100), ("0", 0), ("7", 7)], ids=["no price: as completion", "0 is free", "a price of its own"])
+@pytest.mark.parametrize(
+    ("price", "wanted"),
+    [("", 100), ("0", 0), ("7", 7)],
+    ids=["no price: as completion", "0 is free", "a price of its own"],
+)
 async def test_03_reasoning_tokens_are_part_of_output_and_charged_once(tmp_path, price, wanted):
     _, row, _ = await answered(tmp_path, "chat", whole("chat", **TOLD["chat"]), price=PRICES % price)
     assert (row["output_tokens"], row["reasoning_tokens"]) == (10, 20)
@@ -160,7 +215,8 @@ async def test_03_reasoning_tokens_are_part_of_output_and_charged_once(tmp_path,
 
 
 async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
-    """With the store's writer stuck for good, requests are answered as fast as ever; their rows are safe in the journal."""
+    """With the store's writer stuck for good, requests are answered as fast as ever;
+    their rows are safe in the journal."""
     import threading
 
     from tollgate.ledger.store import Store
@@ -179,10 +235,20 @@ async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
 
 # ---- conversion -----------------------------------------------------------------------------------------------------
 TOOL = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
-TOOLS = {"chat": [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))],
-         "responses": [{"type": "function", "name": name, "parameters": schema, "strict": False}
-                       for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))],
-         "messages": [{"name": name, "input_schema": schema} for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))]}
+TOOLS = {
+    "chat": [
+        {"type": "function", "function": {"name": name, "parameters": schema}}
+        for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))
+    ],
+    "responses": [
+        {"type": "function", "name": name, "parameters": schema, "strict": False}
+        for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))
+    ],
+    "messages": [
+        {"name": name, "input_schema": schema}
+        for name, schema in (("weather", TOOL), ("now", {"type": "object", "properties": {}}))
+    ],
+}
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 
 
@@ -207,7 +273,9 @@ def cutting(sandbox, seed: int):
 
 def asking(client: str, text: str, **more):
     body = {**ASKS[client], "model": "cut/echo", "tools": TOOLS[client], **more}
-    body["input" if client == "responses" else "messages"] = text if client == "responses" else [{"role": "user", "content": text}]
+    body["input" if client == "responses" else "messages"] = (
+        text if client == "responses" else [{"role": "user", "content": text}]
+    )
     return body
 
 
@@ -215,14 +283,19 @@ def asking(client: str, text: str, **more):
 async def test_09_streamed_tool_calls_equal_the_whole_answers(tmp_path, client, upstream):
     """Parallel calls, one without arguments, text before them, arguments full of quotes; cut anywhere."""
     arguments = {"city": 'Zürich "Ö" \\ \n end', "days": 3}
-    text = f"[[tool=weather {json.dumps(arguments)}]] [[tool=now {{}}]] [[tool=weather {{\"city\": \"Rom\", \"days\": -1}}]] go"
+    text = (
+        f'[[tool=weather {json.dumps(arguments)}]] [[tool=now {{}}]] [[tool=weather {{"city": "Rom", "days": -1}}]] go'
+    )
     wanted = [("weather", arguments), ("now", {}), ("weather", {"city": "Rom", "days": -1})]
     one = provider(f"app://cut/v1{SPOKEN[upstream]}", upstream, name="cut", model="cut/echo").replace("up-1", "echo")
     async with inprocess(tmp_path, providers={"cut": one}, apps={"cut": cutting(Sandbox(), 7)}) as here:
         sdk = sdks.client_of(here, client)
         for preface in ("", "[[preface]] "):
             body = asking(client, preface + text)
-            for found, said in (calls_of(client, await sdks.whole(sdk, client, body)), await streamed_calls(sdk, client, body)):
+            for found, said in (
+                calls_of(client, await sdks.whole(sdk, client, body)),
+                await streamed_calls(sdk, client, body),
+            ):
                 assert [(name, args) for _, name, args in found] == wanted
                 assert len({each for each, _, _ in found}) == 3 and all(each for each, _, _ in found)
                 assert bool(said) == bool(preface)
@@ -233,9 +306,15 @@ def calls_of(client: str, answer: dict):
     if client == "chat":
         message = answer["choices"][0]["message"]
         assert answer["choices"][0]["finish_reason"] == "tool_calls"
-        return [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]], message["content"]
+        return [
+            (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]
+        ], message["content"]
     if client == "responses":
-        calls = [(i["call_id"], i["name"], json.loads(i["arguments"])) for i in answer["output"] if i["type"] == "function_call"]
+        calls = [
+            (i["call_id"], i["name"], json.loads(i["arguments"]))
+            for i in answer["output"]
+            if i["type"] == "function_call"
+        ]
         return calls, "".join(p["text"] for i in answer["output"] if i["type"] == "message" for p in i["content"])
     assert answer["stop_reason"] == "tool_use"
     calls = [(b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
@@ -255,34 +334,73 @@ async def streamed_calls(sdk, client: str, body: dict):
         return calls_of(client, json.loads((await stream.get_final_message()).to_json()))
 
 
-THOUGHT = [{"type": "thinking", "thinking": "", "signature": "only-signed=="}, {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
-           {"type": "redacted_thinking", "data": "opaque=="}, {"type": "text", "text": "so"}]
+THOUGHT = [
+    {"type": "thinking", "thinking": "", "signature": "only-signed=="},
+    {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "opaque=="},
+    {"type": "text", "text": "so"},
+]
 
 
 async def test_10_thinking_passes_a_native_route_byte_for_byte(tmp_path):
-    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": THOUGHT}, {"role": "user", "content": "b"}]
-    raw = json.dumps({"model": "acme/one", "max_tokens": 10, "messages": history, "thinking": {"type": "enabled", "budget_tokens": 1024}, "brand_new": [1.10, "\u00e9"]})
+    history = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": THOUGHT},
+        {"role": "user", "content": "b"},
+    ]
+    raw = json.dumps({
+        "model": "acme/one",
+        "max_tokens": 10,
+        "messages": history,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "brand_new": [1.10, "\u00e9"],
+    })
     seen: list = []
     body = json.dumps({**whole("messages"), "content": THOUGHT}, indent=3).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1/messages", "messages")}, apps={"acme": replying(body=body, seen=seen)}) as here:
-        reply = await here.post(PATHS["messages"] + "?beta=true", raw.encode(), anthropic_beta="a-2026,b-2025", anthropic_version="2023-06-01")
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1/messages", "messages")},
+        apps={"acme": replying(body=body, seen=seen)},
+    ) as here:
+        reply = await here.post(
+            PATHS["messages"] + "?beta=true",
+            raw.encode(),
+            anthropic_beta="a-2026,b-2025",
+            anthropic_version="2023-06-01",
+        )
     assert seen[0][3] == raw.replace("acme/one", "up-1").encode() and reply.content == body
-    assert seen[0][1].endswith("?beta=true") and seen[0][2]["anthropic-beta"] == "a-2026,b-2025" and seen[0][2]["anthropic-version"] == "2023-06-01"
+    assert (
+        seen[0][1].endswith("?beta=true")
+        and seen[0][2]["anthropic-beta"] == "a-2026,b-2025"
+        and seen[0][2]["anthropic-version"] == "2023-06-01"
+    )
 
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 async def test_10_thinking_round_trips_through_another_format(tmp_path, client):
     """Empty but signed, signed and redacted blocks come back to the provider as it said them."""
     seen: list = []
-    body = {**whole("messages"), "content": [*THOUGHT, {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}], "stop_reason": "tool_use"}
+    body = {
+        **whole("messages"),
+        "content": [*THOUGHT, {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}],
+        "stop_reason": "tool_use",
+    }
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1/messages", "messages")},
                          apps={"acme": replying(body=json.dumps(body).encode(), seen=seen)}) as here:
         first = (await here.post(PATHS[client], {**ASKS[client], "tools": TOOLS[client]})).json()
         if client == "chat":
-            history = [*ASKS["chat"]["messages"], first["choices"][0]["message"], {"role": "tool", "tool_call_id": "toolu_1", "content": "noon"}]
+            history = [
+                *ASKS["chat"]["messages"],
+                first["choices"][0]["message"],
+                {"role": "tool", "tool_call_id": "toolu_1", "content": "noon"},
+            ]
             again = {**ASKS["chat"], "messages": history, "tools": TOOLS["chat"]}
         else:
-            history = [{"role": "user", "content": "hello"}, *first["output"], {"type": "function_call_output", "call_id": "toolu_1", "output": "noon"}]
+            history = [
+                {"role": "user", "content": "hello"},
+                *first["output"],
+                {"type": "function_call_output", "call_id": "toolu_1", "output": "noon"},
+            ]
             again = {**ASKS["responses"], "input": history, "tools": TOOLS["responses"]}
         assert (await here.post(PATHS[client], again)).status_code == 200
     back = json.loads(seen[1][3])["messages"][1]["content"]
@@ -292,12 +410,25 @@ async def test_10_thinking_round_trips_through_another_format(tmp_path, client):
 
 async def test_11_cache_marks_survive_a_conversion_and_cache_tokens_come_back(tmp_path):
     mark = {"cache_control": {"type": "ephemeral"}}
-    ask = {"messages": [{"role": "system", "content": [{"type": "text", "text": "long", **mark}]}, {"role": "user", "content": [{"type": "text", "text": "q", **mark}]}],
-           "tools": [{**TOOLS["chat"][0], **mark}]}
+    ask = {
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "long", **mark}]},
+            {"role": "user", "content": [{"type": "text", "text": "q", **mark}]},
+        ],
+        "tools": [{**TOOLS["chat"][0], **mark}],
+    }
     usage = {"input_tokens": 3, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 70, "output_tokens": 5}
     reply, row, (sent,) = await answered(tmp_path, "messages", whole("messages", **usage), client="chat", ask=ask)
-    assert sent["system"][0]["cache_control"] == sent["messages"][0]["content"][0]["cache_control"] == sent["tools"][0]["cache_control"] == mark["cache_control"]
-    assert reply.json()["usage"]["prompt_tokens"] == 973 and reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 900
+    assert (
+        sent["system"][0]["cache_control"]
+        == sent["messages"][0]["content"][0]["cache_control"]
+        == sent["tools"][0]["cache_control"]
+        == mark["cache_control"]
+    )
+    assert (
+        reply.json()["usage"]["prompt_tokens"] == 973
+        and reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 900
+    )
     assert (row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]) == (3, 900, 70)
 
 
@@ -305,7 +436,10 @@ async def test_11_cache_marks_survive_a_conversion_and_cache_tokens_come_back(tm
 async def test_12_messages_streams_begin_and_end_with_usage(tmp_path, upstream):
     reply, row, _ = await answered(tmp_path, upstream, events(upstream), client="messages", stream=True)
     said = [json.loads(block.partition("data: ")[2]) for block in reply.text.strip().split("\n\n")]
-    start, last = said[0]["message"]["usage"], next(event for event in said if event["type"] == "message_delta")["usage"]
+    start, last = (
+        said[0]["message"]["usage"],
+        next(event for event in said if event["type"] == "message_delta")["usage"],
+    )
     assert isinstance(start["input_tokens"], int) and isinstance(start["output_tokens"], int)
     if upstream != "messages":
         assert (last["input_tokens"], last["output_tokens"]) == (10, 5)
@@ -317,11 +451,22 @@ PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n not much of a picture").decode()
 
 @pytest.mark.parametrize("upstream", ["chat", "responses"])
 async def test_13_an_image_inside_a_tool_result_is_carried(tmp_path, upstream):
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "see"},
-                                                                      {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}]}
-    history = [{"role": "user", "content": "look"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "now", "input": {}}]},
-               {"role": "user", "content": [result]}]
-    reply, _, sent = await answered(tmp_path, upstream, whole(upstream), client="messages", ask={"messages": history, "tools": TOOLS["messages"]})
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [
+            {"type": "text", "text": "see"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+        ],
+    }
+    history = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "now", "input": {}}]},
+        {"role": "user", "content": [result]},
+    ]
+    reply, _, sent = await answered(
+        tmp_path, upstream, whole(upstream), client="messages", ask={"messages": history, "tools": TOOLS["messages"]}
+    )
     assert reply.status_code == 200 and PIXEL in json.dumps(sent[0]) and "see" in json.dumps(sent[0])
 
 
@@ -335,33 +480,87 @@ async def test_13_a_part_that_cannot_be_carried_is_refused_by_name(tmp_path, cli
     content = [{"type": "input_text" if client == "responses" else "text", "text": "see"}, part]
     ask = {("input" if client == "responses" else "messages"): [{"role": "user", "content": content}]}
     reply, row, sent = await answered(tmp_path, upstream, whole(upstream), client=client, ask=ask)
-    assert 400 <= reply.status_code < 500 and not sent and (row is None or (row["outcome"], row["cost"]) == ("rejected", 0))
+    assert (
+        400 <= reply.status_code < 500
+        and not sent
+        and (row is None or (row["outcome"], row["cost"]) == ("rejected", 0))
+    )
     assert any(word in reply.text.lower() for word in ("video", "audio", "file"))
 
 
-@pytest.mark.parametrize(("client", "upstream"), [("chat", "messages"), ("responses", "messages"), ("chat", "responses"), ("messages", "chat")])
+@pytest.mark.parametrize(
+    ("client", "upstream"),
+    [("chat", "messages"), ("responses", "messages"), ("chat", "responses"), ("messages", "chat")],
+)
 async def test_14_structured_output_beside_tools_stays_structured_output(tmp_path, client, upstream):
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-    ask = {"tools": TOOLS[client], **{"chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "out", "schema": schema, "strict": True}}},
-                                      "responses": {"text": {"format": {"type": "json_schema", "name": "out", "schema": schema, "strict": True}}},
-                                      "messages": {"output_config": {"format": {"type": "json_schema", "schema": schema}}}}[client]}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    ask = {
+        "tools": TOOLS[client],
+        **{
+            "chat": {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "out", "schema": schema, "strict": True},
+                }
+            },
+            "responses": {"text": {"format": {"type": "json_schema", "name": "out", "schema": schema, "strict": True}}},
+            "messages": {"output_config": {"format": {"type": "json_schema", "schema": schema}}},
+        }[client],
+    }
     reply, _, (sent,) = await answered(tmp_path, upstream, whole(upstream, '{"a": 1}'), client=client, ask=ask)
-    wanted = {"chat": lambda: sent["response_format"]["json_schema"]["schema"], "responses": lambda: sent["text"]["format"]["schema"],
-              "messages": lambda: sent["output_config"]["format"]["schema"]}[upstream]()
+    wanted = {
+        "chat": lambda: sent["response_format"]["json_schema"]["schema"],
+        "responses": lambda: sent["text"]["format"]["schema"],
+        "messages": lambda: sent["output_config"]["format"]["schema"],
+    }[upstream]()
     assert wanted == schema and len(sent["tools"]) == 2, "no tool of our own making"
-    assert '{\\"a\\": 1}' in reply.text and "tool_use" not in reply.text and '"tool_calls":[' not in reply.text and "function_call\"" not in reply.text
+    assert (
+        '{\\"a\\": 1}' in reply.text
+        and "tool_use" not in reply.text
+        and '"tool_calls":[' not in reply.text
+        and 'function_call"' not in reply.text
+    )
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 MATRIX = {
-    "a broken request": ("[[error=400]] x", {"chat": (400, None), "responses": (400, "invalid_request_error"), "messages": (400, "invalid_request_error")}),
-    "unprocessable": ("[[error=422]] x", {"chat": (400, None), "responses": (422, "invalid_request_error"), "messages": (422, "invalid_request_error")}),
-    "our key is bad": ("[[error=401]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")}),
-    "our money is gone": ("[[error=402]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")}),
-    "forbidden": ("[[error=403]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")}),
-    "a rate limit there": ("[[error=429 retry-after=9]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")}),
-    "broken": ("[[error=500]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")}),
-    "overloaded": ("[[error=529]] x", {"chat": (500, None), "responses": (500, "server_error"), "messages": (529, "overloaded_error")}),
+    "a broken request": (
+        "[[error=400]] x",
+        {"chat": (400, None), "responses": (400, "invalid_request_error"), "messages": (400, "invalid_request_error")},
+    ),
+    "unprocessable": (
+        "[[error=422]] x",
+        {"chat": (400, None), "responses": (422, "invalid_request_error"), "messages": (422, "invalid_request_error")},
+    ),
+    "our key is bad": (
+        "[[error=401]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")},
+    ),
+    "our money is gone": (
+        "[[error=402]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")},
+    ),
+    "forbidden": (
+        "[[error=403]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")},
+    ),
+    "a rate limit there": (
+        "[[error=429 retry-after=9]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")},
+    ),
+    "broken": (
+        "[[error=500]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (500, "api_error")},
+    ),
+    "overloaded": (
+        "[[error=529]] x",
+        {"chat": (500, None), "responses": (500, "server_error"), "messages": (529, "overloaded_error")},
+    ),
 }
 
 
@@ -373,7 +572,9 @@ async def test_16_errors_have_the_shape_and_status_the_sdks_classify(tmp_path, c
     async with inprocess(tmp_path) as here:
         sdk = sdks.client_of(here, client)
         body = {**ASKS[client], "model": "sandbox/echo"}
-        body["input" if client == "responses" else "messages"] = text if client == "responses" else [{"role": "user", "content": text}]
+        body["input" if client == "responses" else "messages"] = (
+            text if client == "responses" else [{"role": "user", "content": text}]
+        )
         with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
             await sdks.whole(sdk, client, body)
         error = caught.value
@@ -393,29 +594,53 @@ async def test_16_errors_have_the_shape_and_status_the_sdks_classify(tmp_path, c
         assert {row["status"] for row in (await rows_by_id(here, tmp_path)).values()} == {status}
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (404, "not_found_error"), (413, "request_too_large"), (422, "invalid_request_error")])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (422, "invalid_request_error"),
+    ],
+)
 async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kind):
     """Whatever words a provider of another format has for it, `"None"` included."""
     for n, told in enumerate(("BadRequestError", None, "None", "invalid_request_message")):
         app = replying(status, json.dumps({"error": {"message": "odd", "type": told, "code": None}}).encode())
-        async with inprocess(tmp_path / str(n), providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
+        async with inprocess(
+            tmp_path / str(n), providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}
+        ) as here:
             reply = await here.post(PATHS["messages"], ASKS["messages"])
             assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
-            assert (await here.post(PATHS["responses"], ASKS["responses"])).json()["error"]["type"] not in (None, "None")
+            assert (await here.post(PATHS["responses"], ASKS["responses"])).json()["error"]["type"] not in (
+                None,
+                "None",
+            )
 
 
 @pytest.mark.parametrize("upstream", ["chat", "responses", "messages"])
-@pytest.mark.parametrize(("status", "kind", "code"), [(413, "request_too_large", "request_too_large"), (404, "not_found_error", None)])
+@pytest.mark.parametrize(
+    ("status", "kind", "code"), [(413, "request_too_large", "request_too_large"), (404, "not_found_error", None)]
+)
 async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstream, status, kind, code):
-    """A messages upstream has a type of its own for a request too large, the others have `invalid_request_error` for everything."""
+    """A messages upstream has a type of its own for a request too large,
+    the others have `invalid_request_error` for everything."""
     told = {"type": "error", "error": {"type": kind, "message": "odd"}} if upstream == "messages" else {
         "error": {"message": "odd", "type": "invalid_request_error", "param": None, "code": None}}
-    acme = provider("app://acme/v1", upstream) + f"errors: {{message: $.error.message, type: $.error.type, code: $.error.code, stop: [{status}]}}\n"
-    async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": replying(status, json.dumps(told).encode())}) as here:
+    acme = (
+        provider("app://acme/v1", upstream)
+        + f"errors: {{message: $.error.message, type: $.error.type, code: $.error.code, stop: [{status}]}}\n"
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": acme}, apps={"acme": replying(status, json.dumps(told).encode())}
+    ) as here:
         reply = await here.post(PATHS["messages"], ASKS["messages"])
         assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
         reply = await here.post(PATHS["responses"], ASKS["responses"])
-        assert (reply.status_code, reply.json()["error"]) == (status, {"message": "odd", "type": "invalid_request_error", "param": None, "code": code})
+        assert (reply.status_code, reply.json()["error"]) == (
+            status,
+            {"message": "odd", "type": "invalid_request_error", "param": None, "code": code},
+        )
 
 
 async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_response_that_failed(tmp_path):
@@ -425,22 +650,41 @@ async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_res
         reply = await here.post(PATHS["responses"], ask)
         assert reply.status_code == 200 and reply.text.startswith(": keep-alive\n\n")
         assert 'endpoint="responses",status="200"' in (await here.get("/metrics")).text
-        seen = [json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: ")]
-        assert [(event["type"], event["sequence_number"]) for event in seen] == [("response.created", 0), ("error", 1), ("response.failed", 2)]
+        seen = [
+            json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: ")
+        ]
+        assert [(event["type"], event["sequence_number"]) for event in seen] == [
+            ("response.created", 0),
+            ("error", 1),
+            ("response.failed", 2),
+        ]
         failed = seen[2]["response"]
-        assert (failed["status"], failed["error"]["code"], failed["error"]["message"]) == ("failed", "server_error", seen[1]["message"])
+        assert (failed["status"], failed["error"]["code"], failed["error"]["message"]) == (
+            "failed",
+            "server_error",
+            seen[1]["message"],
+        )
         assert failed["id"] == seen[0]["response"]["id"] != ""
         published("Response", failed)
         complete_response(failed)
         for event in seen:
             published_event(event)
-        async with sdks.client_of(here, "responses").responses.stream(model="sandbox/echo", input=ask["input"]) as stream:
+        async with sdks.client_of(here, "responses").responses.stream(
+            model="sandbox/echo", input=ask["input"]
+        ) as stream:
             assert [event.type async for event in stream] == ["response.created", "error", "response.failed"]
 
 
-@pytest.mark.parametrize(("told", "seconds"), [
-    ({"retry-after": "30"}, 30), ({"retry-after-ms": "30000"}, 30), ({"x-ratelimit-reset-requests": "30s"}, None), ({"retry-after": "Fri, 01 Jan 2100 00:00:00 GMT"}, 120),
-], ids=["seconds", "milliseconds", "a reset header", "a date far away"])
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ({"retry-after": "30"}, 30),
+        ({"retry-after-ms": "30000"}, 30),
+        ({"x-ratelimit-reset-requests": "30s"}, None),
+        ({"retry-after": "Fri, 01 Jan 2100 00:00:00 GMT"}, 120),
+    ],
+    ids=["seconds", "milliseconds", "a reset header", "a date far away"],
+)
 async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
     asked: list = []
 
@@ -452,8 +696,15 @@ async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
         return call
 
     bad = replying(429, b'{"error": {"message": "slow down"}}', headers={"content-type": "application/json", **told})
-    routes = {name: provider(f"app://{name}/v1", "chat", name=name, more=f"priority: {n}") for n, name in enumerate(("first", "second"))}
-    async with inprocess(tmp_path, providers=routes, apps={"first": app("first", bad), "second": app("second", replying(body=json.dumps(whole("chat")).encode()))}) as here:
+    routes = {
+        name: provider(f"app://{name}/v1", "chat", name=name, more=f"priority: {n}")
+        for n, name in enumerate(("first", "second"))
+    }
+    async with inprocess(
+        tmp_path,
+        providers=routes,
+        apps={"first": app("first", bad), "second": app("second", replying(body=json.dumps(whole("chat")).encode()))},
+    ) as here:
         for _ in range(3):
             assert (await here.post(PATHS["chat"], ASKS["chat"])).status_code == 200
         assert asked.count("second") == 3 and (asked.count("first") == 1 or seconds is None)
@@ -462,7 +713,9 @@ async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
     async with inprocess(tmp_path / "alone", providers=alone, apps={"first": app("first", bad)}) as here:
         for client in CLIENTS:
             reply = await here.post(PATHS[client], ASKS[client])
-            assert reply.status_code == 500 and reply.headers.get("retry-after") == (str(seconds) if seconds else reply.headers.get("retry-after"))
+            assert reply.status_code == 500 and reply.headers.get("retry-after") == (
+                str(seconds) if seconds else reply.headers.get("retry-after")
+            )
         assert len(asked) == 3, "when all cool down, the earliest is tried"
 
 
@@ -472,14 +725,23 @@ async def test_18_what_is_retried_is_decided_by_the_file_and_never_the_same_rout
     def app(name, status):
         async def call(method, path, headers, body):
             asked.append(name)
-            return await replying(status, json.dumps(whole("chat")).encode() if status == 200 else b'{"error": {"message": "no"}}')(method, path, headers, body)
+            return await replying(
+                status, json.dumps(whole("chat")).encode() if status == 200 else b'{"error": {"message": "no"}}'
+            )(method, path, headers, body)
 
         return call
 
     async def tried(statuses, more=""):
         asked.clear()
-        routes = {f"r{n}": provider(f"app://r{n}/v1", "chat", name=f"r{n}", more=f"priority: {n}\n{more}") for n in range(len(statuses))}
-        async with inprocess(tmp_path / f"{len(list(tmp_path.iterdir()))}", providers=routes, apps={f"r{n}": app(f"r{n}", status) for n, status in enumerate(statuses)}) as here:
+        routes = {
+            f"r{n}": provider(f"app://r{n}/v1", "chat", name=f"r{n}", more=f"priority: {n}\n{more}")
+            for n in range(len(statuses))
+        }
+        async with inprocess(
+            tmp_path / f"{len(list(tmp_path.iterdir()))}",
+            providers=routes,
+            apps={f"r{n}": app(f"r{n}", status) for n, status in enumerate(statuses)},
+        ) as here:
             return (await here.post(PATHS["chat"], ASKS["chat"])).status_code, list(asked)
 
     assert await tried([504, 524, 200]) == (200, ["r0", "r1", "r2"])
@@ -495,9 +757,13 @@ async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
     """Eight megabytes without usage must be counted somehow; meanwhile the loop answers others."""
     text = "word and another word, " * 350_000
     silent = json.dumps({name: value for name, value in whole("chat", text).items() if name != "usage"}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=silent)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=silent)}
+    ) as here:
         worst = 0.0
-        busy = asyncio.create_task(here.post(PATHS["chat"], {**ASKS["chat"], "messages": [{"role": "user", "content": text}]}))
+        busy = asyncio.create_task(
+            here.post(PATHS["chat"], {**ASKS["chat"], "messages": [{"role": "user", "content": text}]})
+        )
         while not busy.done():
             began = time.process_time()  # what other processes take of the machine is not the counting's
             await asyncio.sleep(0.005)
@@ -517,7 +783,9 @@ async def test_21_no_network_is_needed_to_start_or_to_count(tmp_path, monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     silent = json.dumps({name: value for name, value in whole("chat").items() if name != "usage"}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=silent)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=silent)}
+    ) as here:
         assert (await here.post(PATHS["chat"], ASKS["chat"])).json()["usage"]["completion_tokens"] == 2
         assert (await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": "a"})).status_code == 200
 
@@ -537,7 +805,9 @@ async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", rpm=1000, spend_cap=Decimal(1))
         body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]] x"}]}
-        tasks = [asyncio.create_task(here.post(PATHS["chat"], {**body, "stream": bool(n % 2)}, key=key)) for n in range(30)]
+        tasks = [
+            asyncio.create_task(here.post(PATHS["chat"], {**body, "stream": bool(n % 2)}, key=key)) for n in range(30)
+        ]
         await asyncio.sleep(0.3)
         assert here.services.ledger.available("default") < here.balance()
         for task in tasks:
@@ -546,7 +816,9 @@ async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
         await asyncio.sleep(0.1)
         await here.services.settlements.drain(5)
         assert here.services.ledger.available("default") == here.balance()
-        assert (await here.post(PATHS["chat"], {**body, "messages": [{"role": "user", "content": "x"}]}, key=key)).status_code == 200
+        assert (
+            await here.post(PATHS["chat"], {**body, "messages": [{"role": "user", "content": "x"}]}, key=key)
+        ).status_code == 200
 
 
 IMAGES = (ROOT / "providers" / "sandbox-images.yaml").read_text()
@@ -554,7 +826,11 @@ IMAGES = (ROOT / "providers" / "sandbox-images.yaml").read_text()
 
 async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_path):
     async with inprocess(tmp_path, providers={"sandbox-images": IMAGES}) as here:
-        job = (await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[duration=300ms]] a cat"}})).json()["data"]["id"]
+        job = (
+            await here.post(
+                "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[duration=300ms]] a cat"}}
+            )
+        ).json()["data"]["id"]
         ends = time.monotonic() + 10
         while time.monotonic() < ends:
             polls = await asyncio.gather(*(here.get(f"/v1/images/generations/{job}") for _ in range(10)))
@@ -564,7 +840,12 @@ async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_pa
         assert {poll.json()["data"]["cost"] for poll in polls} == {0.01}
         rows = await rows_by_id(here, tmp_path)
         assert [row["cost"] for row in rows.values()] == [Decimal("0.01")] and here.balance() == Decimal("99.99")
-        failed = (await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[fail=no]] [[duration=50ms]] a cat"}})).json()["data"]["id"]
+        failed = (
+            await here.post(
+                "/v1/images/generations",
+                {"model": "sandbox/draw", "input": {"prompt": "[[fail=no]] [[duration=50ms]] a cat"}},
+            )
+        ).json()["data"]["id"]
         while (done := (await here.get(f"/v1/images/generations/{failed}")).json()["data"])["status"] != "failed":
             await asyncio.sleep(0.05)
         assert "no" in done["error"] and here.balance() == Decimal("99.99"), "what failed costs nothing"
@@ -574,7 +855,11 @@ async def test_29_images_are_priced_by_what_was_produced(tmp_path):
     async with inprocess(tmp_path, providers={"sandbox-images": IMAGES}) as here:
         for count in (1, 3):
             before = here.balance()
-            done = (await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a cat", "n": count}})).json()["data"]
+            done = (
+                await here.post(
+                    "/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a cat", "n": count}}
+                )
+            ).json()["data"]
             shown = (await here.get(f"/v1/images/generations/{done['id']}")).json()["data"]
             assert len(shown["images"]) == count and before - here.balance() == Decimal("0.02") * count
 
@@ -588,7 +873,9 @@ def test_31_few_dependencies_and_each_with_a_floor():
 async def test_32_absurd_usage_is_clamped_and_marked(tmp_path, upstream):
     names = ("prompt_tokens", "completion_tokens") if upstream == "chat" else ("input_tokens", "output_tokens")
     absurd = ((-5, 10), (10**15, 10), (10, "lots"), (True, None), (3.0, 4))
-    async with answering(tmp_path, upstream, *(whole(upstream, **dict(zip(names, counts, strict=True))) for counts in absurd)) as asked:
+    async with answering(
+        tmp_path, upstream, *(whole(upstream, **dict(zip(names, counts, strict=True))) for counts in absurd)
+    ) as asked:
         for counts in absurd:
             reply, row, _ = await asked(upstream)
             assert reply.status_code == 200 and row["cost"] >= 0, counts
@@ -600,7 +887,9 @@ async def test_32_a_price_that_is_a_million_times_too_high_is_warned_of(tmp_path
 
     path = tmp_path / "gateway.yaml"
     (tmp_path / "providers").mkdir()
-    (tmp_path / "providers" / "acme.yaml").write_text(provider("https://a.example/v1", "chat", price='{prompt: "3", completion: "15", currency: USD}'))
+    (tmp_path / "providers" / "acme.yaml").write_text(
+        provider("https://a.example/v1", "chat", price='{prompt: "3", completion: "15", currency: USD}')
+    )
     path.write_text("")
     warnings = load_gateway(path, environ={}).warnings
     assert any("per million" in warning.render() for warning in warnings)
@@ -615,19 +904,28 @@ async def test_responses_streams_carry_names_gapless_numbers_and_usage_details(t
     assert [name.removeprefix("event: ") for name, _ in said] == [body["type"] for body in bodies]
     assert [body["sequence_number"] for body in bodies] == list(range(len(bodies)))
     usage = bodies[-1]["response"]["usage"]
-    assert usage["input_tokens_details"]["cached_tokens"] == 0 and usage["output_tokens_details"]["reasoning_tokens"] == 0
+    assert (
+        usage["input_tokens_details"]["cached_tokens"] == 0 and usage["output_tokens_details"]["reasoning_tokens"] == 0
+    )
 
 
 async def test_a_tool_without_strict_is_not_strict_in_responses(tmp_path):
-    _, _, (sent,) = await answered(tmp_path, "responses", whole("responses"), client="chat", ask={"tools": TOOLS["chat"]})
+    _, _, (sent,) = await answered(
+        tmp_path, "responses", whole("responses"), client="chat", ask={"tools": TOOLS["chat"]}
+    )
     assert [tool["strict"] for tool in sent["tools"]] == [False, False]
 
 
 async def test_a_hosted_tools_call_is_never_the_clients_to_answer(tmp_path):
-    content = [{"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
-               {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}, {"type": "text", "text": "found"}]
+    content = [
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        {"type": "text", "text": "found"},
+    ]
     for client in ("chat", "responses"):
-        reply, _, _ = await answered(tmp_path / client, "messages", {**whole("messages"), "content": content}, client=client)
+        reply, _, _ = await answered(
+            tmp_path / client, "messages", {**whole("messages"), "content": content}, client=client
+        )
         body = reply.json()
         if client == "chat":
             assert not body["choices"][0]["message"].get("tool_calls") and body["choices"][0]["finish_reason"] == "stop"
@@ -640,34 +938,61 @@ async def test_an_empty_turn_stays_empty(tmp_path, client, upstream):
     """No invented text, no `null` where a format wants none."""
     reply, row, _ = await answered(tmp_path, upstream, whole(upstream, ""), client=client)
     assert reply.status_code == 200 and row["outcome"] == "ok"
-    text = {"chat": lambda b: b["choices"][0]["message"]["content"] or "", "messages": lambda b: "".join(x["text"] for x in b["content"]),
-            "responses": lambda b: "".join(p["text"] for i in b["output"] for p in i["content"])}[client](reply.json())
+    text = {
+        "chat": lambda b: b["choices"][0]["message"]["content"] or "",
+        "messages": lambda b: "".join(x["text"] for x in b["content"]),
+        "responses": lambda b: "".join(p["text"] for i in b["output"] for p in i["content"]),
+    }[client](reply.json())
     assert text == ""
 
 
 async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path):
     """What two widely used command-line agents send (CLIENTS 3f), towards a provider of another format."""
-    codex = {"model": "acme/one", "stream": True, "store": False, "instructions": "be good " * 5000,
-             "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}],
-             "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "parallel_tool_calls": False, "prompt_cache_key": "k",
-             "reasoning": {"effort": "medium", "summary": "auto"},
-             "tools": TOOLS["responses"], "tool_choice": "auto"}
-    reply, _, (sent,) = await answered(tmp_path / "1", "messages", events("messages"), client="responses", ask=codex, stream=True)
-    assert reply.status_code == 200 and "response.completed" in reply.text and "be good be good" in json.dumps(sent["system"]) and len(sent["tools"]) == 2
-    claude = {"model": "acme/one", "max_tokens": 32000, "stream": True, "system": [{"type": "text", "text": "be good", "cache_control": {"type": "ephemeral"}}],
-              "messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}], "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"},
-              "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "output_config": {"effort": "high"}, "tools": TOOLS["messages"]}
-    reply, row, (sent,) = await answered(tmp_path / "2", "chat", events("chat"), client="messages", ask=claude, stream=True, path_more="?beta=true")
-    assert reply.status_code == 200 and "message_stop" in reply.text and row["end_user"] == "u" and len(sent["tools"]) == 2
-    assert "context_management" in reply.headers["x-tollgate-dropped"] and sent["stream_options"] == {"include_usage": True}
+    codex = {
+        "model": "acme/one", "stream": True, "store": False, "instructions": "be good " * 5000,
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}],
+        "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "parallel_tool_calls": False,
+        "prompt_cache_key": "k", "reasoning": {"effort": "medium", "summary": "auto"}, "tools": TOOLS["responses"],
+        "tool_choice": "auto",
+    }
+    reply, _, (sent,) = await answered(
+        tmp_path / "1", "messages", events("messages"), client="responses", ask=codex, stream=True
+    )
+    assert (
+        reply.status_code == 200
+        and "response.completed" in reply.text
+        and "be good be good" in json.dumps(sent["system"])
+        and len(sent["tools"]) == 2
+    )
+    claude = {
+        "model": "acme/one", "max_tokens": 32000, "stream": True,
+        "system": [{"type": "text", "text": "be good", "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}], "metadata": {"user_id": "u"},
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "high"}, "tools": TOOLS["messages"],
+    }
+    reply, row, (sent,) = await answered(
+        tmp_path / "2", "chat", events("chat"), client="messages", ask=claude, stream=True, path_more="?beta=true"
+    )
+    assert (
+        reply.status_code == 200 and "message_stop" in reply.text and row["end_user"] == "u" and len(sent["tools"]) == 2
+    )
+    assert "context_management" in reply.headers["x-tollgate-dropped"] and sent["stream_options"] == {
+        "include_usage": True
+    }
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_an_error_event_first_is_an_error_status_in_every_format(tmp_path, client):
     """200 and then nothing but an error: no client may take it for an answer."""
-    first = {"chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
-             "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
-             "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", "sequence_number": 0}\n\n'}
+    first = {
+        "chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
+        "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
+        "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", "sequence_number": 0}\n\n',
+    }
     for upstream in CLIENTS:
-        reply, row, _ = await answered(tmp_path / upstream, upstream, [b": hello\n\n", first[upstream]], client=client, stream=True)
+        reply, row, _ = await answered(
+            tmp_path / upstream, upstream, [b": hello\n\n", first[upstream]], client=client, stream=True
+        )
         assert reply.status_code in (500, 529) and row["outcome"] == "upstream_error"

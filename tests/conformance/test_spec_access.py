@@ -1,4 +1,5 @@
-"""SPEC, authentication and limits: keys in either header, the 0.01 rule, expiry, paths, methods and headers of every endpoint."""
+"""SPEC, authentication and limits: keys in either header, the 0.01 rule, expiry, paths,
+methods and headers of every endpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ FINE = {name: 404 if name == "image" else 200 for name in CALLS}
 async def ask(here: Any, name: str, headers: dict[str, str], *, prefix: str = "", body: Any = None) -> httpx.Response:
     method, path, content = CALLS[name]
     sent = None if content is None else json.dumps(body if body is not None else content).encode()
-    return await here.http.request(method, prefix + path, content=sent, headers={"content-type": "application/json", **headers})
+    return await here.http.request(
+        method, prefix + path, content=sent, headers={"content-type": "application/json", **headers}
+    )
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -53,7 +56,9 @@ def bearer(key: str) -> dict[str, str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory):
     """One gateway for the whole file: what a test needs for itself is an account of its own."""
-    async with inprocess(tmp_path_factory.mktemp("access"), providers={"sandbox-images": IMAGES}, settings=LEGACY) as opened:
+    async with inprocess(
+        tmp_path_factory.mktemp("access"), providers={"sandbox-images": IMAGES}, settings=LEGACY
+    ) as opened:
         yield opened
 
 
@@ -71,18 +76,28 @@ async def account(here: Any, credits: str = "0") -> str:
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_every_authenticated_endpoint_takes_a_key_in_either_header_and_nothing_less(here, name):
-    for headers in (bearer(here.key), {"x-api-key": here.key}, {"authorization": f"BEARER   {here.key} "}, {"authorization": "Basic eDp5", "x-api-key": here.key},
-                    {"authorization": "Bearer ", "x-api-key": here.key}, {**bearer("placeholder"), "x-api-key": here.key}, {**bearer(here.key), "x-api-key": "placeholder"}):
+    for headers in (
+        bearer(here.key),
+        {"x-api-key": here.key},
+        {"authorization": f"BEARER   {here.key} "},
+        {"authorization": "Basic eDp5", "x-api-key": here.key},
+        {"authorization": "Bearer ", "x-api-key": here.key},
+        {**bearer("placeholder"), "x-api-key": here.key},
+        {**bearer(here.key), "x-api-key": "placeholder"},
+    ):
         assert (await ask(here, name, headers)).status_code == FINE[name], headers
-    for headers in ({}, {"authorization": here.key}, {"x-api-key": " "}, {"authorization": "Bearer"}, bearer("nonsense"), bearer(here.key[:-1]), bearer(here.key + "x"),
-                    {"x-api-key": mint()}, {**bearer(mint()), "x-api-key": mint()}, {"api-key": here.key}, {"cookie": f"key={here.key}"}):
+    for headers in (
+        {}, {"authorization": here.key}, {"x-api-key": " "}, {"authorization": "Bearer"}, bearer("nonsense"),
+        bearer(here.key[:-1]), bearer(here.key + "x"), {"x-api-key": mint()}, {**bearer(mint()), "x-api-key": mint()},
+        {"api-key": here.key}, {"cookie": f"key={here.key}"},
+    ):
         reply = await ask(here, name, headers)
         assert reply.status_code == 401, headers
         assert "www-authenticate" not in reply.headers
         assert here.key not in reply.text and here.key[:-1] not in reply.text
 
 
-NO_KEY = ("You didn't provide an API key. Send it in an Authorization header using Bearer auth (Authorization: Bearer YOUR_KEY) or in an X-Api-Key header.")
+NO_KEY = "You didn't provide an API key. Send it in an Authorization header using Bearer auth (Authorization: Bearer YOUR_KEY) or in an X-Api-Key header."
 
 
 async def test_the_words_of_a_401_are_those_of_each_api(here):
@@ -91,17 +106,25 @@ async def test_the_words_of_a_401_are_those_of_each_api(here):
     openai = {"type": "invalid_request_error", "param": None}
     for name in ("chat", "responses"):
         assert (await ask(here, name, {})).json() == {"error": {"message": NO_KEY, **openai, "code": None}}
-        assert (await ask(here, name, bearer(wrong))).json() == {"error": {"message": f"Incorrect API key provided: {shown}", **openai, "code": "invalid_api_key"}}
+        assert (await ask(here, name, bearer(wrong))).json() == {
+            "error": {"message": f"Incorrect API key provided: {shown}", **openai, "code": "invalid_api_key"}
+        }
     for headers, message in (({}, "x-api-key header is required"), (bearer(wrong), "invalid x-api-key")):
         reply = await ask(here, "messages", headers)
-        assert reply.json() == {"type": "error", "error": {"type": "authentication_error", "message": message}, "request_id": reply.headers["request-id"]}
+        assert reply.json() == {
+            "type": "error",
+            "error": {"type": "authentication_error", "message": message},
+            "request_id": reply.headers["request-id"],
+        }
     for name in ("embeddings", "images", "image list", "image", "mcp"):
         for headers in ({}, bearer(wrong)):
             body = (await ask(here, name, headers)).json()
             assert {**body, "message": ""} == {"success": False, "code": 401, "message": ""} and body["message"], name
 
 
-@pytest.mark.parametrize(("credits", "status"), [("0.01", None), ("0.010000000001", None), ("0.009999999999", 403), ("0", 403), ("-5", 403)])
+@pytest.mark.parametrize(
+    ("credits", "status"), [("0.01", None), ("0.010000000001", None), ("0.009999999999", 403), ("0", 403), ("-5", 403)]
+)
 @pytest.mark.parametrize("name", CALLS)
 async def test_fewer_than_a_hundredth_credit_is_refused_and_exactly_that_is_not(here, name, credits, status):
     reply = await ask(here, name, bearer(await account(here, credits)))
@@ -137,7 +160,9 @@ async def test_a_key_has_a_scannable_shape_and_a_checksum_that_catches_typing_er
     assert not is_well_formed(key + "\n") and not is_well_formed(key.upper()) and not is_well_formed("")
 
 
-@pytest.mark.parametrize("prefix", ["", "/api/gateway", "/llm", "/v1", "/api/gateway/v1", "/v1/v1"], ids=lambda prefix: prefix or "plain")
+@pytest.mark.parametrize(
+    "prefix", ["", "/api/gateway", "/llm", "/v1", "/api/gateway/v1", "/v1/v1"], ids=lambda prefix: prefix or "plain"
+)
 @pytest.mark.parametrize("name", CALLS)
 async def test_legacy_bases_and_a_doubled_v1_reach_the_same_endpoints(here, name, prefix):
     assert (await ask(here, name, bearer(here.key), prefix=prefix)).status_code == FINE[name]
@@ -145,8 +170,11 @@ async def test_legacy_bases_and_a_doubled_v1_reach_the_same_endpoints(here, name
 
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-PATHS = {"/v1/models": "GET", "/models": "GET", "/v1/chat/completions": "POST", "/v1/responses": "POST", "/v1/messages": "POST", "/v1/embeddings": "POST",
-         "/v1/images/models": "GET", "/v1/images/generations": "GET, POST", "/v1/images/generations/x": "GET", "/v1/messages/count_tokens": "POST", "/v1/images/mcp": "GET, POST"}
+PATHS = {
+    "/v1/models": "GET", "/models": "GET", "/v1/chat/completions": "POST", "/v1/responses": "POST",
+    "/v1/messages": "POST", "/v1/embeddings": "POST", "/v1/images/models": "GET", "/v1/images/generations": "GET, POST",
+    "/v1/images/generations/x": "GET", "/v1/messages/count_tokens": "POST", "/v1/images/mcp": "GET, POST",
+}
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -159,7 +187,13 @@ async def test_another_method_is_405_and_says_which_are_allowed(here, path):
         assert reply.headers["x-request-id"] == reply.headers["request-id"]
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/chat", "/v1/completions", "/v2/models", "/chat/completions", "/v1/images", "/v1/images/mcp/x", "/api/gateway"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1", "/v1/", "/v1/chat", "/v1/completions", "/v2/models", "/chat/completions", "/v1/images",
+        "/v1/images/mcp/x", "/api/gateway",
+    ],
+)
 async def test_no_other_paths_exist(here, path):
     reply = await here.http.get(path, headers=bearer(here.key))
     assert reply.status_code in (404, 405), reply.text
@@ -183,7 +217,11 @@ async def test_a_success_tells_provider_attempts_time_and_cost(here, name):
     headers = (await ask(here, name, bearer(here.key))).headers
     assert (headers["x-tollgate-provider"], headers["x-tollgate-attempts"]) == ("sandbox", "1")
     assert headers["content-type"] == "application/json"
-    assert int(headers["openai-processing-ms"]) >= 0 and float(headers["x-tollgate-overhead-ms"]) >= 0 and Decimal(headers["x-tollgate-cost"]) > 0
+    assert (
+        int(headers["openai-processing-ms"]) >= 0
+        and float(headers["x-tollgate-overhead-ms"]) >= 0
+        and Decimal(headers["x-tollgate-cost"]) > 0
+    )
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "messages"])
@@ -195,13 +233,28 @@ async def test_a_stream_is_an_event_stream_that_no_proxy_keeps_back(here, name):
     assert "content-length" not in reply.headers and "x-tollgate-cost" not in reply.headers
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/problem+json", "text/json", "APPLICATION/JSON", ""])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/json", "application/json; charset=utf-8", "application/problem+json", "text/json",
+        "APPLICATION/JSON", "",
+    ],
+)
 @pytest.mark.parametrize("name", ["chat", "embeddings", "images"])
 async def test_json_is_taken_under_its_names(here, name, kind):
     assert (await ask(here, name, {**bearer(here.key), "content-type": kind})).status_code == 200
 
 
-@pytest.mark.parametrize("headers", [{"provider-version": "2026-01-01"}, {"anthropic-version": "2023-06-01"}, {"provider-version": "soon", "anthropic-beta": "a,b"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"provider-version": "2026-01-01"},
+        {"anthropic-version": "2023-06-01"},
+        {"provider-version": "soon", "anthropic-beta": "a,b"},
+        {},
+    ],
+    ids=str,
+)
 async def test_messages_takes_any_version_header_or_none(here, headers):
     assert (await ask(here, "messages", {"x-api-key": here.key, **headers}, prefix="")).status_code == 200
     assert (await here.post("/v1/messages?beta=true", CALLS["messages"][2])).status_code == 200
@@ -212,10 +265,17 @@ async def test_unknown_fields_and_query_strings_pass(tmp_path, name):
     seen: list[Any] = []
     app = replying(400, b'{"error": {"message": "seen"}}', seen=seen)
     lines = "  acme/embed: {upstream: up-2, type: embedding, context: 8192}"
-    yaml = provider("app://acme/v1", "chat", lines=lines).replace("speaks: chat", "speaks: {chat: /c, responses: /r, messages: /m, embeddings: /e}")
+    yaml = provider("app://acme/v1", "chat", lines=lines).replace(
+        "speaks: chat", "speaks: {chat: /c, responses: /r, messages: /m, embeddings: /e}"
+    )
     async with inprocess(tmp_path, providers={"acme": yaml}, apps={"acme": app}) as here:
         method, path, body = CALLS[name]
-        body = {**body, "model": "acme/embed" if name == "embeddings" else "acme/one", "x_new_field": {"deep": [1, 2.50, None]}, "ünï": True}
+        body = {
+            **body,
+            "model": "acme/embed" if name == "embeddings" else "acme/one",
+            "x_new_field": {"deep": [1, 2.50, None]},
+            "ünï": True,
+        }
         reply = await here.http.request(method, path + "?beta=true&x=%20y", json=body, headers=bearer(here.key))
         assert reply.status_code == 400 and len(seen) == 1
         sent = json.loads(seen[0][3])
@@ -240,7 +300,10 @@ BAD_BODIES = {
 @pytest.mark.parametrize("name", ["chat", "responses", "messages", "embeddings", "images"])
 async def test_a_body_that_cannot_be_read_is_a_400_in_words(here, name, case):
     content, headers, status = BAD_BODIES[case]
-    scope_headers = [(b"authorization", f"Bearer {here.key}".encode()), *((key.encode(), value.encode("latin-1")) for key, value in headers.items())]
+    scope_headers = [
+        (b"authorization", f"Bearer {here.key}".encode()),
+        *((key.encode(), value.encode("latin-1")) for key, value in headers.items()),
+    ]
     said: list[Any] = []
 
     async def receive():
@@ -256,11 +319,18 @@ async def test_a_body_that_cannot_be_read_is_a_400_in_words(here, name, case):
 
 
 async def test_an_absolute_target_is_the_path_in_it(here):
-    for target, status in (("http://127.0.0.1:8787/v1/models", 200), ("https://old.example/api/gateway/v1/models", 200), ("http://x", 200), ("http://x/nowhere", 404)):
+    for target, status in (
+        ("http://127.0.0.1:8787/v1/models", 200),
+        ("https://old.example/api/gateway/v1/models", 200),
+        ("http://x", 200),
+        ("http://x/nowhere", 404),
+    ):
         said: list[Any] = []
 
         async def send(message, said=said):
             said.append(message)
 
-        await here.opened.app({"type": "http", "method": "GET", "path": target, "query_string": b"", "headers": []}, None, send)
+        await here.opened.app(
+            {"type": "http", "method": "GET", "path": target, "query_string": b"", "headers": []}, None, send
+        )
         assert said[0]["status"] == status, target

@@ -1,4 +1,5 @@
-"""SPEC, resources: every field of the catalog and of the image model list, on the wire, with its type; who sees what."""
+"""SPEC, resources: every field of the catalog and of the image model list, on the wire, with its type;
+who sees what."""
 
 from __future__ import annotations
 
@@ -51,15 +52,29 @@ models:
 """
 TEXT_OR_NONE = (str, type(None))
 MODEL: dict[str, Any] = {
-    "id": str, "canonical_slug": str, "hugging_face_id": TEXT_OR_NONE, "name": str, "type": str, "created": int, "description": str, "context_length": int,
-    "architecture": {"modality": str, "input_modalities": [str], "output_modalities": [str], "tokenizer": str, "instruct_type": TEXT_OR_NONE},
-    "pricing": {"prompt": str, "completion": str, "input_cache_read": str, "input_cache_write": str, "request": str, "image": str, "web_search": str,
-                "internal_reasoning": str, "unit": int, "currency": str, "volumes": [dict]},
-    "supported_parameters": [str], "model_provider": str,
+    "id": str, "canonical_slug": str, "hugging_face_id": TEXT_OR_NONE, "name": str, "type": str, "created": int,
+    "description": str, "context_length": int,
+    "architecture": {
+        "modality": str, "input_modalities": [str], "output_modalities": [str], "tokenizer": str,
+        "instruct_type": TEXT_OR_NONE,
+    },
+    "pricing": {
+        "prompt": str, "completion": str, "input_cache_read": str, "input_cache_write": str, "request": str,
+        "image": str, "web_search": str, "internal_reasoning": str, "unit": int, "currency": str, "volumes": [dict],
+    },
+    "supported_parameters": [str],
+    "model_provider": str,
 }
 EMBEDDING = MODEL | {"dimensions": [int], "max_dimension": int}
-IMAGE = {"id": str, "name": str, "model_provider": str, "description": str, "tags": [str], "pricing": {"price": (int, float), "currency": str, "unit": int},
-         "input_schema": dict}
+IMAGE = {
+    "id": str,
+    "name": str,
+    "model_provider": str,
+    "description": str,
+    "tags": [str],
+    "pricing": {"price": (int, float), "currency": str, "unit": int},
+    "input_schema": dict,
+}
 
 
 def shape(value: Any, wanted: Any, place: str = "$") -> list[str]:
@@ -77,7 +92,9 @@ def shape(value: Any, wanted: Any, place: str = "$") -> list[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory):
-    async with inprocess(tmp_path_factory.mktemp("catalog"), providers={"acme": ACME, "sandbox-images": IMAGES}) as opened:
+    async with inprocess(
+        tmp_path_factory.mktemp("catalog"), providers={"acme": ACME, "sandbox-images": IMAGES}
+    ) as opened:
         yield opened
 
 
@@ -96,23 +113,38 @@ async def test_the_catalog_has_every_field_with_its_type_sorted_by_id(here):
 async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits(here):
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/priced")
     assert model == {
-        "id": "acme/priced", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf", "name": "Acme Priced", "type": "chat", "created": 1700000000,
-        "description": "**bold** text", "context_length": 200000,
-        "architecture": {"modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"], "tokenizer": "GPT", "instruct_type": "chatml"},
-        "pricing": {"prompt": "0.300", "completion": "4.50", "input_cache_read": "0.0300", "input_cache_write": "", "request": "0.001", "image": "0.0005",
-                    "web_search": "0.01", "internal_reasoning": "0", "unit": 1000000, "currency": "CNY",
-                    "volumes": [{"min_prompt_tokens": 128000, "prompt": "0.60", "completion": "9.00"}]},
-        "supported_parameters": ["temperature", "tools"], "model_provider": "acme",
+        "id": "acme/priced", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf",
+        "name": "Acme Priced", "type": "chat", "created": 1700000000, "description": "**bold** text",
+        "context_length": 200000,
+        "architecture": {
+            "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
+            "tokenizer": "GPT", "instruct_type": "chatml",
+        },
+        "pricing": {
+            "prompt": "0.300", "completion": "4.50", "input_cache_read": "0.0300", "input_cache_write": "",
+            "request": "0.001", "image": "0.0005", "web_search": "0.01", "internal_reasoning": "0", "unit": 1000000,
+            "currency": "CNY", "volumes": [{"min_prompt_tokens": 128000, "prompt": "0.60", "completion": "9.00"}],
+        },
+        "supported_parameters": ["temperature", "tools"],
+        "model_provider": "acme",
     }
 
 
 async def test_what_a_file_leaves_out_has_the_defaults_of_the_specification(here):
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/bare")
-    assert (model["created"], model["supported_parameters"], model["pricing"]["unit"], model["pricing"]["currency"], model["pricing"]["volumes"]) == (0, [], 1, "USD", [])
+    assert (
+        model["created"],
+        model["supported_parameters"],
+        model["pricing"]["unit"],
+        model["pricing"]["currency"],
+        model["pricing"]["volumes"],
+    ) == (0, [], 1, "USD", [])
     assert model["name"] and model["architecture"]["modality"] == "text->text"
 
 
-@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models", "//v1/models", "/v1//models", "/v1/models?limit=1"])
+@pytest.mark.parametrize(
+    "path", ["/models", "/v1/models/", "/v1/v1/models", "//v1/models", "/v1//models", "/v1/models?limit=1"]
+)
 async def test_other_spellings_give_the_same_catalog(here, path):
     first, second = await here.get("/v1/models", key=None), await here.get(path, key=None)
     assert (second.status_code, second.content) == (200, first.content)
@@ -126,7 +158,9 @@ async def test_a_strangers_catalog_holds_the_public_models_only_and_a_key_sees_i
     _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/*", "sandbox/paint"))
     seen = {model["id"] for model in (await here.get("/v1/models", key=narrow)).json()["data"]}
     assert seen == {"acme/priced", "acme/bare", "acme/embed", "acme/embed-fixed", "acme/hidden"}
-    assert [model["id"] for model in (await here.get("/v1/images/models", key=narrow)).json()["data"]] == ["sandbox/paint"]
+    assert [model["id"] for model in (await here.get("/v1/images/models", key=narrow)).json()["data"]] == [
+        "sandbox/paint"
+    ]
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/images/models", "/v1/models/acme/priced"])
@@ -143,7 +177,10 @@ async def test_the_catalog_can_be_asked_for_again_cheaply(here):
     assert "authorization" in first.headers["vary"]
 
 
-@pytest.mark.parametrize(("accepted", "packed"), [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False), ("", False)])
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False), ("", False)],
+)
 async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed):
     plain = await here.http.get("/v1/models", headers={"accept-encoding": "identity"})
     asked = await here.http.get("/v1/models", headers={"accept-encoding": accepted})
@@ -151,14 +188,20 @@ async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed):
     assert asked.json() == plain.json()  # the client has unpacked it
     assert "accept-encoding" in asked.headers["vary"]
     assert (asked.headers["etag"] != plain.headers["etag"]) == packed
-    again = await here.http.get("/v1/models", headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]})
+    again = await here.http.get(
+        "/v1/models", headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]}
+    )
     assert again.status_code == 304
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/images/models", "/"])
 async def test_head_is_get_without_the_body(here, path):
     head, get = await here.http.head(path), await here.http.get(path)
-    assert (head.status_code, head.content, head.headers["content-type"]) == (get.status_code, b"", get.headers["content-type"])
+    assert (head.status_code, head.content, head.headers["content-type"]) == (
+        get.status_code,
+        b"",
+        get.headers["content-type"],
+    )
     assert head.headers["content-length"] == get.headers["content-length"]
 
 
@@ -176,7 +219,12 @@ async def test_the_image_model_list_is_an_envelope_of_descriptors(here):
 
 async def test_an_alias_reaches_its_model_and_the_row_names_the_canonical_one(here):
     for name in ("priced", "acme/priced"):
-        assert (await here.post("/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "hi"}]})).status_code == 200
+        assert (
+            await here.post("/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "hi"}]})
+        ).status_code == 200
     rows = list((await rows_by_id(here, here.services.runtime.current.gateway.store.directory.parent)).values())
-    assert [(row["model"], row["asked_model"]) for row in rows] == [("acme/priced", "priced"), ("acme/priced", "acme/priced")]
+    assert [(row["model"], row["asked_model"]) for row in rows] == [
+        ("acme/priced", "priced"),
+        ("acme/priced", "acme/priced"),
+    ]
     assert (await here.get("/v1/models/priced")).json()["id"] == "acme/priced"

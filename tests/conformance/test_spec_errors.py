@@ -1,4 +1,5 @@
-"""SPEC, errors: what each endpoint says to each cause, status, body and headers to the letter; and how often it tried."""
+"""SPEC, errors: what each endpoint says to each cause, status, body and headers to the letter;
+and how often it tried."""
 
 from __future__ import annotations
 
@@ -16,8 +17,18 @@ from tollgate.routing import Health
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings", "images": "/v1/images/generations"}
-BODIES: dict[str, dict[str, Any]] = {**ASKS, "embeddings": {"model": "acme/embed", "input": "hi"}, "images": {"model": "acme/draw", "input": {"prompt": "hi"}}}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "embeddings": "/v1/embeddings",
+    "images": "/v1/images/generations",
+}
+BODIES: dict[str, dict[str, Any]] = {
+    **ASKS,
+    "embeddings": {"model": "acme/embed", "input": "hi"},
+    "images": {"model": "acme/draw", "input": {"prompt": "hi"}},
+}
 SPOKEN = {"chat": "chat", "responses": "responses", "messages": "messages"}
 ROUTES = ("acme", "beta", "gamma", "delta")
 """Four routes to everything: one more than may be tried."""
@@ -47,23 +58,38 @@ def envelope(code: int, message: str) -> tuple[int, dict[str, Any]]:
     return code, {"success": False, "code": code, "message": message}
 
 
-def failing(message: str, *, responses: int = 500, messages: tuple[int, str] = (500, "api_error")) -> dict[str, tuple[int, Any]]:
+def failing(
+    message: str, *, responses: int = 500, messages: tuple[int, str] = (500, "api_error")
+) -> dict[str, tuple[int, Any]]:
     """What the endpoints say when every route failed."""
-    return {"chat": (500, message), "responses": (responses, openai(message, "server_error", "server_error")), "messages": (messages[0], anthropic(messages[1], message)),
-            "embeddings": envelope(500, "internal error, please try again later"), "images": envelope(500, "internal server error")}
+    return {
+        "chat": (500, message),
+        "responses": (responses, openai(message, "server_error", "server_error")),
+        "messages": (messages[0], anthropic(messages[1], message)),
+        "embeddings": envelope(500, "internal error, please try again later"),
+        "images": envelope(500, "internal server error"),
+    }
 
 
 def refused(status: int, kind: str) -> dict[str, tuple[int, Any]]:
     """What the endpoints say when the provider found the request wrong."""
-    return {"chat": (400, "temperature is too hot"), "responses": (status, openai("temperature is too hot", "invalid_request_error", "too_hot", "temperature")),
-            "messages": (status, anthropic(kind, "temperature is too hot")), "embeddings": envelope(400, "failed to bind request: temperature is too hot"),
-            "images": envelope(400, "input validation failed: temperature is too hot")}
+    return {
+        "chat": (400, "temperature is too hot"),
+        "responses": (status, openai("temperature is too hot", "invalid_request_error", "too_hot", "temperature")),
+        "messages": (status, anthropic(kind, "temperature is too hot")),
+        "embeddings": envelope(400, "failed to bind request: temperature is too hot"),
+        "images": envelope(400, "input validation failed: temperature is too hot"),
+    }
 
 
 UNREACHABLE = dict.fromkeys(PATHS, (502, {"message": "Service temporarily unavailable"}))
 CAUSES: dict[str, tuple[Any, dict[str, tuple[int, Any]], int]] = {
     "500": (500, failing(FAILED), 3),
-    "503": (503, failing(FAILED, messages=(529, "overloaded_error")) | failing(BUSY, messages=(529, "overloaded_error")), 3),
+    "503": (
+        503,
+        failing(FAILED, messages=(529, "overloaded_error")) | failing(BUSY, messages=(529, "overloaded_error")),
+        3,
+    ),
     "429": (429, failing(BUSY), 3),
     "529": (529, failing(BUSY, messages=(529, "overloaded_error")), 3),
     "401, our key": (401, failing(FAILED), 3),
@@ -91,13 +117,22 @@ class Upstream:
             raise ConnectionResetError
         if self.how == "silence":
             await asyncio.sleep(5)
-        error = {"message": "temperature is too hot", "type": "invalid_request_error", "code": "too_hot", "param": "temperature"}
+        error = {
+            "message": "temperature is too hot",
+            "type": "invalid_request_error",
+            "code": "too_hot",
+            "param": "temperature",
+        }
         content = b"<html>oops nginx" if self.how == "html" else json.dumps({"type": "error", "error": error}).encode()
 
         async def blocks() -> Any:
             yield content
 
-        return (200 if self.how == "html" else self.how), {"content-type": "text/html" if self.how == "html" else "application/json", **self.headers}, blocks()
+        return (
+            (200 if self.how == "html" else self.how),
+            {"content-type": "text/html" if self.how == "html" else "application/json", **self.headers},
+            blocks(),
+        )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -105,7 +140,10 @@ async def scene(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors")
     upstream = Upstream()
     speaks = "speaks: {chat: /c, responses: /r, messages: /m, embeddings: /e}"
-    texts = {name: provider(f"app://{name}/v1", "chat", name=name, lines=_EXTRA).replace("speaks: chat", speaks) for name in ROUTES}
+    texts = {
+        name: provider(f"app://{name}/v1", "chat", name=name, lines=_EXTRA).replace("speaks: chat", speaks)
+        for name in ROUTES
+    }
     texts |= {f"{name}-images": _IMAGES % (name, name, name) for name in ROUTES}
     settings = "timeouts: {first_byte: 0.2}\nretry: {cooldown_failures: 1000}\n"
     async with inprocess(folder, providers=texts, apps=dict.fromkeys(ROUTES, upstream), settings=settings) as here:
@@ -126,15 +164,22 @@ async def test_every_cause_is_told_in_the_endpoints_words(scene, dialect, cause)
         if isinstance(found, dict) and dialect == "messages" and status != 502:
             assert found.pop("request_id") == reply.headers["request-id"]
         assert (reply.status_code, found) == (status, body)
-        assert reply.headers["content-type"] == ("text/plain; charset=utf-8" if isinstance(body, str) else "application/json")
+        assert reply.headers["content-type"] == (
+            "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
+        )
         assert upstream.calls == tries
         assert "retry-after" not in reply.headers and "x-should-retry" not in reply.headers
         assert reply.headers["x-tollgate-error"] and "nginx" not in reply.text
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "embeddings"])
-@pytest.mark.parametrize(("asked", "told"), [("7", "7"), ("0", "1"), ("0.2", "1"), ("100000", "120"), ("-5", None), ("soon", None), ("", None), ("nan", None), ("inf", None),
-                                             ("1e400", None)])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("7", "7"), ("0", "1"), ("0.2", "1"), ("100000", "120"), ("-5", None), ("soon", None), ("", None),
+        ("nan", None), ("inf", None), ("1e400", None),
+    ],
+)
 async def test_a_wait_is_passed_on_between_one_and_120_seconds(scene, dialect, asked, told):
     here, upstream, _ = scene
     upstream.how, upstream.headers = 503, {"retry-after": asked}
@@ -146,7 +191,10 @@ async def test_a_wait_is_passed_on_between_one_and_120_seconds(scene, dialect, a
 
 UNKNOWN = {
     "chat": (400, "model not found: no/such"),
-    "responses": (400, openai("The requested model 'no/such' does not exist.", "invalid_request_error", "model_not_found", "model")),
+    "responses": (
+        400,
+        openai("The requested model 'no/such' does not exist.", "invalid_request_error", "model_not_found", "model"),
+    ),
     "messages": (404, anthropic("not_found_error", "model: no/such")),
     "embeddings": envelope(400, "failed to bind request: model not found: no/such"),
     "images": envelope(400, "input validation failed: model not found: no/such"),
@@ -175,36 +223,65 @@ MISTAKES: dict[str, dict[str, tuple[Any, str]]] = {
         "no model": ({"messages": []}, "missing required field: model"),
         "a model that is no text": ({"model": 5, "messages": []}, "model is an integer; text is wanted"),
         "no messages": ({"model": "acme/one"}, "missing required field: messages"),
-        "a message that is no object": ({"model": "acme/one", "messages": ["hi"]}, "messages[0] is text; an object is wanted"),
-        "content that is a number": ({"model": "acme/one", "messages": [{"role": "user", "content": 5}]}, "messages[0].content is an integer; text or a list of parts is wanted"),
+        "a message that is no object": (
+            {"model": "acme/one", "messages": ["hi"]},
+            "messages[0] is text; an object is wanted",
+        ),
+        "content that is a number": (
+            {"model": "acme/one", "messages": [{"role": "user", "content": 5}]},
+            "messages[0].content is an integer; text or a list of parts is wanted",
+        ),
         "stream that is text": ({**ASKS["chat"], "stream": "yes"}, "stream is text; a boolean is wanted"),
     },
     "embeddings": {
         "no JSON": (b"{", "failed to bind request: the request body is not valid JSON"),
         "no model": ({"input": "hi"}, "failed to bind request: model is required"),
         "no input": ({"model": "acme/embed"}, "failed to bind request: input is required"),
-        "a wrong encoding": ({"model": "acme/embed", "input": "hi", "encoding_format": "hex"}, "failed to bind request: "),
-        "dimensions that are text": ({"model": "acme/embed", "input": "hi", "dimensions": "256"}, "failed to bind request: "),
+        "a wrong encoding": (
+            {"model": "acme/embed", "input": "hi", "encoding_format": "hex"},
+            "failed to bind request: ",
+        ),
+        "dimensions that are text": (
+            {"model": "acme/embed", "input": "hi", "dimensions": "256"},
+            "failed to bind request: ",
+        ),
         "an empty input": ({"model": "acme/embed", "input": []}, "failed to bind request: "),
         "too many inputs": ({"model": "acme/embed", "input": ["x"] * 2049}, "failed to bind request: "),
-        "a model that talks": ({"model": "acme/one", "input": "hi"}, "failed to bind request: model not found: acme/one"),
+        "a model that talks": (
+            {"model": "acme/one", "input": "hi"},
+            "failed to bind request: model not found: acme/one",
+        ),
     },
     "images": {
         "no JSON": (b"{", "input validation failed: "),
         "no model": ({"input": {"prompt": "x"}}, "input validation failed: model is required"),
         "no input": ({"model": "acme/draw"}, "input validation failed: input is required"),
-        "an input that is text": ({"model": "acme/draw", "input": "x"}, "input validation failed: input is required and must be an object"),
-        "an input without a prompt": ({"model": "acme/draw", "input": {}}, "input validation failed: input.prompt: is required"),
-        "a webhook that is no text": ({**BODIES["images"], "webhook": 5}, "input validation failed: webhook is not text"),
+        "an input that is text": (
+            {"model": "acme/draw", "input": "x"},
+            "input validation failed: input is required and must be an object",
+        ),
+        "an input without a prompt": (
+            {"model": "acme/draw", "input": {}},
+            "input validation failed: input.prompt: is required",
+        ),
+        "a webhook that is no text": (
+            {**BODIES["images"], "webhook": 5},
+            "input validation failed: webhook is not text",
+        ),
     },
 }
 for _dialect in ("responses", "messages"):
     MISTAKES[_dialect] = {name: MISTAKES["chat"][name] for name in ("no JSON", "a list", "no model")}
 MISTAKES["messages"]["no max_tokens"] = ({"model": "acme/one", "messages": []}, "missing required field: max_tokens")
-MISTAKES["responses"]["an input that is a number"] = ({"model": "acme/one", "input": 5}, "input is an integer; text or a list is wanted")
+MISTAKES["responses"]["an input that is a number"] = (
+    {"model": "acme/one", "input": 5},
+    "input is an integer; text or a list is wanted",
+)
 
 
-@pytest.mark.parametrize(("dialect", "case"), [(dialect, case) for dialect, cases in MISTAKES.items() for case in cases])
+@pytest.mark.parametrize(
+    ("dialect", "case"), [(dialect, case) for dialect, cases in MISTAKES.items() for case in cases]
+)
 async def test_a_mistake_is_a_400_that_names_it_and_leaves_no_row(scene, dialect, case):
     here, upstream, folder = scene
     upstream.calls = 0
@@ -212,7 +289,13 @@ async def test_a_mistake_is_a_400_that_names_it_and_leaves_no_row(scene, dialect
     reply = await here.post(PATHS[dialect], body)
     assert reply.status_code == 400 and upstream.calls == 0
     said = reply.json() if dialect != "chat" else reply.text
-    message = said if dialect == "chat" else said["message"] if dialect in ("embeddings", "images") else said["error"]["message"]
+    message = (
+        said
+        if dialect == "chat"
+        else said["message"]
+        if dialect in ("embeddings", "images")
+        else said["error"]["message"]
+    )
     assert message.startswith(wanted)
     if dialect in ("responses", "messages"):
         assert said["error"]["type"] == "invalid_request_error"
@@ -223,4 +306,8 @@ async def test_errors_hold_nothing_back_and_cost_nothing(scene):
     here, _, folder = scene
     assert here.services.ledger.available("default") == here.balance() == 100
     rows = (await rows_by_id(here, folder)).values()
-    assert rows and {row["outcome"] for row in rows} <= {"rejected", "upstream_error", "timeout"} and all(row["cost"] == 0 for row in rows)
+    assert (
+        rows
+        and {row["outcome"] for row in rows} <= {"rejected", "upstream_error", "timeout"}
+        and all(row["cost"] == 0 for row in rows)
+    )

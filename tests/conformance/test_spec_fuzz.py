@@ -1,4 +1,5 @@
-"""Broken bodies on every POST endpoint, native and converted, whole and streamed: the dialect's error or an answer, never our own failure.
+"""Broken bodies on every POST endpoint, native and converted, whole and streamed: the dialect's error or an answer,
+never our own failure.
 
 `TOLLGATE_FUZZ=20000` makes a long run of it; `TOLLGATE_FUZZ_SEED=7` another one. A failure names its seed.
 """
@@ -24,10 +25,22 @@ from support.usage_files import rows_by_id
 ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
 SEED = os.environ.get("TOLLGATE_FUZZ_SEED", "1")
 
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens",
-         "embeddings": "/v1/embeddings", "images": "/v1/images/generations"}
-VALID = {"chat": bodies.CHAT, "responses": bodies.RESPONSES, "messages": bodies.MESSAGES, "count_tokens": bodies.MESSAGES, "embeddings": bodies.EMBEDDINGS,
-         "images": bodies.IMAGES}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "count_tokens": "/v1/messages/count_tokens",
+    "embeddings": "/v1/embeddings",
+    "images": "/v1/images/generations",
+}
+VALID = {
+    "chat": bodies.CHAT,
+    "responses": bodies.RESPONSES,
+    "messages": bodies.MESSAGES,
+    "count_tokens": bodies.MESSAGES,
+    "embeddings": bodies.EMBEDDINGS,
+    "images": bodies.IMAGES,
+}
 SPOKEN = ("chat", "responses", "messages")
 REFUSING = ("gemini", "bedrock", "cohere", "ollama")
 """Formats the sandbox does not speak: their upstream refuses everything, so that the way to it is what is tried."""
@@ -48,7 +61,10 @@ def _provider(name: str) -> str:
     if name in SPOKEN:
         path = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}[name]
         return f"provider: {name}\nurl: app://sandbox/v1\nspeaks: {{{name}: {path}}}\n" + _MODEL.format(name=name)
-    return f'provider: {name}\nspeaks: {{{name}: {{url: "app://refusing/x", stream_url: "app://refusing/y"}}}}\n' + _MODEL.format(name=name)
+    return (
+        f'provider: {name}\nspeaks: {{{name}: {{url: "app://refusing/x", stream_url: "app://refusing/y"}}}}\n'
+        + _MODEL.format(name=name)
+    )
 
 
 @pytest.fixture
@@ -62,11 +78,15 @@ async def here(tmp_path):
         yield opened
 
 
-CELLS = [(dialect, f"fuzz/{upstream}") for dialect in ("chat", "responses", "messages") for upstream in (*SPOKEN, *REFUSING)]
+CELLS = [
+    (dialect, f"fuzz/{upstream}") for dialect in ("chat", "responses", "messages") for upstream in (*SPOKEN, *REFUSING)
+]
 CELLS += [("count_tokens", "fuzz/messages"), ("count_tokens", "fuzz/chat"), ("embeddings", "sandbox/embed")]
 
 
-@pytest.mark.parametrize(("dialect", "model"), CELLS, ids=[f"{dialect}-{model.rpartition('/')[2]}" for dialect, model in CELLS])
+@pytest.mark.parametrize(
+    ("dialect", "model"), CELLS, ids=[f"{dialect}-{model.rpartition('/')[2]}" for dialect, model in CELLS]
+)
 async def test_a_broken_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp_path, caplog, dialect, model):
     answered = await _fuzz(here, caplog, dialect, model)
     if dialect == "count_tokens":
@@ -100,7 +120,9 @@ async def _fuzz(here: Any, caplog: Any, dialect: str, model: str) -> set[str]:
         broken = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
         caplog.clear()
         if problem or broken:
-            problems.append(" ".join((problem or "", *(f"{record.getMessage()} {record.exc_text}" for record in broken), about)))
+            problems.append(
+                " ".join((problem or "", *(f"{record.getMessage()} {record.exc_text}" for record in broken), about))
+            )
         if reply.status_code == 200 and dialect != "count_tokens":
             answered.add(reply.headers["x-request-id"])
     assert not problems, f"{len(problems)} problems:\n" + "\n\n".join(problems[:8])
@@ -123,16 +145,37 @@ def _judge(dialect: str, reply: Any) -> str | None:
     if not 400 <= reply.status_code < 500:
         return "neither an answer nor the client's fault"
     if dialect == "chat":
-        return None if kind == "text/plain; charset=utf-8" and reply.text and reply.status_code == 400 else "not plain text"
+        return (
+            None
+            if kind == "text/plain; charset=utf-8" and reply.text and reply.status_code == 400
+            else "not plain text"
+        )
     said = reply.json()
     if dialect == "responses":
-        wanted = set(said) == {"error"} and set(said["error"]) == {"message", "type", "param", "code"} and said["error"]["message"]
+        wanted = (
+            set(said) == {"error"}
+            and set(said["error"]) == {"message", "type", "param", "code"}
+            and said["error"]["message"]
+        )
     elif dialect in ("messages", "count_tokens"):
-        wanted = set(said) == {"type", "error", "request_id"} and said["type"] == "error" and set(said["error"]) == {"type", "message"} and said["error"]["message"]
+        wanted = (
+            set(said) == {"type", "error", "request_id"}
+            and said["type"] == "error"
+            and set(said["error"]) == {"type", "message"}
+            and said["error"]["message"]
+        )
     else:
         start = "failed to bind request: " if dialect == "embeddings" else "input validation failed"
-        wanted = set(said) == {"success", "code", "message"} and said["code"] == reply.status_code and said["message"].startswith(start)
-    return None if wanted and "None" not in json.dumps(said.get("error", {}).get("type", "")) else "not the dialect's error"
+        wanted = (
+            set(said) == {"success", "code", "message"}
+            and said["code"] == reply.status_code
+            and said["message"].startswith(start)
+        )
+    return (
+        None
+        if wanted and "None" not in json.dumps(said.get("error", {}).get("type", ""))
+        else "not the dialect's error"
+    )
 
 
 def _events(text: str) -> Iterator[tuple[str | None, str]]:
@@ -155,5 +198,9 @@ def _judge_stream(dialect: str, text: str) -> str | None:
     types = [json.loads(data)["type"] for _, data in events]
     if names != types:
         return f"events are named {names}, but are {types}"
-    ends = ("message_stop", "error") if dialect == "messages" else ("response.completed", "response.incomplete", "response.failed", "error")
+    ends = (
+        ("message_stop", "error")
+        if dialect == "messages"
+        else ("response.completed", "response.incomplete", "response.failed", "error")
+    )
     return None if types[-1] in ends else f"ends with {types[-1]}"

@@ -1,4 +1,5 @@
-"""Upstreams that misbehave on a real socket: what the client is told, in every client format, native and converted; and the row."""
+"""Upstreams that misbehave on a real socket: what the client is told, in every client format, native and converted;
+and the row."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ BEFORE = {
     "answers an error with 200": (says(b'{"error": {"message": "nginx-internal-7", "code": 502}}'), 500, "ok"),
     "answers an empty body": (says(b""), 500, "ok"),
     "answers a JSON list": (says(b"[]"), 500, "ok"),
-    "redirects": (raw(head(status="302 Found", more="location: http://127.0.0.1:1/\r\ncontent-length: 0\r\n") + b"\r\n"), 500, "ok"),
+    "redirects": (
+        raw(head(status="302 Found", more="location: http://127.0.0.1:1/\r\ncontent-length: 0\r\n") + b"\r\n"),
+        500,
+        "ok",
+    ),
     "cuts the body": (raw(head(more="content-length: 500\r\n") + b'\r\n{"id": "c1"'), (500, 502), "ok"),
     "cuts a chunk": (raw(head(more="transfer-encoding: chunked\r\n") + b"\r\n1f\r\n{"), (500, 502), "ok"),
 }
@@ -43,7 +48,10 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
     async def behave(request, reader, writer):
         await current[0](request, reader, writer)
 
-    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+    async with (
+        wire(behave) as address,
+        inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here,
+    ):
         for name, (behaviour, wanted, says_budget) in BEFORE.items():
             current[:] = [behaviour]
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
@@ -57,13 +65,21 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
             elif client == "chat":
                 assert reply.headers["content-type"].startswith("text/plain"), name
             else:
-                assert reply.json()["error"]["type"] in ("server_error", "api_error", "timeout_error", "overloaded_error"), name
+                assert reply.json()["error"]["type"] in (
+                    "server_error",
+                    "api_error",
+                    "timeout_error",
+                    "overloaded_error",
+                ), name
             if says_budget != "ok":
                 assert says_budget in reply.text, name
             given[reply.headers["x-request-id"]] = status
         rows = await rows_by_id(here, tmp_path)
         assert {request_id: row["status"] for request_id, row in rows.items()} == given
-        assert all(row["cost"] == 0 and row["outcome"] in ("upstream_error", "timeout") and row["error_code"] for row in rows.values())
+        assert all(
+            row["cost"] == 0 and row["outcome"] in ("upstream_error", "timeout") and row["error_code"]
+            for row in rows.values()
+        )
         assert sum(row["outcome"] == "timeout" for row in rows.values()) == 1
         assert here.services.ledger.available("default") == here.balance()
 
@@ -72,8 +88,14 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 async def test_19_an_upstream_that_cannot_be_connected_to(tmp_path, client, stream):
     with full_backlog() as hanging:
-        async with inprocess(tmp_path, providers={"acme": provider(hanging, "chat"), "gone": provider("http://127.0.0.1:1", "chat", name="gone", model="gone/one")},
-                             settings=FAST) as here:
+        async with inprocess(
+            tmp_path,
+            providers={
+                "acme": provider(hanging, "chat"),
+                "gone": provider("http://127.0.0.1:1", "chat", name="gone", model="gone/one"),
+            },
+            settings=FAST,
+        ) as here:
             began = time.monotonic()
             late = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
             assert time.monotonic() - began < 1.4 and late.status_code in (500, 502, 504)
@@ -87,9 +109,11 @@ def streams(upstream):
     """What goes wrong once a stream has begun: name -> (behaviour, outcome of the row, a word of the message)."""
     begun = opening(upstream)
     head_ = head(kind="text/event-stream", more="transfer-encoding: chunked\r\n") + b"\r\n"
-    error = {"chat": b'data: {"error": {"message": "boom nginx-internal-7", "code": 500}}\n\n',
-             "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "boom nginx-internal-7"}}\n\n',
-             "responses": b'event: error\ndata: {"type": "error", "sequence_number": 6, "code": "server_error", "message": "boom nginx-internal-7", "param": null}\n\n'}
+    error = {
+        "chat": b'data: {"error": {"message": "boom nginx-internal-7", "code": 500}}\n\n',
+        "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "boom nginx-internal-7"}}\n\n',
+        "responses": b'event: error\ndata: {"type": "error", "sequence_number": 6, "code": "server_error", "message": "boom nginx-internal-7", "param": null}\n\n',
+    }
     return {
         "ends early": (stream_of(*begun), "upstream_error", ""),
         "is reset": (stream_of(*begun, then="reset"), "upstream_error", ""),
@@ -98,13 +122,21 @@ def streams(upstream):
         "falls silent": (stream_of(*begun, then="stall"), "timeout", "idle"),
         "goes on too long": (dripping(begun), "timeout", "total"),
         "reports an error": (stream_of(*begun, error[upstream], then="stall"), "upstream_error", ""),
-        "sends an event without an end": (stream_of(*begun, b"data: " + b"x" * (17 << 20), then="stall"), "upstream_error", ""),
+        "sends an event without an end": (
+            stream_of(*begun, b"data: " + b"x" * (17 << 20), then="stall"),
+            "upstream_error",
+            "",
+        ),
     }
 
 
 def dripping(begun):
     async def behave(request, reader, writer):
-        writer.write(head(kind="text/event-stream", more="transfer-encoding: chunked\r\n") + b"\r\n" + b"".join(chunked(b) for b in begun))
+        writer.write(
+            head(kind="text/event-stream", more="transfer-encoding: chunked\r\n")
+            + b"\r\n"
+            + b"".join(chunked(b) for b in begun)
+        )
         while True:
             writer.write(chunked(b": still here\n\n"))
             await writer.drain()
@@ -120,7 +152,10 @@ async def test_15_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstrea
     async def behave(request, reader, writer):
         await current[0](request, reader, writer)
 
-    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+    async with (
+        wire(behave) as address,
+        inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here,
+    ):
         wanted = {}
         for name, (behaviour, outcome, word) in streams(upstream).items():
             current[:] = [behaviour]
@@ -143,7 +178,8 @@ async def test_15_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstrea
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
-    """Broken characters, comments, CRLF, blank lines, events nobody knows and data that is no JSON do not break an answer."""
+    """Broken characters, comments, CRLF, blank lines,
+    events nobody knows and data that is no JSON do not break an answer."""
     good = events(upstream)
     odd = {
         "invalid UTF-8": [b.replace(b"hello", b"hel\xff\xfelo") for b in good],
@@ -151,8 +187,13 @@ async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
         "CRLF": [b.replace(b"\n", b"\r\n") for b in good],
         "one byte at a time": [bytes([byte]) for b in good[:3] for byte in b] + good[3:],
         "all at once": [b"".join(good)],
-        "unknown events": [*good[:2], b'event: brand.new\ndata: {"type": "brand.new", "sequence_number": 2}\n\n' if upstream != "chat" else b'data: {"brand": "new"}\n\n',
-                           *good[2:]],
+        "unknown events": [
+            *good[:2],
+            b'event: brand.new\ndata: {"type": "brand.new", "sequence_number": 2}\n\n'
+            if upstream != "chat"
+            else b'data: {"brand": "new"}\n\n',
+            *good[2:],
+        ],
         "no blank line at the end": [*good[:-1], good[-1].rstrip(b"\n")],
         "no end of file": [*good],
     }
@@ -161,7 +202,10 @@ async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
     async def behave(request, reader, writer):
         await current[0](request, reader, writer)
 
-    async with wire(behave) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here:
+    async with (
+        wire(behave) as address,
+        inprocess(tmp_path, providers={"acme": provider(address, upstream)}, settings=FAST) as here,
+    ):
         for name, blocks in odd.items():
             current[:] = [stream_of(*blocks, then="stall" if name == "no end of file" else "end")]
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
@@ -171,13 +215,18 @@ async def test_odd_but_whole_streams_are_answers(tmp_path, client, upstream):
             assert " there" in reply.text and "hel" in reply.text, name
         rows = (await rows_by_id(here, tmp_path)).values()
         assert len(rows) == len(odd)
-        assert {(row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) for row in rows} == {("ok", 10, 5, False)}
+        assert {(row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) for row in rows} == {
+            ("ok", 10, 5, False)
+        }
 
 
 @pytest.mark.parametrize("upstream", ["chat", "responses", "messages"])
 async def test_a_whole_answer_with_invalid_utf8_reaches_the_client_readable(tmp_path, upstream):
     body = json.dumps(whole(upstream, "hel!!lo")).encode().replace(b"!!", b"\xff\xfe")
-    async with wire(says(body)) as address, inprocess(tmp_path, providers={"acme": provider(address, upstream)}) as here:
+    async with (
+        wire(says(body)) as address,
+        inprocess(tmp_path, providers={"acme": provider(address, upstream)}) as here,
+    ):
         for client in ("chat", "responses", "messages"):
             reply = await here.post(PATHS[client], ASKS[client])
             assert reply.status_code == 200 and "lo" in reply.content.decode() and reply.json()
@@ -203,7 +252,10 @@ async def test_15_a_failure_before_the_first_event_moves_on_and_one_after_it_doe
     for blocks, tried in (((), ["first", "second"]), (opening(client), ["first"])):
         asked.clear()
         async with wire(failing(blocks)) as one, wire(good) as two:
-            routes = {"first": provider(one, client, name="first"), "second": provider(two, client, name="second", more="priority: 1")}
+            routes = {
+                "first": provider(one, client, name="first"),
+                "second": provider(two, client, name="second", more="priority: 1"),
+            }
             async with inprocess(tmp_path / str(len(blocks)), providers=routes) as here:
                 reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
         assert asked == tried

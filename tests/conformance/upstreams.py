@@ -11,13 +11,23 @@ ASKS: dict[str, dict[str, Any]] = {
     "responses": {"model": "acme/one", "input": "hello"},
     "messages": {"model": "acme/one", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]},
 }
-CELLS = [("chat", "chat"), ("responses", "responses"), ("messages", "messages"), ("chat", "messages"), ("responses", "chat"), ("messages", "responses")]
+CELLS = [
+    ("chat", "chat"),
+    ("responses", "responses"),
+    ("messages", "messages"),
+    ("chat", "messages"),
+    ("responses", "chat"),
+    ("messages", "responses"),
+]
 IDS = [f"{client}-client-{upstream}-upstream" for client, upstream in CELLS]
 USAGE = {"input": 10, "output": 5}
 
 
-def provider(url: str, protocol: str, *, name: str = "acme", more: str = "", price: str = '{prompt: "1", completion: "2", unit: 1000000, currency: USD}',
-             model: str = "acme/one", lines: str = "") -> str:
+def provider(
+    url: str, protocol: str, *, name: str = "acme", more: str = "",
+    price: str = '{prompt: "1", completion: "2", unit: 1000000, currency: USD}', model: str = "acme/one",
+    lines: str = "",
+) -> str:
     return f"""
 provider: {name}
 speaks: {protocol}
@@ -38,18 +48,36 @@ models:
 def whole(protocol: str, text: str = "hello there", **usage: Any) -> dict[str, Any]:
     """A whole good answer; `usage` replaces the usual one."""
     if protocol == "chat":
-        return {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1", "system_fingerprint": "fp",
-                "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", "logprobs": None}],
-                "usage": usage or {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+        return {
+            "id": "c1", "object": "chat.completion", "created": 1, "model": "up-1", "system_fingerprint": "fp",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text},
+                    "finish_reason": "stop",
+                    "logprobs": None,
+                }
+            ],
+            "usage": usage or {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        }
     if protocol == "messages":
-        return {"id": "msg_1", "type": "message", "role": "assistant", "model": "up-1", "content": [{"type": "text", "text": text}],
-                "stop_reason": "end_turn", "stop_sequence": None, "usage": usage or {"input_tokens": 10, "output_tokens": 5}}
+        return {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "up-1",
+            "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": None,
+            "usage": usage or {"input_tokens": 10, "output_tokens": 5},
+        }
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "up-1", "error": None, "incomplete_details": None,
-            "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}],
-            "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
-            "usage": usage or {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
-                               "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15}}
+    return {
+        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "up-1", "error": None,
+        "incomplete_details": None,
+        "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}],
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "usage": usage
+        or {
+            "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15,
+        },
+    }
 
 
 def events(protocol: str, *texts: str) -> list[bytes]:
@@ -57,30 +85,56 @@ def events(protocol: str, *texts: str) -> list[bytes]:
     texts = texts or ("hello", " there")
     if protocol == "chat":
         frame = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "up-1"}
-        chunks: list[Any] = [{**frame, "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}]} for text in texts]
+        chunks: list[Any] = [
+            {**frame, "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}]}
+            for text in texts
+        ]
         chunks.append({**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         chunks.append({**frame, "choices": [], "usage": whole("chat")["usage"]})
         return [*(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks), b"data: [DONE]\n\n"]
     if protocol == "messages":
-        start = {**whole("messages"), "content": [], "stop_reason": None, "usage": {"input_tokens": 10, "output_tokens": 1}}
-        found = [{"type": "message_start", "message": start}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-                 *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}} for text in texts),
-                 {"type": "content_block_stop", "index": 0},
-                 {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 5}},
-                 {"type": "message_stop"}]
+        start = {
+            **whole("messages"),
+            "content": [],
+            "stop_reason": None,
+            "usage": {"input_tokens": 10, "output_tokens": 1},
+        }
+        found = [
+            {"type": "message_start", "message": start},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            *(
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+                for text in texts
+            ),
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                "usage": {"output_tokens": 5},
+            },
+            {"type": "message_stop"},
+        ]
     else:
         done = whole("responses", "".join(texts))
         item = done["output"][0]
         part = item["content"][0]
         place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
         opened = {**done, "status": "in_progress", "output": [], "usage": None}
-        found = [{"type": "response.created", "response": opened}, {"type": "response.in_progress", "response": opened},
-                 {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress", "content": []}},
-                 {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
-                 *({"type": "response.output_text.delta", **place, "delta": text, "logprobs": []} for text in texts),
-                 {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
-                 {"type": "response.content_part.done", **place, "part": part},
-                 {"type": "response.output_item.done", "output_index": 0, "item": item}, {"type": "response.completed", "response": done}]
+        found = [
+            {"type": "response.created", "response": opened},
+            {"type": "response.in_progress", "response": opened},
+            {
+                "type": "response.output_item.added",
+                "output_index": 0,
+                "item": {**item, "status": "in_progress", "content": []},
+            },
+            {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+            *({"type": "response.output_text.delta", **place, "delta": text, "logprobs": []} for text in texts),
+            {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
+            {"type": "response.content_part.done", **place, "part": part},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": done},
+        ]
         found = [{**event, "sequence_number": n} for n, event in enumerate(found)]
     return [b"event: " + event["type"].encode() + b"\ndata: " + json.dumps(event).encode() + b"\n\n" for event in found]
 
@@ -98,11 +152,19 @@ def error_events(client: str, text: str) -> dict[str, Any]:
         assert set(last) == {"error"} and isinstance(last["error"]["message"], str) and "[DONE]" not in text
         return last["error"]
     if client == "messages":
-        assert blocks[-1].startswith("event: error\n") and last["type"] == "error" and set(last["error"]) == {"type", "message"}
+        assert (
+            blocks[-1].startswith("event: error\n")
+            and last["type"] == "error"
+            and set(last["error"]) == {"type", "message"}
+        )
         return last["error"]
     error = json.loads(blocks[-2].rpartition("data: ")[2])
     assert blocks[-2].startswith("event: error\n") and {"code", "message", "param", "sequence_number"} <= set(error)
-    assert last["type"] == "response.failed" and last["response"]["status"] == "failed" and last["response"]["error"]["code"] == error["code"]
+    assert (
+        last["type"] == "response.failed"
+        and last["response"]["status"] == "failed"
+        and last["response"]["error"]["code"] == error["code"]
+    )
     numbers = [json.loads(block.rpartition("data: ")[2])["sequence_number"] for block in blocks]
     assert numbers == list(range(len(numbers))), numbers
     return error

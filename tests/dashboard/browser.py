@@ -21,9 +21,14 @@ class Browser:
     http: httpx.AsyncClient
 
     async def get(self, path: str = "", **headers: str) -> httpx.Response:
-        return await self.http.get("/dashboard" + path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        return await self.http.get(
+            "/dashboard" + path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
 
-    async def post(self, path: str, /, *, token: str | None = None, page: str | None = None, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+    async def post(
+        self, path: str, /, *, token: str | None = None, page: str | None = None, headers: dict[str, str] | None = None,
+        **fields: str,
+    ) -> httpx.Response:
         """Send a form with the token of `page` (default: the start page), or with `token`."""
         if token is None:
             token = await self.token(page if page is not None else "")

@@ -1,6 +1,7 @@
 """A gateway in this process with the sandbox, and browsers that look at its pages.
 
-A test gets a gateway of its own, unless its file says that one serves them all; the functions here make either's fixtures.
+A test gets a gateway of its own, unless its file says that one serves them all;
+the functions here make either's fixtures.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ async def browsers(here: Here) -> AsyncIterator[Callable[[], Browser]]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make() -> Browser:
-            client = httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787", timeout=60)
+            client = httpx.AsyncClient(
+                transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787", timeout=60
+            )
             stack.push_async_callback(client.aclose)
             return Browser(here, client)
 
@@ -49,7 +52,11 @@ def asking(here: Here) -> Callable[..., Awaitable[httpx.Response]]:
     """Sends a chat request with a key, and waits until its row can be read."""
 
     async def send(key: str, text: str = "hi", **more: object) -> httpx.Response:
-        reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": text}], **more}, key=key)
+        reply = await here.post(
+            "/v1/chat/completions",
+            {"model": "sandbox/echo", "messages": [{"role": "user", "content": text}], **more},
+            key=key,
+        )
         await here.services.ledger.settle()
         return reply
 

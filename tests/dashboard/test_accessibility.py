@@ -11,9 +11,12 @@ from .conftest import asking, browsers, gateway
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SHAPES = {"path", "rect", "circle"}
-PATHS = ["", "/keys", "/keys/{key}", "/usage?range=1h", "/requests", "/requests/{request}", "/credits", "/account", "/models", "/models/sandbox/echo", "/try", "/images",
-         "/nowhere",
-         "/operator/accounts", "/operator/accounts/default", "/operator/usage", "/operator/requests", "/operator/providers", "/operator/live", "/operator/config"]
+PATHS = [
+    "", "/keys", "/keys/{key}", "/usage?range=1h", "/requests", "/requests/{request}", "/credits", "/account",
+    "/models", "/models/sandbox/echo", "/try", "/images", "/nowhere", "/operator/accounts",
+    "/operator/accounts/default", "/operator/usage", "/operator/requests", "/operator/providers", "/operator/live",
+    "/operator/config",
+]
 
 
 class Page(HTMLParser):
@@ -98,13 +101,21 @@ def test_pictures_have_names(pages):
     for path, page in pages.items():
         assert all(attributes.get("alt") for _, attributes, _ in page.all("img")), path
         for _, attributes, _ in page.all("svg"):
-            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-labelledby") or attributes.get("aria-label"), (path, attributes)
+            assert (
+                attributes.get("aria-hidden") == "true"
+                or attributes.get("aria-labelledby")
+                or attributes.get("aria-label")
+            ), (path, attributes)
 
 
 def test_the_current_page_is_marked(pages):
     for path, page in pages.items():
         if path != "/nowhere":
-            current = [attributes["href"] for _, attributes, within in page.all("a") if attributes.get("aria-current") == "page"]
+            current = [
+                attributes["href"]
+                for _, attributes, within in page.all("a")
+                if attributes.get("aria-current") == "page"
+            ]
             assert len(current) == 1, (path, current)
 
 
@@ -112,4 +123,6 @@ def test_what_scrolls_can_be_reached_by_keyboard(pages):
     for path, page in pages.items():
         for _, attributes, _ in page.all("div"):
             if attributes.get("class") == "scroll":
-                assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"], path
+                assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"], (
+                    path
+                )

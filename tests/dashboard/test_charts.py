@@ -20,14 +20,19 @@ def axis(value: float, step: float) -> str:
 
 
 def test_bars_stack_from_the_bottom():
-    chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [1, 0, 2]), Series("two", "s1", [3, 0, 2])], show, axis)
+    chart = charts.bars(
+        "c", "Cost", STARTS, HOUR, [Series("one", "s0", [1, 0, 2]), Series("two", "s1", [3, 0, 2])], show, axis
+    )
     first = chart.columns[0]
     assert [(box.style, box.y, box.height) for box in first.boxes] == [("s0", 75.0, 25.0), ("s1", 0.0, 75.0)]
     assert chart.columns[1].boxes == ()
     assert first.tip == "21 Nov 00:00\ntwo: 3\none: 1"
 
 
-@pytest.mark.parametrize(("most", "labels"), [(4, ["4", "2", "0"]), (0.3, ["0.3", "0.2", "0.1", "0"]), (100, ["100", "50", "0"]), (7, ["7.5", "5", "2.5", "0"])])
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [(4, ["4", "2", "0"]), (0.3, ["0.3", "0.2", "0.1", "0"]), (100, ["100", "50", "0"]), (7, ["7.5", "5", "2.5", "0"])],
+)
 def test_the_axis_ends_at_a_round_number_above(most, labels):
     chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [most, 0, 0])], show, axis)
     assert [label for _, label in chart.ticks] == labels
@@ -40,7 +45,10 @@ def test_no_value_is_above_the_axis(most):
 
 
 def test_lines_have_gaps_where_nothing_was_measured():
-    chart = charts.lines("l", "Latency", STARTS, HOUR, [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)], show, axis)
+    chart = charts.lines(
+        "l", "Latency", STARTS, HOUR, [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)], show,
+        axis,
+    )
     (_, path), (_, nothing) = chart.lines
     assert path == "M0.16 0h0.68M2.16 0h0.68" and nothing == ""
 

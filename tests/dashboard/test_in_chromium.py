@@ -18,15 +18,24 @@ from support.running import gateway
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "ci-artifacts"
-PAGES = {"overview": "", "keys": "/keys", "usage": "/usage?range=24h", "requests": "/requests", "credits": "/credits", "models": "/models", "model": "/models/sandbox/echo",
-         "try": "/try", "images": "/images", "accounts": "/operator/accounts", "providers": "/operator/providers", "live": "/operator/live", "config": "/operator/config"}
-LOOKS = {"light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}}, "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
-         "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}}
+PAGES = {
+    "overview": "", "keys": "/keys", "usage": "/usage?range=24h", "requests": "/requests", "credits": "/credits",
+    "models": "/models", "model": "/models/sandbox/echo", "try": "/try", "images": "/images",
+    "accounts": "/operator/accounts", "providers": "/operator/providers", "live": "/operator/live",
+    "config": "/operator/config",
+}
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
+}
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason="no browser test: the package playwright is not installed")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no browser test: the package playwright is not installed"
+    )
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
         pytest.skip("no browser test: no chromium on the path (on Debian: apt-get install chromium)")
@@ -44,7 +53,9 @@ def running(tmp_path_factory):
     config.write_text(config.read_text().replace("store: {", "store: {publish_seconds: 0.2, apply_seconds: 0.1, "))
     long = "unbroken" * 9
     (folder / "mappings").mkdir(exist_ok=True)
-    (folder / "mappings" / f"{long}.yaml").write_text(f"mapping: {long}\nhub: embeddings\nresponse: {{to_hub: {{vectors: $.vectors}}}}\n")
+    (folder / "mappings" / f"{long}.yaml").write_text(
+        f"mapping: {long}\nhub: embeddings\nresponse: {{to_hub: {{vectors: $.vectors}}}}\n"
+    )
     with gateway(folder) as started:
         yield started
 
@@ -125,7 +136,9 @@ def test_a_key_from_its_making_to_its_end(chromium, running):
     assert re.fullmatch(r"sk-tg-[\w-]{49}", secret)
 
     client = openai.OpenAI(base_url=running.url, api_key=secret, max_retries=0)
-    answer = client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "hello from a browser test"}])
+    answer = client.chat.completions.create(
+        model="sandbox/echo", messages=[{"role": "user", "content": "hello from a browser test"}]
+    )
     assert answer.choices[0].message.content == "You said: hello from a browser test"
 
     until(page, home + "/requests", page.locator("td", has_text="browser test"))
@@ -173,7 +186,11 @@ def test_everything_works_without_scripts(chromium, running):
     page.get_by_role("button", name="Create key").click()
     assert page.locator("#secret").inner_text().startswith("sk-tg-")
     page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
-    page.get_by_label("Key").select_option(label=next(text for text in page.get_by_label("Key").locator("option").all_inner_texts() if "no scripts" in text))
+    page.get_by_label("Key").select_option(
+        label=next(
+            text for text in page.get_by_label("Key").locator("option").all_inner_texts() if "no scripts" in text
+        )
+    )
     page.get_by_label("Message").fill("without scripts")
     page.get_by_role("button", name="Send").click()
     assert "You said: without scripts" in page.inner_text("main")
@@ -194,7 +211,9 @@ def test_the_keyboard_reaches_everything(chromium, running):
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))
-    assert {"name", "expires", "models", "cap", "window", "rpm", "tpm", "strict", "Create key", "Sign out", "Usage"} <= reached
+    assert {
+        "name", "expires", "models", "cap", "window", "rpm", "tpm", "strict", "Create key", "Sign out", "Usage",
+    } <= reached
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])
@@ -215,7 +234,9 @@ def test_pages_look_right_at_every_width(chromium, running, look):
 
     client = openai.OpenAI(base_url=running.url, api_key=running.key)
     for number in range(6):
-        client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}])
+        client.chat.completions.create(
+            model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}]
+        )
     running.cli("keys", "create", "--name", "unbroken" * 12)
     page, said = signed_in(chromium, running, **LOOKS[look])
     until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))

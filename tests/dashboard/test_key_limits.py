@@ -10,7 +10,10 @@ import pytest
 ASK = {
     "chat": ("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hi"}]}),
     "responses": ("/v1/responses", {"model": "sandbox/echo", "input": "hi"}),
-    "messages": ("/v1/messages", {"model": "sandbox/echo", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}),
+    "messages": (
+        "/v1/messages",
+        {"model": "sandbox/echo", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]},
+    ),
     "embeddings": ("/v1/embeddings", {"model": "sandbox/embed", "input": "hi"}),
 }
 
@@ -22,10 +25,16 @@ async def test_requests_a_minute(here, alice, dialect):
     first = await here.post(path, body, key=secret)
     assert first.status_code == 200, first.text
     if dialect == "messages":
-        assert first.headers["anthropic-ratelimit-requests-limit"] == "2" and first.headers["anthropic-ratelimit-requests-remaining"] == "1"
+        assert (
+            first.headers["anthropic-ratelimit-requests-limit"] == "2"
+            and first.headers["anthropic-ratelimit-requests-remaining"] == "1"
+        )
         assert datetime.fromisoformat(first.headers["anthropic-ratelimit-requests-reset"])
     else:
-        assert first.headers["x-ratelimit-limit-requests"] == "2" and first.headers["x-ratelimit-remaining-requests"] == "1"
+        assert (
+            first.headers["x-ratelimit-limit-requests"] == "2"
+            and first.headers["x-ratelimit-remaining-requests"] == "1"
+        )
         assert re.fullmatch(r"\d+m?s|\d+m\d+s", first.headers["x-ratelimit-reset-requests"])
     await here.post(path, body, key=secret)
     refused = await here.post(path, body, key=secret)
@@ -36,13 +45,22 @@ async def test_requests_a_minute(here, alice, dialect):
     elif dialect == "messages":
         assert said["error"]["type"] == "rate_limit_error"
     else:
-        assert said["error"]["code"] == "rate_limit_exceeded" and re.match(r"Rate limit reached for requests\. Please try again in \d+s\.", said["error"]["message"])
+        assert said["error"]["code"] == "rate_limit_exceeded" and re.match(
+            r"Rate limit reached for requests\. Please try again in \d+s\.", said["error"]["message"]
+        )
 
 
 async def test_tokens_a_minute(here, alice):
     secret = await alice.make_key(tpm="30")
     path, body = ASK["chat"]
-    codes = [(await here.post(path, body | {"messages": [{"role": "user", "content": "one two three four five six"}]}, key=secret)).status_code for _ in range(4)]
+    codes = [
+        (
+            await here.post(
+                path, body | {"messages": [{"role": "user", "content": "one two three four five six"}]}, key=secret
+            )
+        ).status_code
+        for _ in range(4)
+    ]
     assert codes[0] == 200 and codes[-1] == 429
 
 
@@ -72,7 +90,9 @@ async def test_a_key_sees_and_calls_its_allowed_models_only(here, alice):
     assert (await here.post(path, body, key=secret)).status_code == 400
     assert (await here.post(path, body | {"model": "sandbox/reasoner"}, key=secret)).status_code == 200
     assert [model["id"] for model in (await here.get("/v1/models", key=secret)).json()["data"]] == ["sandbox/reasoner"]
-    assert [model["id"] for model in (await here.get("/v1/models", key=await alice.make_key(models="none"))).json()["data"]] == []
+    assert [
+        model["id"] for model in (await here.get("/v1/models", key=await alice.make_key(models="none"))).json()["data"]
+    ] == []
 
 
 async def test_an_expired_key(here, alice):

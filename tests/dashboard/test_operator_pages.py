@@ -20,10 +20,17 @@ async def test_an_account_is_created_with_credits(here, operator):
     assert "Carol" in text_of(await operator.get("/operator/accounts"))
 
 
-@pytest.mark.parametrize(("fields", "told"), [({"id": "Carol!"}, "wanted lower-case letters"), ({"id": "default"}, "exists already"),
-                                              ({"id": "x", "credits": "lots"}, "no exact decimal"),
-                                             ({"id": "x", "credits": "-5"}, "wanted more than 0"), ({"id": "x", "credits": "1.2345678901234"}, "13 decimal places"),
-                                             ({"id": "x", "role": "king"}, "wanted user or operator")])
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"id": "Carol!"}, "wanted lower-case letters"),
+        ({"id": "default"}, "exists already"),
+        ({"id": "x", "credits": "lots"}, "no exact decimal"),
+        ({"id": "x", "credits": "-5"}, "wanted more than 0"),
+        ({"id": "x", "credits": "1.2345678901234"}, "13 decimal places"),
+        ({"id": "x", "role": "king"}, "wanted user or operator"),
+    ],
+)
 async def test_a_wrong_account_form_says_why(here, operator, fields, told):
     reply = await operator.post("/operator/accounts", **fields)
     assert reply.status_code == 400 and told in text_of(reply)
@@ -33,7 +40,9 @@ async def test_a_wrong_account_form_says_why(here, operator, fields, told):
 async def test_every_page_tells_an_operator_that_new_requests_are_refused(operator, alice, monkeypatch):
     assert "are refused" not in text_of(await operator.get("/models"))
     monkeypatch.setattr(Ledger, "not_ready_reason", "the journal cannot be written: No space left on device")
-    assert "New requests are refused The journal cannot be written: No space left on device." in " ".join(text_of(await operator.get("/models")).split())
+    assert "New requests are refused The journal cannot be written: No space left on device." in " ".join(
+        text_of(await operator.get("/models")).split()
+    )
     assert "are refused" not in text_of(await alice.get("/models"))
 
 
@@ -48,7 +57,10 @@ async def test_credits_are_granted_once_and_taken_back(here, operator, alice):
     assert "thanks" in text_of(await operator.get(page))
     wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0", note="for <May>")
     assert wrong.status_code == 400 and "non-zero" in text_of(wrong)
-    assert 'name="amount" aria-invalid="true" autofocus value="0"' in wrong.text and 'name="note" value="for &lt;May&gt;"' in wrong.text, "what was typed stays"
+    assert (
+        'name="amount" aria-invalid="true" autofocus value="0"' in wrong.text
+        and 'name="note" value="for &lt;May&gt;"' in wrong.text
+    ), "what was typed stays"
 
 
 async def test_a_sign_in_link_for_somebody_else_is_shown_once(operator, alice, browser):
@@ -87,12 +99,17 @@ async def test_all_usage_is_by_account_too(here, operator, alice, ask):
 
 async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, operator, alice, ask):
     await ask(here.key)
-    folder = here.services.runtime.current.gateway.store.usage_directory / f"{datetime.now(UTC) - timedelta(hours=30):%Y-%m-%d}"
+    folder = (
+        here.services.runtime.current.gateway.store.usage_directory
+        / f"{datetime.now(UTC) - timedelta(hours=30):%Y-%m-%d}"
+    )
     folder.mkdir(parents=True)
     (folder / "03.duckdb").write_bytes(b"the disk failed here")
     for page in ("/operator/usage?range=7d", "/operator/requests?range=7d", "/operator/accounts/alice", ""):
         reply = await operator.get(page)
-        assert reply.status_code == 200 and f"usage/{folder.name}/03.duckdb is damaged; when it is deleted" in text_of(reply)
+        assert reply.status_code == 200 and f"usage/{folder.name}/03.duckdb is damaged; when it is deleted" in text_of(
+            reply
+        )
     (folder / "03.duckdb").unlink()
     assert "damaged" not in text_of(await operator.get("/operator/usage?range=7d"))
 
@@ -118,11 +135,19 @@ async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
     waiting = 'provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nheaders: {{Authorization: "Bearer {{{{ $secret.KEY_{0} }}}}"}}\nmodels: {{{0}/a: {{}}}}\n'
     async with inprocess(tmp_path, providers={name: waiting.format(name) for name in ("acme", "globex")}) as here:
         page = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
-    assert page.index("Routes since the start") < page.index("2 providers are off, waiting for a secret") < page.index("acme secret KEY_acme is not set")
+    assert (
+        page.index("Routes since the start")
+        < page.index("2 providers are off, waiting for a secret")
+        < page.index("acme secret KEY_acme is not set")
+    )
 
 
 async def test_running_requests_are_seen_and_go_away(here, operator):
-    running = asyncio.ensure_future(here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=1s]]"}]}))
+    running = asyncio.ensure_future(
+        here.post(
+            "/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=1s]]"}]}
+        )
+    )
     for _ in range(50):
         await asyncio.sleep(0.02)
         page = text_of(await operator.get("/operator/live"))
@@ -134,7 +159,11 @@ async def test_running_requests_are_seen_and_go_away(here, operator):
 
 
 async def test_a_client_that_leaves_is_not_left_in_the_list(here, operator):
-    running = asyncio.ensure_future(here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]]"}]}))
+    running = asyncio.ensure_future(
+        here.post(
+            "/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]]"}]}
+        )
+    )
     await asyncio.sleep(0.1)
     running.cancel()
     for _ in range(100):
@@ -145,11 +174,18 @@ async def test_a_client_that_leaves_is_not_left_in_the_list(here, operator):
 
 
 async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_configuration(here, operator, tmp_path):
-    (tmp_path / "providers" / "broken.yaml").write_text("provider: broken\nurl: https://x.example/v1\nspeaks: chat\nmodels:\n  broken/a:\n    contxt: 100\n")
+    (tmp_path / "providers" / "broken.yaml").write_text(
+        "provider: broken\nurl: https://x.example/v1\nspeaks: chat\nmodels:\n  broken/a:\n    contxt: 100\n"
+    )
     assert (await operator.post("/operator/config/reload")).status_code == 303
     page = await operator.get("/operator/config")
     said = text_of(page)
-    assert "The files were changed, and are wrong" in said and "contxt: 100" in said and "did you mean" in said and ":6:5" in said
+    assert (
+        "The files were changed, and are wrong" in said
+        and "contxt: 100" in said
+        and "did you mean" in said
+        and ":6:5" in said
+    )
     assert "<b>^</b>" in page.text and "the files are wrong" in page.text
     (tmp_path / "providers" / "broken.yaml").unlink()
     await operator.post("/operator/config/reload")
@@ -164,5 +200,12 @@ async def test_a_secret_is_on_no_page(tmp_path):
     provider = 'provider: acme\nurl: https://acme.example/v1\nspeaks: chat\nheaders: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}\nmodels: {acme/a: {upstream: a}}\n'
     async with inprocess(tmp_path, providers={"acme": provider}, environ={"ACME_KEY": "canary-12345678"}) as here:
         person = await Browser(here, here.http).sign_in()
-        for path in ("", "/models/acme/a", "/operator/providers", "/operator/config", "/operator/live", "/operator/accounts/default"):
+        for path in (
+            "",
+            "/models/acme/a",
+            "/operator/providers",
+            "/operator/config",
+            "/operator/live",
+            "/operator/accounts/default",
+        ):
             assert "canary-12345678" not in (await person.get(path)).text

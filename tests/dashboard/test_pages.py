@@ -26,10 +26,14 @@ async def test_who_has_no_credits_is_told_before_the_first_request(here, alice):
 
 
 async def test_a_key_is_shown_once(here, alice):
-    secret = await alice.make_key(name="laptop", expires="30d", models="sandbox/*", cap="2.5", window="month", rpm="60", tpm="10_000", strict="yes")
+    secret = await alice.make_key(
+        name="laptop", expires="30d", models="sandbox/*", cap="2.5", window="month", rpm="60", tpm="10_000",
+        strict="yes",
+    )
     key = here.services.ledger.find_key(secret)
-    assert (key.name, key.account_id, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
-        "laptop", "alice", ("sandbox/*",), Decimal("2.5"), "month", 60, 10_000, True)
+    assert (
+        key.name, key.account_id, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict,
+    ) == ("laptop", "alice", ("sandbox/*",), Decimal("2.5"), "month", 60, 10_000, True)
     for path in ("/keys", f"/keys/{key.id}"):
         page = await alice.get(path)
         assert secret not in page.text and f"sk-tg-…{secret[-4:]}" in text_of(page)
@@ -44,15 +48,20 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
     assert "nothing was done twice" in text_of(await alice.get("/keys?done=again"))
 
 
-@pytest.mark.parametrize(("field", "said", "told"), [
-    ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"), ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
-    ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"), ("window", "hour", "wanted one of day, week, month, total"),
-    ("name", "x" * 101, "wanted at most 100"),
-])
+@pytest.mark.parametrize(
+    ("field", "said", "told"),
+    [
+        ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"),
+        ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
+        ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"),
+        ("window", "hour", "wanted one of day, week, month, total"), ("name", "x" * 101, "wanted at most 100"),
+    ],
+)
 async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
     reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: said})
     assert reply.status_code == 400 and told in text_of(reply) and said in reply.text
-    assert field == "window" or re.search(rf'<input id="{field}"[^>]* aria-invalid="true" autofocus', reply.text)  # where the browser goes
+    # where the browser goes
+    assert field == "window" or re.search(rf'<input id="{field}"[^>]* aria-invalid="true" autofocus', reply.text)
     assert not await here.services.ledger.list_keys("alice")
 
 
@@ -61,7 +70,10 @@ async def test_a_list_of_models_is_no_markup(here, alice):
     assert "<b>x</b>" not in made.text and "&lt;b&gt;x&lt;/b&gt;" in made.text
 
 
-@pytest.mark.parametrize(("models", "useless"), [("echo", True), ("sandbox/ech", True), ("!*", True), ("sandbox/*", False), ("none", False), ("", False)])
+@pytest.mark.parametrize(
+    ("models", "useless"),
+    [("echo", True), ("sandbox/ech", True), ("!*", True), ("sandbox/*", False), ("none", False), ("", False)],
+)
 async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, models, useless):
     made = await alice.post("/keys", once=await alice.field("/keys", "once"), models=models)
     assert ("this key can use none now" in text_of(made)) is useless
@@ -87,7 +99,11 @@ async def test_a_key_that_spent_its_cap_is_marked(here, alice, operator, ask):
     assert "cap used up" not in text_of(await alice.get("/keys"))
     await ask(secret)
     [key] = await here.services.ledger.list_keys("alice")
-    for page in (await alice.get("/keys"), await alice.get(f"/keys/{key.id}"), await operator.get("/operator/accounts/alice")):
+    for page in (
+        await alice.get("/keys"),
+        await alice.get(f"/keys/{key.id}"),
+        await operator.get("/operator/accounts/alice"),
+    ):
         assert "active cap used up" in text_of(page)
 
 
@@ -119,10 +135,14 @@ async def test_every_range_works(alice, ask, range):
     assert "sandbox/echo" in text_of(await alice.get(f"/usage?range={range}"))
 
 
-@pytest.mark.parametrize(("query", "found"), [
-    ("model=sandbox/echo", 2), ("model=sandbox/*", 0), ("provider=sandbox", 2), ("provider=other", 0), ("endpoint=chat", 2), ("endpoint=messages", 0), ("outcome=ok", 1),
-    ("outcome=failed", 1), ("text=NEEDLE", 1), ("text=%25", 0), ("text=' OR 1=1 --", 0), ("key=nokey", 0), ("account=default", 2),
-])
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("model=sandbox/echo", 2), ("model=sandbox/*", 0), ("provider=sandbox", 2), ("provider=other", 0),
+        ("endpoint=chat", 2), ("endpoint=messages", 0), ("outcome=ok", 1), ("outcome=failed", 1), ("text=NEEDLE", 1),
+        ("text=%25", 0), ("text=' OR 1=1 --", 0), ("key=nokey", 0), ("account=default", 2),
+    ],
+)
 async def test_requests_are_filtered(alice, ask, query, found):
     secret = await alice.make_key()
     await ask(secret, user="needle-7")
@@ -136,7 +156,11 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
     monkeypatch.setattr(requests, "_PAGE", 3)
     secret = await alice.make_key()
     for number in range(8):
-        await here.post("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": str(number)}]}, key=secret)
+        await here.post(
+            "/v1/chat/completions",
+            {"model": "sandbox/echo", "messages": [{"role": "user", "content": str(number)}]},
+            key=secret,
+        )
     await here.services.ledger.settle()
     seen, path, pages = [], "/requests?range=24h", 0
     while path and pages < 9:
@@ -151,20 +175,34 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
 
 async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask):
     from tollgate.ledger import UsageRow
-    row = UsageRow("req_lossy", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="logit_bias; seed", cost=Decimal("0.0123"),
-                   prices='{"prompt":"3","completion":"15","unit":1000000,"currency":"USD"}', input_tokens=100, output_tokens=20, model="acme/large", provider="acme")
+    row = UsageRow(
+        "req_lossy", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages",
+        lost="logit_bias; seed", cost=Decimal("0.0123"),
+        prices='{"prompt":"3","completion":"15","unit":1000000,"currency":"USD"}', input_tokens=100, output_tokens=20,
+        model="acme/large", provider="acme",
+    )
     await here.services.ledger.record(row)
     await here.services.ledger.settle()
     said = text_of(await alice.get("/requests/req_lossy"))
-    assert "converted to messages" in said and "logit_bias" in said and "seed" in said and "$0.0123" in said and "completion 15" in said
+    assert (
+        "converted to messages" in said
+        and "logit_bias" in said
+        and "seed" in said
+        and "$0.0123" in said
+        and "completion 15" in said
+    )
     assert "provider_cost" not in said
 
 
 async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out(here, alice):
     from tollgate.ledger import UsageRow
-    await here.services.ledger.record(UsageRow("req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed", status=400,
-                                               outcome="rejected",
-                                               error_code="cannot_convert", currency="CNY", rate=Decimal("0.14"), native_cost=Decimal(0), prices='{"prompt":"7","currency":"CNY"}'))
+    await here.services.ledger.record(
+        UsageRow(
+            "req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed",
+            status=400, outcome="rejected", error_code="cannot_convert", currency="CNY", rate=Decimal("0.14"),
+            native_cost=Decimal(0), prices='{"prompt":"7","currency":"CNY"}',
+        )
+    )
     await here.services.ledger.settle()
     said = text_of(await alice.get("/requests/req_strict"))
     assert "so the request was refused" in said and "were left out" not in said
@@ -173,14 +211,22 @@ async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out
 
 async def test_a_stream_that_failed_is_not_shown_as_a_200(here, alice):
     from tollgate.ledger import UsageRow
-    await here.services.ledger.record(UsageRow("req_cut", "alice", "key_1", "chat", status=200, outcome="upstream_error", error_code="upstream_failed"))
+    await here.services.ledger.record(
+        UsageRow(
+            "req_cut", "alice", "key_1", "chat", status=200, outcome="upstream_error", error_code="upstream_failed"
+        )
+    )
     await here.services.ledger.settle()
     assert '<span class="tag bad" title="upstream_failed">failed</span>' in (await alice.get("/requests")).text
 
 
 async def test_a_typed_prompt_is_not_lost_while_pictures_are_made(here, alice):
     key = await alice.make_key(name="k")
-    assert (await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "slow [[duration=20s]]"}}, key=key)).status_code == 200
+    assert (
+        await here.post(
+            "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "slow [[duration=20s]]"}}, key=key
+        )
+    ).status_code == 200
     page = await alice.get("/images")
     assert "Being made" in text_of(page) and "Look again" in text_of(page) and "http-equiv" not in page.text
 
@@ -228,7 +274,12 @@ async def test_the_catalog_is_searched(alice):
 
 async def test_a_model_shows_prices_routes_and_an_example(alice):
     page = text_of(await alice.get("/models/sandbox/echo"))
-    assert "Prices per million tokens" in page and "Input $0.10" in page and "in use" in page and 'model="sandbox/echo"' in page
+    assert (
+        "Prices per million tokens" in page
+        and "Input $0.10" in page
+        and "in use" in page
+        and 'model="sandbox/echo"' in page
+    )
     assert (await alice.get("/models/echo")).status_code == 200
     assert "an image" in text_of(await alice.get("/models/sandbox/draw"))
     assert (await alice.get("/models/acme/none")).status_code == 404
@@ -236,7 +287,10 @@ async def test_a_model_shows_prices_routes_and_an_example(alice):
 
 async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, alice):
     key = here.services.ledger.find_key(await alice.make_key())
-    reply = await alice.post("/try", page="/try", key=key.id, model="sandbox/echo", prompt="good morning", system="be kind", temperature="0.5", max_tokens="50")
+    reply = await alice.post(
+        "/try", page="/try", key=key.id, model="sandbox/echo", prompt="good morning", system="be kind",
+        temperature="0.5", max_tokens="50",
+    )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
     assert here.services.ledger.spent("alice") > 0
 
@@ -244,15 +298,25 @@ async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, ali
 async def test_a_try_streams(here, alice):
     key = here.services.ledger.find_key(await alice.make_key())
     reply = await alice.post("/try/stream", page="/try", key=key.id, model="sandbox/echo", prompt="good morning")
-    assert reply.headers["content-type"].startswith("text/event-stream") and reply.headers["x-tollgate-provider"] == "sandbox"
+    assert (
+        reply.headers["content-type"].startswith("text/event-stream")
+        and reply.headers["x-tollgate-provider"] == "sandbox"
+    )
     assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
     assert here.services.ledger.spent("alice") > 0
 
 
-@pytest.mark.parametrize(("fields", "status", "told"), [
-    ({"model": "acme/none"}, 400, "model not found"), ({"prompt": " "}, 400, "write something"), ({"temperature": "hot"}, 400, "wanted a number"),
-    ({"max_tokens": "99999999"}, 400, "wanted 0 to"), ({"prompt": "[[error=503]]"}, 500, "overloaded"), ({"key": "key_none"}, 404, "choose one of your active keys"),
-])
+@pytest.mark.parametrize(
+    ("fields", "status", "told"),
+    [
+        ({"model": "acme/none"}, 400, "model not found"),
+        ({"prompt": " "}, 400, "write something"),
+        ({"temperature": "hot"}, 400, "wanted a number"),
+        ({"max_tokens": "99999999"}, 400, "wanted 0 to"),
+        ({"prompt": "[[error=503]]"}, 500, "overloaded"),
+        ({"key": "key_none"}, 404, "choose one of your active keys"),
+    ],
+)
 async def test_a_try_that_fails_says_why(here, alice, fields, status, told):
     key = here.services.ledger.find_key(await alice.make_key())
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"} | fields
@@ -271,7 +335,14 @@ async def test_the_limits_of_a_key_hold_for_a_try(here, alice):
 
 async def test_a_picture_is_made_and_hung(here, alice):
     key = here.services.ledger.find_key(await alice.make_key())
-    done = await alice.post("/images", once=await alice.field("/images", "once"), key=key.id, model="sandbox/paint", prompt="a red fox", input='{"n": 2}')
+    done = await alice.post(
+        "/images",
+        once=await alice.field("/images", "once"),
+        key=key.id,
+        model="sandbox/paint",
+        prompt="a red fox",
+        input='{"n": 2}',
+    )
     assert done.status_code == 303, text_of(done)
     path = done.headers["location"].removeprefix("/dashboard")
     for _ in range(100):
@@ -282,11 +353,24 @@ async def test_a_picture_is_made_and_hung(here, alice):
     assert "a red fox" in text_of(await alice.get("/images"))
 
 
-@pytest.mark.parametrize(("fields", "told"), [({"input": "{"}, "not valid JSON"), ({"input": "[1]"}, "no JSON object"), ({"model": "acme/none"}, "model not found"),
-                                              ({"input": '{"n": 99}'}, "n ")])
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"input": "{"}, "not valid JSON"),
+        ({"input": "[1]"}, "no JSON object"),
+        ({"model": "acme/none"}, "model not found"),
+        ({"input": '{"n": 99}'}, "n "),
+    ],
+)
 async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
     key = here.services.ledger.find_key(await alice.make_key())
-    reply = await alice.post("/images", **({"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/paint", "prompt": "a fox"} | fields))
+    reply = await alice.post(
+        "/images",
+        **(
+            {"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/paint", "prompt": "a fox"}
+            | fields
+        ),
+    )
     assert reply.status_code == 400 and told in text_of(reply)
 
 

@@ -73,14 +73,20 @@ GETS = [place for place in PLACES if "GET" in place.methods]
 POSTS = [place for place in PLACES if "POST" in place.methods]
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.methods[0]} {place.path}")
+@pytest.mark.parametrize(
+    "place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.methods[0]} {place.path}"
+)
 async def test_nobody_sees_a_page_without_signing_in(browser, place):
     path = filled(place.path, form="csv", number="0")
     reply = await (browser().get(path) if place.methods == ("GET",) else browser().post(path, token="x"))
     assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard/sign-in")
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if place.who == "operator"], ids=lambda place: f"{place.methods[0]} {place.path}")
+@pytest.mark.parametrize(
+    "place",
+    [place for place in PLACES if place.who == "operator"],
+    ids=lambda place: f"{place.methods[0]} {place.path}",
+)
 async def test_operator_pages_are_not_there_for_users(alice, place):
     path = filled(place.path, form="csv", account="alice", key="x")
     reply = await (alice.get(path) if place.methods == ("GET",) else alice.post(path))
@@ -97,7 +103,10 @@ async def test_a_form_without_our_token_is_refused(here, operator, browser, plac
     if token == "other":
         token = await (await browser().sign_in("default")).token()
     before = len(await here.services.ledger.list_keys()), here.balance()
-    reply = await operator.post(filled(place.path, account="default"), token=token, id="eve", name="n", once="1", amount="5", key="x", prompt="x", model="x")
+    reply = await operator.post(
+        filled(place.path, account="default"), token=token, id="eve", name="n", once="1", amount="5", key="x",
+        prompt="x", model="x",
+    )
     assert reply.status_code == 403
     assert (len(await here.services.ledger.list_keys()), here.balance()) == before
 
@@ -108,14 +117,24 @@ async def test_a_form_of_another_site_is_refused_even_with_a_token(operator, sit
     assert reply.status_code == 403 and "another site" in text_of(reply)
 
 
-@pytest.mark.parametrize("body", [b"\xff\xfe", b"&".join(b"a%d=1" % number for number in range(500)), b"x" * (1024 * 1024 + 1)], ids=["not text", "many fields", "too large"])
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff\xfe", b"&".join(b"a%d=1" % number for number in range(500)), b"x" * (1024 * 1024 + 1)],
+    ids=["not text", "many fields", "too large"],
+)
 async def test_a_broken_form_is_refused(operator, body):
     reply = await operator.http.post("/dashboard/keys", content=body)
     assert reply.status_code in (400, 403, 413)
 
 
 async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser):
-    for reply in [await operator.get(), await operator.get("/nowhere"), await browser().get("/sign-in"), await browser().get("/keys"), await operator.get("/usage/download.csv")]:
+    for reply in [
+        await operator.get(),
+        await operator.get("/nowhere"),
+        await browser().get("/sign-in"),
+        await browser().get("/keys"),
+        await operator.get("/usage/download.csv"),
+    ]:
         policy = reply.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "frame-ancestors 'none'" in policy
         assert reply.headers["x-frame-options"] == "DENY" and reply.headers["x-content-type-options"] == "nosniff"
@@ -132,17 +151,35 @@ async def test_no_page_has_scripts_or_styles_of_its_own(here, operator):
 
 async def test_one_account_cannot_open_anything_of_another(others, operator):
     bob = others["bob"]
-    for path in (f"/keys/{others['key'].id}", f"/requests/{others['request']}", f"/images/{others['job']}", f"/images/{others['job']}/0"):
+    for path in (
+        f"/keys/{others['key'].id}",
+        f"/requests/{others['request']}",
+        f"/images/{others['job']}",
+        f"/images/{others['job']}/0",
+    ):
         assert (await operator.get(path)).status_code == 200, path
         assert (await bob.get(path)).status_code == 404, path
 
 
-@pytest.mark.parametrize("path", ["", "/keys", "/usage", "/requests", "/credits", "/images", "/try", "/usage?account=default", "/requests?account=default", "/requests?key={key}",
-                                  "/usage?key={key}&by=account_id", "/usage/download.csv?account=default"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "/keys", "/usage", "/requests", "/credits", "/images", "/try", "/usage?account=default",
+        "/requests?account=default", "/requests?key={key}", "/usage?key={key}&by=account_id",
+        "/usage/download.csv?account=default",
+    ],
+)
 async def test_one_account_never_reads_about_another(others, path):
     page = await others["bob"].get(path.format(key=others["key"].id))
     assert page.status_code == 200
-    for secret in (others["request"], others["job"], "a private picture", "first key", others["key"].last_four, "first start"):
+    for secret in (
+        others["request"],
+        others["job"],
+        "a private picture",
+        "first key",
+        others["key"].last_four,
+        "first start",
+    ):
         assert secret not in page.text, secret
 
 
@@ -162,7 +199,9 @@ async def test_one_account_cannot_change_the_keys_of_another(here, others, path)
 @pytest.mark.parametrize("path", ["/try", "/try/stream", "/images"])
 async def test_one_account_cannot_spend_with_the_key_of_another(here, others, path):
     before = here.balance()
-    reply = await others["bob"].post(path, page="/account", key=others["key"].id, model="sandbox/echo", prompt="hi", once="z")
+    reply = await others["bob"].post(
+        path, page="/account", key=others["key"].id, model="sandbox/echo", prompt="hi", once="z"
+    )
     assert reply.status_code in (400, 404)
     assert here.balance() == before
 
@@ -174,20 +213,30 @@ async def test_names_and_errors_are_text_never_markup(tmp_path):
         await here.services.ledger.create_account("eve", EVIL)
         await operator.post("/keys", once="q", name=EVIL, models="all")
         await here.services.ledger.grant("default", Decimal(1), EVIL)
-        row = UsageRow("req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL, outcome="error", status=500, error_code=EVIL,
-                       end_user=EVIL, lost=f"{EVIL}; x", prices='{"<script>": "<b>"}', client_protocol=EVIL)
+        row = UsageRow(
+            "req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL,
+            outcome="error", status=500, error_code=EVIL, end_user=EVIL, lost=f"{EVIL}; x",
+            prices='{"<script>": "<b>"}', client_protocol=EVIL,
+        )
         await here.services.ledger.record(row)
         await here.services.ledger.settle()
         here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
         here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
-        paths = ["", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try", "/operator/accounts", "/operator/accounts/eve",
-                 "/operator/providers",
-                 "/operator/requests", "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}",
-                 f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
-                 f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}", f"/link/{quote(EVIL, safe='')}"]
+        paths = [
+            "", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try",
+            "/operator/accounts", "/operator/accounts/eve", "/operator/providers", "/operator/requests",
+            "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}",
+            f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
+            f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}",
+            f"/link/{quote(EVIL, safe='')}",
+        ]
         for path in paths:
             page = (await operator.get(path)).text
-            assert "<img" not in page and "<script>" not in page and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", ""), path
+            assert (
+                "<img" not in page
+                and "<script>" not in page
+                and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", "")
+            ), path
             assert "49" not in re.findall(r"script>\D*(\d+)", page), path
         shown = [path for path in paths if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
         assert len(shown) >= 12

@@ -32,9 +32,14 @@ def test_a_cookie_gives_its_session_back(sessions):
     assert made.account == "alice"
 
 
-@pytest.mark.parametrize("spoil", [lambda c: c[:-1] + ("A" if c[-1] != "A" else "B"), lambda c: "x" + c, lambda c: c.partition(".")[0], lambda c: "", lambda c: "é.é",
-                                   lambda c: c * 50, lambda c: "W10." + c.partition(".")[2]],
-                         ids=["signature", "payload", "no signature", "empty", "not ascii", "endless", "other payload"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda c: c[:-1] + ("A" if c[-1] != "A" else "B"), lambda c: "x" + c, lambda c: c.partition(".")[0],
+        lambda c: "", lambda c: "é.é", lambda c: c * 50, lambda c: "W10." + c.partition(".")[2],
+    ],
+    ids=["signature", "payload", "no signature", "empty", "not ascii", "endless", "other payload"],
+)
 def test_a_cookie_that_is_not_ours_is_nothing(sessions, spoil):
     assert sessions.read(spoil(sessions.cookie(sessions.signed_in(ALICE)))) is None
 

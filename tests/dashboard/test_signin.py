@@ -41,7 +41,10 @@ async def test_pages_lead_to_the_sign_in_page_and_back(browser, here):
     assert done.headers["location"] == "/dashboard/keys?x=1"
 
 
-@pytest.mark.parametrize("onward", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "\\\\evil.example"])
+@pytest.mark.parametrize(
+    "onward",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "\\\\evil.example"],
+)
 async def test_signing_in_never_leads_elsewhere(here, browser, onward):
     from tollgate import accounts
     await accounts.set_password(here.services.ledger, "default", PASSWORD)
@@ -49,7 +52,11 @@ async def test_signing_in_never_leads_elsewhere(here, browser, onward):
     assert done.headers["location"] == "/dashboard"
 
 
-@pytest.mark.parametrize(("account", "password"), [("default", "wrong password"), ("nobody", PASSWORD), ("default", ""), ("", "")], ids=["password", "account", "empty", "nothing"])
+@pytest.mark.parametrize(
+    ("account", "password"),
+    [("default", "wrong password"), ("nobody", PASSWORD), ("default", ""), ("", "")],
+    ids=["password", "account", "empty", "nothing"],
+)
 async def test_a_wrong_sign_in_does_not_say_what_was_wrong(here, browser, account, password):
     from tollgate import accounts
     await accounts.set_password(here.services.ledger, "default", PASSWORD)
@@ -65,7 +72,10 @@ async def test_guessing_is_throttled(here, browser, monkeypatch):
     from tollgate.dashboard import signin
     monkeypatch.setattr(signin, "check_password", lambda password, stored: False)
     person = browser()
-    codes = [(await person.post("/sign-in", page="/sign-in", account="default", password="x" * 12)).status_code for _ in range(11)]
+    codes = [
+        (await person.post("/sign-in", page="/sign-in", account="default", password="x" * 12)).status_code
+        for _ in range(11)
+    ]
     assert codes == [403] * 10 + [429]
     reply = await person.post("/sign-in", page="/sign-in", account="default", password="x" * 12)
     assert int(reply.headers["retry-after"]) > 600
@@ -110,11 +120,17 @@ async def test_a_new_password_signs_out_every_other_browser(operator, browser):
 
 async def test_a_password_is_changed_only_with_the_current_one(operator):
     await operator.post("/account/password", page="/account", new=PASSWORD, again=PASSWORD)
-    wrong = await operator.post("/account/password", page="/account", current="something else", new="another long one", again="another long one")
+    wrong = await operator.post(
+        "/account/password", page="/account", current="something else", new="another long one", again="another long one"
+    )
     assert wrong.status_code == 403
-    differ = await operator.post("/account/password", page="/account", current=PASSWORD, new="another long one", again="another long two")
+    differ = await operator.post(
+        "/account/password", page="/account", current=PASSWORD, new="another long one", again="another long two"
+    )
     assert differ.status_code == 400 and "differ" in text_of(differ)
-    assert (await operator.post("/account/password", page="/account", current=PASSWORD, remove="yes")).status_code == 303
+    assert (
+        await operator.post("/account/password", page="/account", current=PASSWORD, remove="yes")
+    ).status_code == 303
 
 
 async def test_a_deleted_or_foreign_cookie_is_nobody(browser):
@@ -140,7 +156,9 @@ async def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path):
 
     async with inprocess(tmp_path, settings="server: {base_url: 'https://gate.example/ai'}\n") as here:
         assert here.opened.sign_in.startswith("https://gate.example/ai/dashboard/link/")
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="https://gate.example") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=here.opened.app), base_url="https://gate.example"
+        ) as client:
             person = Browser(here, client)
             link = here.opened.sign_in.partition("/dashboard")[2]
             reply = await person.post(link, page=link)

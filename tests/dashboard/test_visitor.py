@@ -17,24 +17,37 @@ from .browser import Browser
 OURS = tuple(map(ip_network, ("127.0.0.1", "10.0.0.0/8", "2001:db8::/32")))
 
 
-@pytest.mark.parametrize(("peer", "forwarded", "proxies", "address"), [
-    pytest.param("127.0.0.1", ["203.0.113.7"], (), "127.0.0.1", id="no proxy is named: the header is anybody's"),
-    pytest.param("127.0.0.1", ["203.0.113.7"], OURS, "203.0.113.7", id="our proxy says who"),
-    pytest.param("203.0.113.9", ["198.51.100.1"], OURS, "203.0.113.9", id="a stranger claims to be a proxy"),
-    pytest.param("127.0.0.1", ["6.6.6.6, 203.0.113.7"], OURS, "203.0.113.7", id="the visitor wrote a header before"),
-    pytest.param("127.0.0.1", ["6.6.6.6", "203.0.113.7"], OURS, "203.0.113.7", id="as a header of its own"),
-    pytest.param("127.0.0.1", ["127.0.0.1, 203.0.113.7"], OURS, "203.0.113.7", id="the visitor names a proxy of ours"),
-    pytest.param("127.0.0.1", ["6.6.6.6, 203.0.113.7, 10.1.2.3"], OURS, "203.0.113.7", id="two proxies of ours"),
-    pytest.param("127.0.0.1", ["10.0.0.5, 10.1.2.3"], OURS, "10.0.0.5", id="a visitor from inside"),
-    pytest.param("127.0.0.1", [], OURS, "127.0.0.1", id="no header"),
-    pytest.param("127.0.0.1", ["203.0.113.7, unknown"], OURS, "127.0.0.1", id="our proxy does not know: what stands before is not its word"),
-    pytest.param("127.0.0.1", ["203.0.113.7:4711"], OURS, "203.0.113.7", id="with a port"),
-    pytest.param("::ffff:127.0.0.1", ["::ffff:203.0.113.7"], OURS, "203.0.113.7", id="v4 in v6 form"),
-    pytest.param("2001:db8::1", ['[2001:470::7]:4711'], OURS, "2001:470::7", id="v6 with a port"),
-    pytest.param("", ["203.0.113.7"], OURS, "", id="a unix socket nobody named"),
-    pytest.param("", ["6.6.6.6, 203.0.113.7"], ("unix",), "203.0.113.7", id="a unix socket"),
-    pytest.param("203.0.113.9", ["6.6.6.6"], ("unix",), "203.0.113.9", id="a port beside the unix socket"),
-])
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "proxies", "address"),
+    [
+        pytest.param("127.0.0.1", ["203.0.113.7"], (), "127.0.0.1", id="no proxy is named: the header is anybody's"),
+        pytest.param("127.0.0.1", ["203.0.113.7"], OURS, "203.0.113.7", id="our proxy says who"),
+        pytest.param("203.0.113.9", ["198.51.100.1"], OURS, "203.0.113.9", id="a stranger claims to be a proxy"),
+        pytest.param(
+            "127.0.0.1", ["6.6.6.6, 203.0.113.7"], OURS, "203.0.113.7", id="the visitor wrote a header before"
+        ),
+        pytest.param("127.0.0.1", ["6.6.6.6", "203.0.113.7"], OURS, "203.0.113.7", id="as a header of its own"),
+        pytest.param(
+            "127.0.0.1", ["127.0.0.1, 203.0.113.7"], OURS, "203.0.113.7", id="the visitor names a proxy of ours"
+        ),
+        pytest.param("127.0.0.1", ["6.6.6.6, 203.0.113.7, 10.1.2.3"], OURS, "203.0.113.7", id="two proxies of ours"),
+        pytest.param("127.0.0.1", ["10.0.0.5, 10.1.2.3"], OURS, "10.0.0.5", id="a visitor from inside"),
+        pytest.param("127.0.0.1", [], OURS, "127.0.0.1", id="no header"),
+        pytest.param(
+            "127.0.0.1",
+            ["203.0.113.7, unknown"],
+            OURS,
+            "127.0.0.1",
+            id="our proxy does not know: what stands before is not its word",
+        ),
+        pytest.param("127.0.0.1", ["203.0.113.7:4711"], OURS, "203.0.113.7", id="with a port"),
+        pytest.param("::ffff:127.0.0.1", ["::ffff:203.0.113.7"], OURS, "203.0.113.7", id="v4 in v6 form"),
+        pytest.param("2001:db8::1", ["[2001:470::7]:4711"], OURS, "2001:470::7", id="v6 with a port"),
+        pytest.param("", ["203.0.113.7"], OURS, "", id="a unix socket nobody named"),
+        pytest.param("", ["6.6.6.6, 203.0.113.7"], ("unix",), "203.0.113.7", id="a unix socket"),
+        pytest.param("203.0.113.9", ["6.6.6.6"], ("unix",), "203.0.113.9", id="a port beside the unix socket"),
+    ],
+)
 def test_the_address_is_what_the_last_proxy_of_ours_saw(peer, forwarded, proxies, address):
     assert visitor_address(peer, forwarded, proxies) == address
 
@@ -42,8 +55,12 @@ def test_the_address_is_what_the_last_proxy_of_ours_saw(peer, forwarded, proxies
 async def guess(here, *forwarded, account, peer="127.0.0.1"):
     """A wrong password of a new visitor; the status."""
     transport = httpx.ASGITransport(app=here.opened.app, client=(peer, 4711))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787", headers=[("x-forwarded-for", each) for each in forwarded]) as client:
-        return (await Browser(here, client).post("/sign-in", page="/sign-in", account=account, password="x" * 12)).status_code
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1:8787", headers=[("x-forwarded-for", each) for each in forwarded]
+    ) as client:
+        return (
+            await Browser(here, client).post("/sign-in", page="/sign-in", account=account, password="x" * 12)
+        ).status_code
 
 
 async def test_a_guesser_behind_our_proxy_closes_the_own_address_only(tmp_path, monkeypatch):
@@ -55,7 +72,9 @@ async def test_a_guesser_behind_our_proxy_closes_the_own_address_only(tmp_path, 
         assert await guess(here, "203.0.113.8", account="fresh") == 403, "others behind the proxy may still try"
         for number in range(BY_ADDRESS):
             assert await guess(here, f"6.6.7.{number}", account=f"other-{number}", peer="198.51.100.1") == 403
-        assert await guess(here, "6.6.8.8", account="fresh", peer="198.51.100.1") == 429, "who is no proxy of ours is not believed"
+        assert await guess(here, "6.6.8.8", account="fresh", peer="198.51.100.1") == 429, (
+            "who is no proxy of ours is not believed"
+        )
 
 
 async def test_a_closed_address_may_still_sign_in_by_link(tmp_path, monkeypatch):
@@ -64,7 +83,9 @@ async def test_a_closed_address_may_still_sign_in_by_link(tmp_path, monkeypatch)
         for number in range(BY_ADDRESS):
             await guess(here, account=f"account-{number}")
         assert await guess(here, account="fresh") == 429
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787"
+        ) as client:
             assert (await (await Browser(here, client).sign_in()).get("/keys")).status_code == 200
 
 
@@ -74,8 +95,16 @@ async def test_the_password_page_counts_wrong_ones_for_the_visitor_too_and_not_f
         await here.services.ledger.update_account("default", password_hash="some")
         for number in range(BY_ADDRESS):
             await guess(here, "203.0.113.7", account=f"account-{number}")
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787"
+        ) as client:
             operator = await Browser(here, client).sign_in()
             for visitor, status in (("203.0.113.7", 429), ("203.0.113.8", 403)):
-                tried = await operator.post("/account/password", page="/account", headers={"x-forwarded-for": visitor}, current="x" * 12, remove="yes")
+                tried = await operator.post(
+                    "/account/password",
+                    page="/account",
+                    headers={"x-forwarded-for": visitor},
+                    current="x" * 12,
+                    remove="yes",
+                )
                 assert tried.status_code == status

@@ -56,7 +56,10 @@ class ChatAgent(Agent):
         return [{"role": "tool", "tool_call_id": name, "content": text} for name, text in results.items()]
 
     async def turn(self):
-        tools = [{"type": "function", "function": {"name": name, "description": name, "parameters": schema}} for name, schema in TOOLS.items()]
+        tools = [
+            {"type": "function", "function": {"name": name, "description": name, "parameters": schema}}
+            for name, schema in TOOLS.items()
+        ]
         asked = {"model": self.model, "messages": self.history, "tools": tools}
         if self.stream:
             async with self.sdk.chat.completions.stream(**asked) as stream:
@@ -66,13 +69,19 @@ class ChatAgent(Agent):
         else:
             done = await self.sdk.chat.completions.create(**asked)
         message = done.choices[0].message
-        kept = {name: value for name, value in message.to_dict().items() if name not in ("parsed", "function_call") and value is not None}
+        kept = {
+            name: value
+            for name, value in message.to_dict().items()
+            if name not in ("parsed", "function_call") and value is not None
+        }
         for call in kept.get("tool_calls", ()):
             call.get("function", {}).pop("parsed_arguments", None)
             call.pop("index", None)
         self.history.append(kept)
         self.reasoned.append(kept.get("reasoning") or "")
-        calls = [Call(call.id, call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()]
+        calls = [
+            Call(call.id, call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()
+        ]
         assert done.choices[0].finish_reason == ("tool_calls" if calls else "stop")
         assert done.usage.total_tokens > 0
         return message.content or "", calls
@@ -83,9 +92,18 @@ class ResponsesAgent(Agent):
         return [{"type": "function_call_output", "call_id": name, "output": text} for name, text in results.items()]
 
     async def turn(self):
-        tools = [{"type": "function", "name": name, "description": name, "parameters": schema, "strict": False} for name, schema in TOOLS.items()]
-        asked = {"model": self.model, "input": self.history, "tools": tools, "store": False, "include": ["reasoning.encrypted_content"],
-                 "reasoning": {"summary": "auto"}}
+        tools = [
+            {"type": "function", "name": name, "description": name, "parameters": schema, "strict": False}
+            for name, schema in TOOLS.items()
+        ]
+        asked = {
+            "model": self.model,
+            "input": self.history,
+            "tools": tools,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"summary": "auto"},
+        }
         if self.stream:
             async with self.sdk.responses.stream(**asked) as stream:
                 async for _ in stream:
@@ -99,14 +117,32 @@ class ResponsesAgent(Agent):
             for part in item.get("content") or ():
                 part.pop("parsed", None)
         self.history.extend(kept)
-        self.reasoned.append("".join(part["text"] for item in kept if item["type"] == "reasoning" for part in item.get("summary") or item.get("content") or ()))
+        self.reasoned.append(
+            "".join(
+                part["text"]
+                for item in kept
+                if item["type"] == "reasoning"
+                for part in item.get("summary") or item.get("content") or ()
+            )
+        )
         assert done.status == "completed" and done.usage.total_tokens > 0
-        return done.output_text, [Call(item.call_id, item.name, json.loads(item.arguments)) for item in done.output if item.type == "function_call"]
+        return done.output_text, [
+            Call(item.call_id, item.name, json.loads(item.arguments))
+            for item in done.output
+            if item.type == "function_call"
+        ]
 
 
 class MessagesAgent(Agent):
     def results(self, results):
-        return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": text} for name, text in results.items()]}]
+        return [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": name, "content": text} for name, text in results.items()
+                ],
+            }
+        ]
 
     async def turn(self):
         tools = [{"name": name, "description": name, "input_schema": schema} for name, schema in TOOLS.items()]
@@ -134,8 +170,14 @@ async def three_rounds(agent: Agent, *, readable: bool = True) -> None:
     """Three rounds of three parallel calls, one of them without arguments; every result must come back to its call.
     `readable`: whether the provider tells its reasoning in words to this client."""
     for round in range(1, 4):
-        text, calls = await agent.ask(f'round {round} [[tool=look {{"place": "zone {round}"}}]] [[tool=rest {{}}]] [[tool=look {{"place": "ü{round}"}}]]')
-        assert [(call.name, call.arguments) for call in calls] == [("look", {"place": f"zone {round}"}), ("rest", {}), ("look", {"place": f"ü{round}"})]
+        text, calls = await agent.ask(
+            f'round {round} [[tool=look {{"place": "zone {round}"}}]] [[tool=rest {{}}]] [[tool=look {{"place": "ü{round}"}}]]'
+        )
+        assert [(call.name, call.arguments) for call in calls] == [
+            ("look", {"place": f"zone {round}"}),
+            ("rest", {}),
+            ("look", {"place": f"ü{round}"}),
+        ]
         assert len({call.id for call in calls}) == 3 and all(call.id for call in calls)
         text, more = await agent.give({call.id: f"{round}.{n} {call.name}" for n, call in enumerate(calls)})
         assert text == f"The tool said: {round}.0 look; {round}.1 rest; {round}.2 look" and not more

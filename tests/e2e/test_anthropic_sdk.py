@@ -40,7 +40,9 @@ def test_a_bad_key(running):
 
 def test_an_overloaded_provider(client):
     with pytest.raises(anthropic.APIStatusError) as caught:
-        client.messages.create(model="sandbox/echo", max_tokens=10, messages=[{"role": "user", "content": "[[error=529]] x"}])
+        client.messages.create(
+            model="sandbox/echo", max_tokens=10, messages=[{"role": "user", "content": "[[error=529]] x"}]
+        )
     assert (caught.value.status_code, caught.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
@@ -51,7 +53,10 @@ def test_tokens_are_counted(client):
 def test_batches_are_refused_in_the_words_of_the_api(client):
     with pytest.raises(anthropic.NotFoundError) as caught:
         client.messages.batches.list()
-    assert caught.value.body["error"] == {"type": "not_found_error", "message": "no such endpoint: GET /v1/messages/batches"}
+    assert caught.value.body["error"] == {
+        "type": "not_found_error",
+        "message": "no such endpoint: GET /v1/messages/batches",
+    }
     assert caught.value.body["request_id"] == caught.value.request_id
 
 
@@ -63,5 +68,7 @@ def test_the_tool_runner_goes_on_without_a_thread_nobody_keeps(client):
         """Look at a place."""
         return f"saw {place}"
 
-    runner = client.beta.messages.tool_runner(model="sandbox/echo", max_tokens=100, tools=[look], messages=[{"role": "user", "content": "[[tool]] here"}])
+    runner = client.beta.messages.tool_runner(
+        model="sandbox/echo", max_tokens=100, tools=[look], messages=[{"role": "user", "content": "[[tool]] here"}]
+    )
     assert [turn.content[0].type for turn in runner] == ["tool_use", "text"]

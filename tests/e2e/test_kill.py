@@ -20,7 +20,11 @@ async def load(base: str, key: str, seen: list[str], stop: asyncio.Event) -> Non
     with contextlib.suppress(OSError, EOFError, CutOff):
         async with Raw(base, key) as client:
             while not stop.is_set():
-                body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[tokens=8]] hello"}], "stream": random.random() < 0.5}
+                body = {
+                    "model": "sandbox/echo",
+                    "messages": [{"role": "user", "content": "[[tokens=8]] hello"}],
+                    "stream": random.random() < 0.5,
+                }
                 status, headers, raw = await client.ask("/v1/chat/completions", body)
                 text = raw.decode()
                 if status == 200 and (text.endswith("data: [DONE]\n\n") if body["stream"] else text.endswith("}")):

@@ -45,11 +45,18 @@ def test_the_stream_helper_builds_the_whole(client, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_parallel_tool_calls_stream_whole(client, model):
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}}
-    with client.chat.completions.stream(model=model, tools=[tool], messages=[{"role": "user", "content": "[[tools=2]] go"}]) as stream:
+    tool = {
+        "type": "function",
+        "function": {"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}},
+    }
+    with client.chat.completions.stream(
+        model=model, tools=[tool], messages=[{"role": "user", "content": "[[tools=2]] go"}]
+    ) as stream:
         final = stream.get_final_completion()
     calls = final.choices[0].message.tool_calls
-    assert len(calls) == 2 and {call.function.name for call in calls} == {"look"} and len({call.id for call in calls}) == 2
+    assert (
+        len(calls) == 2 and {call.function.name for call in calls} == {"look"} and len({call.id for call in calls}) == 2
+    )
     assert final.choices[0].finish_reason == "tool_calls"
 
 
@@ -77,7 +84,9 @@ def test_raw_response_headers(client):
     ids=["a wrong key", "no key"],
 )
 def test_a_bad_key_is_a_401_the_client_understands(running, key, message):
-    client = openai.OpenAI(base_url=running.url, api_key=key or "x", max_retries=0, default_headers={} if key else {"Authorization": ""})
+    client = openai.OpenAI(
+        base_url=running.url, api_key=key or "x", max_retries=0, default_headers={} if key else {"Authorization": ""}
+    )
     with pytest.raises(openai.AuthenticationError) as caught:
         client.chat.completions.create(model="sandbox/echo", messages=HELLO)
     assert message in caught.value.message
@@ -92,13 +101,17 @@ def test_an_unknown_model_is_a_plain_400(client):
 
 def test_an_upstream_failure_is_a_500_without_its_text(client):
     with pytest.raises(openai.InternalServerError) as caught:
-        client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "[[error=500 message=secret_inside]]"}])
+        client.chat.completions.create(
+            model="sandbox/echo", messages=[{"role": "user", "content": "[[error=500 message=secret_inside]]"}]
+        )
     assert caught.value.status_code == 500 and "secret_inside" not in str(caught.value)
 
 
 def test_a_cut_stream_raises_in_the_client(client):
     with pytest.raises(openai.APIError):
-        for _ in client.chat.completions.create(model="remote/echo", messages=[{"role": "user", "content": "[[cut=3]] a b c d e f"}], stream=True):
+        for _ in client.chat.completions.create(
+            model="remote/echo", messages=[{"role": "user", "content": "[[cut=3]] a b c d e f"}], stream=True
+        ):
             pass
 
 

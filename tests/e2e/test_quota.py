@@ -25,7 +25,11 @@ async def test_of_200_parallel_calls_only_those_the_balance_covers_are_admitted(
         await ledger.create_account("small")
         await ledger.grant("small", Decimal("1.0"))
         _, key = await ledger.create_key("small")
-        body = {"model": "dear/echo", "max_tokens": 100, "messages": [{"role": "user", "content": "[[delay=300ms]] [[tokens=100]] hi"}]}
+        body = {
+            "model": "dear/echo",
+            "max_tokens": 100,
+            "messages": [{"role": "user", "content": "[[delay=300ms]] [[tokens=100]] hi"}],
+        }
         replies = await asyncio.gather(*(here.post("/v1/chat/completions", body, key=key) for _ in range(200)))
         statuses = [reply.status_code for reply in replies]
         assert (statuses.count(200), statuses.count(403)) == (10, 190)

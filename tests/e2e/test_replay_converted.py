@@ -19,7 +19,9 @@ from replay import traffic
 
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
-pytest.importorskip("google.genai", reason="the independent reader of gemini requests checks them with google-genai's types")
+pytest.importorskip(
+    "google.genai", reason="the independent reader of gemini requests checks them with google-genai's types"
+)
 
 from replay import cells, clients, compare, vendors
 from replay.cells import CLIENTS, READERS, UPSTREAMS
@@ -101,14 +103,25 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
     async with gateway(tmp_path) as (here, players):
         player = players[upstream]
         player.playing = next(x for x in map(exchange, ids(upstream)) if cells.answered(x))
-        for x in sample(client, lambda x: x.status < 400 and isinstance(x.request, dict) and bool(x.request.get("messages") or x.request.get("input"))):
+        for x in sample(
+            client,
+            lambda x: (
+                x.status < 400
+                and isinstance(x.request, dict)
+                and bool(x.request.get("messages") or x.request.get("input"))
+            ),
+        ):
             total += 1
             player.seen.clear()
             asked = {**request_of(x, f"rec/{upstream}"), "stream": False}
             reply = await here.post(CALLED[client], asked)
             if reply.status_code != 200:
-                misses = [] if 400 <= reply.status_code < 500 and (
-                    cells.right_to_refuse(reply.text, x, upstream) or stateful(x) or unreachable(reply.text)) else [f"{reply.status_code} {reply.text[:300]}"]
+                misses = (
+                    []
+                    if 400 <= reply.status_code < 500
+                    and (cells.right_to_refuse(reply.text, x, upstream) or stateful(x) or unreachable(reply.text))
+                    else [f"{reply.status_code} {reply.text[:300]}"]
+                )
             else:
                 body = player.seen[-1][2]
                 lost = [word.strip() for word in reply.headers.get("x-tollgate-dropped", "").split(",")]
@@ -135,4 +148,7 @@ def unreachable(text: str) -> bool:
 
 def stateful(x: Exchange) -> bool:
     """A request that refers to a provider's state, which lives at one provider only."""
-    return any(word in str(x.request) for word in ("previous_response_id", "item_reference", "file_id", "'conversation'", "'container'"))
+    return any(
+        word in str(x.request)
+        for word in ("previous_response_id", "item_reference", "file_id", "'conversation'", "'container'")
+    )

@@ -47,7 +47,11 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
             await here.services.minted.remember(account, protocol, state_of(x.request))
             asked = request_of(x, f"rec/{protocol}")
             reply = await here.post(CALLED[protocol], asked)
-            misses = sent_on(asked, player, protocol, x) if player.seen else [f"never sent upstream: {reply.status_code} {reply.text[:200]}"]
+            misses = (
+                sent_on(asked, player, protocol, x)
+                if player.seen
+                else [f"never sent upstream: {reply.status_code} {reply.text[:200]}"]
+            )
             if not misses:
                 misses = (refused if x.status >= 400 else streamed if x.stream else whole)(x, reply, player)
             if misses:
@@ -59,13 +63,18 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
             missed[x.id] = found
     unexplained = {name: misses for name, misses in missed.items() if name not in EXPLAINED}
     with capsys.disabled():
-        print(f"\nnative {protocol}: {len(names) - len(missed)} of {len(names)} as recorded, {len(missed) - len(unexplained)} explained")
+        print(
+            f"\nnative {protocol}: {len(names) - len(missed)} of {len(names)} as recorded, {len(missed) - len(unexplained)} explained"
+        )
     assert not unexplained, "\n".join(f"{name}: {miss}" for name, misses in unexplained.items() for miss in misses)
 
 
 def state_of(request: Any) -> list[str]:
     """Every id in a request that may be a provider's state, so that it is this account's own."""
-    return re.findall(r'"((?:resp|msg|rs|fc|file|conv|vs|pmpt|container|cntr|ws|ci|mcp\w*|ig|cmp|item)[_-][A-Za-z0-9_-]+)"', json.dumps(request))
+    return re.findall(
+        r'"((?:resp|msg|rs|fc|file|conv|vs|pmpt|container|cntr|ws|ci|mcp\w*|ig|cmp|item)[_-][A-Za-z0-9_-]+)"',
+        json.dumps(request),
+    )
 
 
 # ---- the request ----------------------------------------------------------------------------------------------------
@@ -75,7 +84,11 @@ def sent_on(asked: dict[str, Any], player: Player, protocol: str, x: Exchange) -
     if protocol == "chat" and asked.get("stream"):
         wanted["stream_options"] = {**(asked.get("stream_options") or {}), "include_usage": True}
     got = player.seen[0][2]
-    return [] if got == wanted else [f"request: {[name for name in wanted | got if wanted.get(name) != got.get(name)]} differ"]
+    return (
+        []
+        if got == wanted
+        else [f"request: {[name for name in wanted | got if wanted.get(name) != got.get(name)]} differ"]
+    )
 
 
 # ---- the answer -----------------------------------------------------------------------------------------------------
@@ -87,7 +100,11 @@ def whole(x: Exchange, reply: Any, player: Player) -> list[str]:
     if reply.content == player.sent:
         return []
     got = reply.json()
-    if READERS[x.protocol].answer(x.body).usage is None and got.pop("usage", None) and {k: v for k, v in x.body.items() if k != "usage"} == got:
+    if (
+        READERS[x.protocol].answer(x.body).usage is None
+        and got.pop("usage", None)
+        and {k: v for k, v in x.body.items() if k != "usage"} == got
+    ):
         return []  # usage was told nowhere: the estimate is appended
     return [f"body differs in {[k for k in x.body | got if x.body.get(k) != got.get(k)]}"]
 
@@ -125,9 +142,15 @@ def plain_stream(x: Exchange, got: bytes) -> list[str]:
     told = [data_of(block) for block in ours[same:]]
     if any(isinstance(e, dict) and e.get("type") == "error" for e in [data_of(b) for b in theirs[same + 1:]]):
         return ["an event before the error was lost"]
-    if not told or told[0].get("type") != "error" or (x.protocol == "messages" and set(told[0]["error"]) != {"type", "message"}):
+    if (
+        not told
+        or told[0].get("type") != "error"
+        or (x.protocol == "messages" and set(told[0]["error"]) != {"type", "message"})
+    ):
         return [f"the error is told as {ours[same:][:2]}"]
-    if x.protocol == "responses" and [e["sequence_number"] for e in told] != list(range(len([e for e in kept if e]), len([e for e in kept if e]) + len(told))):
+    if x.protocol == "responses" and [e["sequence_number"] for e in told] != list(
+        range(len([e for e in kept if e]), len([e for e in kept if e]) + len(told))
+    ):
         return [f"sequence numbers {[e['sequence_number'] for e in told]} after {len(kept)} events"]
     begun = x.protocol == "responses" and any(isinstance(e, dict) and e.get("type") == "response.created" for e in kept)
     if begun and (told[-1].get("type") != "response.failed" or not told[-1]["response"]["error"]["code"]):
@@ -136,7 +159,8 @@ def plain_stream(x: Exchange, got: bytes) -> list[str]:
 
 
 def chat_stream(x: Exchange, got: bytes) -> list[str]:
-    """Every event as recorded, but: the finishing chunk comes last, with usage; a chunk that says only usage is gone."""
+    """Every event as recorded, but: the finishing chunk comes last, with usage;
+    a chunk that says only usage is gone."""
     theirs, ours = blocks_of((x.sse or "").encode()), blocks_of(got)
     answer = read_chat.stream(x.events)
     errors = [n for n, b in enumerate(theirs) if isinstance(d := data_of(b), dict) and d.get("error")]
@@ -178,7 +202,9 @@ def only_usage(event: Any) -> bool:
     """A chunk that carries usage and nothing a client would show."""
     if not isinstance(event, dict) or not event.get("usage") or finish_of(event):
         return False
-    return not any(value for c in event.get("choices") or [] for name, value in (c.get("delta") or {}).items() if name != "role")
+    return not any(
+        value for c in event.get("choices") or [] for name, value in (c.get("delta") or {}).items() if name != "role"
+    )
 
 
 def first_difference(wanted: bytes, got: bytes) -> str:
@@ -191,7 +217,11 @@ def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
     """The error table of SPEC and CLIENTS 3b."""
     status = reply.status_code
     misses = []
-    code = (x.body.get("error") or {}).get("code") if isinstance(x.body, dict) and isinstance(x.body.get("error"), dict) else None
+    code = (
+        (x.body.get("error") or {}).get("code")
+        if isinstance(x.body, dict) and isinstance(x.body.get("error"), dict)
+        else None
+    )
     callers = (400 <= x.status < 500 and x.status not in OWN_KEY | {408, 409, 425, 429}) or code == "content_filter"
     if callers and code != "model_not_found":
         if not 400 <= status < 500 or status in OWN_KEY or (x.protocol == "chat" and status != 400):
@@ -208,9 +238,16 @@ def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
     elif x.protocol == "responses":
         if callers and code != "model_not_found" and reply.json()["error"]["code"] != code:
             misses.append(f"the code {code} became {reply.json()['error']['code']}")
-        if set(reply.json()["error"]) != {"message", "type", "param", "code"} or reply.json()["error"]["type"] in (None, "None"):
+        if set(reply.json()["error"]) != {"message", "type", "param", "code"} or reply.json()["error"]["type"] in (
+            None,
+            "None",
+        ):
             misses.append(f"shape {reply.text[:200]}")
-    elif reply.json().get("type") != "error" or set(reply.json()["error"]) != {"type", "message"} or "request_id" not in reply.json():
+    elif (
+        reply.json().get("type") != "error"
+        or set(reply.json()["error"]) != {"type", "message"}
+        or "request_id" not in reply.json()
+    ):
         misses.append(f"shape {reply.text[:200]}")
     wait = headers_wait(x)
     if status >= 500 and wait is not None and reply.headers.get("retry-after") != str(wait):
@@ -245,7 +282,9 @@ def said(body: Any) -> str:
 def row_misses(x: Exchange, row: dict[str, Any] | None) -> list[str]:
     if row is None:
         return ["no row"]
-    failed = x.status >= 400 or (isinstance(x.body, dict) and x.body.get("error") and x.body.get("object") != "response")
+    failed = x.status >= 400 or (
+        isinstance(x.body, dict) and x.body.get("error") and x.body.get("object") != "response"
+    )
     if failed:
         wanted = {"cost": 0, "input_tokens": 0, "output_tokens": 0}
         return [f"row {name} is {row[name]}" for name, value in wanted.items() if row[name] != value]
@@ -279,6 +318,11 @@ def raw_total(x: Exchange) -> int | None:
     bodies = [e for _, e in x.events if isinstance(e, dict)] if x.stream else [x.body]
     found = None
     for body in bodies:
-        usage = body.get("usage") or (body.get("x_groq") or {}).get("usage") or (body.get("response") or {}).get("usage") or {}
+        usage = (
+            body.get("usage")
+            or (body.get("x_groq") or {}).get("usage")
+            or (body.get("response") or {}).get("usage")
+            or {}
+        )
         found = usage.get("total_tokens") or found
     return found

@@ -43,7 +43,9 @@ def test_one_key_one_balance_and_one_death(two: tuple[Running, Running], tmp_pat
 
     until(lambda: len(usage_rows(tmp_path)) == 4)
     client = openai.OpenAI(base_url=first.url, api_key=first.key, max_retries=0)
-    slow = client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "[[pace=200ms]] [[tokens=400]]"}], stream=True)
+    slow = client.chat.completions.create(
+        model="sandbox/echo", messages=[{"role": "user", "content": "[[pace=200ms]] [[tokens=400]]"}], stream=True
+    )
     next(iter(slow))
     assert _held(second) > 0
     first.kill()

@@ -24,7 +24,9 @@ async def test_a_tool_loop_over_http(running, client, upstream, stream):
     else:
         sdk = openai.AsyncOpenAI(base_url=running.url, api_key=running.key, max_retries=0)
     async with sdk:
-        await three_rounds(AGENTS[client](sdk, f"only-{upstream}/reasoner", stream), readable=readable(client, upstream))
+        await three_rounds(
+            AGENTS[client](sdk, f"only-{upstream}/reasoner", stream), readable=readable(client, upstream)
+        )
 
 
 def readable(client, upstream):
@@ -48,7 +50,11 @@ PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/m
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize(("client", "upstream"), [(c, u) for c, u in CROSS if u != "chat"], ids=[i for i, (_, u) in zip(IDS, CROSS, strict=True) if u != "chat"])
+@pytest.mark.parametrize(
+    ("client", "upstream"),
+    [(c, u) for c, u in CROSS if u != "chat"],
+    ids=[i for i, (_, u) in zip(IDS, CROSS, strict=True) if u != "chat"],
+)
 async def test_signed_reasoning_comes_back_to_the_provider_that_minted_it(tmp_path, client, upstream, stream):
     """The sandbox refuses a signature it did not mint; that all of them come back is seen here."""
     seen = []
@@ -57,7 +63,9 @@ async def test_signed_reasoning_comes_back_to_the_provider_that_minted_it(tmp_pa
         seen.append(json.loads(body))
         return await sandbox(method, path, headers, body)
 
-    async with inprocess(tmp_path, providers={"spied": SPIED.format(speaks=upstream, path=PATHS[upstream])}, apps={"spied": spied}) as here:
+    async with inprocess(
+        tmp_path, providers={"spied": SPIED.format(speaks=upstream, path=PATHS[upstream])}, apps={"spied": spied}
+    ) as here:
         agent = AGENTS[client](sdks.client_of(here, client), "spied/reasoner", stream)
         await three_rounds(agent, readable=readable(client, upstream))
     last = seen[-1]

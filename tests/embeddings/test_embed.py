@@ -42,12 +42,20 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
     def answer(method, path, body):
         if fail and (found := fail(body)):
             return found
-        inputs = body["input"] if isinstance(body["input"], list) and not isinstance(body["input"][0], int) else [body["input"]]
+        inputs = (
+            body["input"]
+            if isinstance(body["input"], list) and not isinstance(body["input"][0], int)
+            else [body["input"]]
+        )
         packed = body.get("encoding_format") == "base64" if base64_wanted is None else base64_wanted
         data = []
         for index, text in enumerate(inputs):
             numbers = vector(text)
-            data.append({"object": "embedding", "index": index, "embedding": base64.b64encode(array.array("f", numbers).tobytes()).decode() if packed else numbers})
+            data.append({
+                "object": "embedding",
+                "index": index,
+                "embedding": base64.b64encode(array.array("f", numbers).tobytes()).decode() if packed else numbers,
+            })
         if shuffle:
             data.reverse()
         said = {"object": "list", "data": data, "model": "embed-1", "id": "emb_1"}
@@ -64,7 +72,11 @@ async def gateway(folder, *, acme=None, bemo=None, **options):
         (folder / "mappings").mkdir(exist_ok=True)
         (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     providers = {"acme": ACME, **({"bemo": BEMO} if bemo else {}), **options.pop("providers", {})}
-    apps = {"acme": Provider(acme or answering()), **({"bemo": Provider(bemo)} if bemo else {}), **options.pop("apps", {})}
+    apps = {
+        "acme": Provider(acme or answering()),
+        **({"bemo": Provider(bemo)} if bemo else {}),
+        **options.pop("apps", {}),
+    }
     async with inprocess(folder, providers=providers, apps=apps, **options) as here:
         here.apps = apps
         yield here
@@ -86,8 +98,13 @@ async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "encoding_format": "base64"})
         assert here.apps["acme"].calls[0][2]["encoding_format"] == "base64"
-        assert reply.json() == {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [5.0, 0.25, 0.25, 0.25]}], "id": "emb_1",
-                                "model": "embed-1", "usage": {"prompt_tokens": 2, "total_tokens": 2}}
+        assert reply.json() == {
+            "object": "list",
+            "data": [{"object": "embedding", "index": 0, "embedding": [5.0, 0.25, 0.25, 0.25]}],
+            "id": "emb_1",
+            "model": "embed-1",
+            "usage": {"prompt_tokens": 2, "total_tokens": 2},
+        }
 
 
 @pytest.mark.parametrize("upstream", [True, False], ids=["from base64", "from floats"])
@@ -113,10 +130,15 @@ async def test_token_arrays_go_to_providers_that_take_them(tmp_path, given):
 
 
 async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):
-    async with gateway(tmp_path, providers={"acme": ACME.replace("models:", "can: {token_ids: false}\nmodels:")}) as here:
+    async with gateway(
+        tmp_path, providers={"acme": ACME.replace("models:", "can: {token_ids: false}\nmodels:")}
+    ) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": [1, 2]})
-        assert reply.json() == {"success": False, "code": 400,
-                                "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send text"}
+        assert reply.json() == {
+            "success": False,
+            "code": 400,
+            "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send text",
+        }
 
 
 @pytest.mark.parametrize("shuffle", [False, True], ids=["in order", "shuffled"])
@@ -159,15 +181,27 @@ async def test_a_client_that_leaves_pays_for_the_parts_on_their_way(tmp_path):
 
 async def test_the_next_route_answers_in_its_own_format(tmp_path):
     def cohere(method, path, body):
-        return 200, {"embeddings": {"float": [vector(text) for text in body["texts"]]}, "meta": {"billed_units": {"input_tokens": 3 * len(body["texts"])}}}
+        return 200, {
+            "embeddings": {"float": [vector(text) for text in body["texts"]]},
+            "meta": {"billed_units": {"input_tokens": 3 * len(body["texts"])}},
+        }
 
     async with gateway(tmp_path, acme=lambda *_: (503, {"error": {"message": "busy"}}), bemo=cohere) as here:
-        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"], "dimensions": 4, "user": "u", "input_type": "search_query"})
+        reply = await here.post(
+            "/v1/embeddings",
+            {**ONE, "input": ["a", "bb", "ccc", "dddd"], "dimensions": 4, "user": "u", "input_type": "search_query"},
+        )
         assert [item["embedding"][0] for item in reply.json()["data"]] == [1.0, 2.0, 3.0, 4.0]
         assert reply.json()["usage"] == {"prompt_tokens": 12, "total_tokens": 12}
         assert reply.json()["model"] == "embed-b"
-        assert here.apps["bemo"].calls[0] == ("POST", "/v2/embed", {"model": "embed-b", "input_type": "search_query", "embedding_types": ["float"],
-                                                                   "texts": ["a", "bb", "ccc"], "output_dimension": 4})
+        assert here.apps["bemo"].calls[0] == (
+            "POST",
+            "/v2/embed",
+            {
+                "model": "embed-b", "input_type": "search_query", "embedding_types": ["float"],
+                "texts": ["a", "bb", "ccc"], "output_dimension": 4,
+            },
+        )
         assert (reply.headers["x-tollgate-attempts"], reply.headers["x-tollgate-provider"]) == ("2", "bemo")
         assert "user" in reply.headers["x-tollgate-dropped"]
         assert "input_type" not in reply.headers["x-tollgate-dropped"]
@@ -175,7 +209,9 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
 
 async def test_an_answer_may_be_the_bare_list_of_vectors(tmp_path):
     (tmp_path / "mappings").mkdir()
-    (tmp_path / "mappings" / "bare.yaml").write_text("mapping: bare\nhub: embeddings\nrequest: {from_hub: {inputs: $.inputs}}\nresponse: {to_hub: {vectors: $}}\n")
+    (tmp_path / "mappings" / "bare.yaml").write_text(
+        "mapping: bare\nhub: embeddings\nrequest: {from_hub: {inputs: $.inputs}}\nresponse: {to_hub: {vectors: $}}\n"
+    )
     cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: bare")
     answer = Provider(lambda method, path, body: (200, [vector(text) for text in body["inputs"]]))
     async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
@@ -194,7 +230,11 @@ async def test_missing_usage_is_counted_here(tmp_path):
 
 
 async def test_more_tokens_than_can_be_are_counted_here(tmp_path):
-    answer = {"data": [{"index": 0, "embedding": [1.0]}], "model": "m", "usage": {"prompt_tokens": 10**9, "total_tokens": 10**9}}
+    answer = {
+        "data": [{"index": 0, "embedding": [1.0]}],
+        "model": "m",
+        "usage": {"prompt_tokens": 10**9, "total_tokens": 10**9},
+    }
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})
         assert reply.json()["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
@@ -212,9 +252,15 @@ async def test_a_total_alone_becomes_both_counts(tmp_path):
         (b"{", "failed to bind request: the request body is not valid JSON"),
         ({"input": "a"}, "failed to bind request: model is required and must be text"),
         ({**ONE, "input": []}, "failed to bind request: input is an empty list"),
-        ({**ONE, "encoding_format": "int8"}, "failed to bind request: encoding_format is 'int8', wanted float or base64"),
+        (
+            {**ONE, "encoding_format": "int8"},
+            "failed to bind request: encoding_format is 'int8', wanted float or base64",
+        ),
         ({**ONE, "model": "acme/none"}, "failed to bind request: model not found: acme/none"),
-        ({**ONE, "input": ["a"] * 101}, "failed to bind request: input has 101 entries, the most for this model is 100"),
+        (
+            {**ONE, "input": ["a"] * 101},
+            "failed to bind request: input has 101 entries, the most for this model is 100",
+        ),
     ],
 )
 async def test_a_wrong_request_is_a_400_that_costs_nothing(tmp_path, body, message):
@@ -230,7 +276,11 @@ async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
     fail = lambda body: (400, {"error": {"message": "-1 is less than the minimum of 1 - 'dimensions'"}})
     async with gateway(tmp_path, acme=answering(fail=fail), bemo=lambda *_: (200, {})) as here:
         reply = await here.post("/v1/embeddings", ONE)
-        assert reply.json() == {"success": False, "code": 400, "message": "failed to bind request: -1 is less than the minimum of 1 - 'dimensions'"}
+        assert reply.json() == {
+            "success": False,
+            "code": 400,
+            "message": "failed to bind request: -1 is less than the minimum of 1 - 'dimensions'",
+        }
         assert here.apps["bemo"].calls == []
 
 
@@ -276,8 +326,11 @@ async def test_usage_that_cannot_be_saved_is_not_to_be_repeated(tmp_path):
 
 async def test_a_large_answer_leaves_in_blocks(tmp_path):
     numbers = json.dumps([0.123456789] * 1536)
-    answer = ('{"object":"list","data":[' + ",".join(f'{{"object":"embedding","index":{n},"embedding":{numbers}}}' for n in range(90))
-              + '],"model":"m","usage":{"prompt_tokens":90,"total_tokens":90}}').encode()
+    answer = (
+        '{"object":"list","data":['
+        + ",".join(f'{{"object":"embedding","index":{n},"embedding":{numbers}}}' for n in range(90))
+        + '],"model":"m","usage":{"prompt_tokens":90,"total_tokens":90}}'
+    ).encode()
     wide = ACME.replace("batch: 4", "batch: 100")
     async with gateway(tmp_path, acme=lambda *_: (200, answer), providers={"acme": wide}) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 90})

@@ -60,7 +60,11 @@ def test_errors_reach_the_client_in_the_envelope(running):
     client = OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
     with pytest.raises(BadRequestError) as raised:
         client.embeddings.create(model="sandbox/none", input="one")
-    assert raised.value.response.json() == {"success": False, "code": 400, "message": "failed to bind request: model not found: sandbox/none"}
+    assert raised.value.response.json() == {
+        "success": False,
+        "code": 400,
+        "message": "failed to bind request: model not found: sandbox/none",
+    }
 
 
 FAR = """
@@ -91,10 +95,16 @@ async def upstream(answers):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                length = next(
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length")
+                )
                 inputs = json.loads(await reader.readexactly(length))["input"]
                 answer = answers[len(inputs)]
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer))
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer)
+                )
                 writer.write(answer)
                 await writer.drain()
         writer.close()
@@ -106,11 +116,17 @@ async def upstream(answers):
 
 def most_memory(process):
     """The most resident memory the process ever had, in bytes."""
-    line = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.parametrize(("packed", "batch"), [(False, 2048), (True, 2048), (False, 256)], ids=["floats pass", "base64 decoded", "split and joined"])
+@pytest.mark.parametrize(
+    ("packed", "batch"),
+    [(False, 2048), (True, 2048), (False, 256)],
+    ids=["floats pass", "base64 decoded", "split and joined"],
+)
 async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, packed, batch):
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc here: the peak memory of a process cannot be read")
@@ -122,7 +138,9 @@ async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, pack
             async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:
                 async def ask(inputs):
                     size, said = 0, b""
-                    async with http.stream("POST", f"{running.url}/embeddings", json={"model": "far/embed", "input": ["x"] * inputs}) as reply:
+                    async with http.stream(
+                        "POST", f"{running.url}/embeddings", json={"model": "far/embed", "input": ["x"] * inputs}
+                    ) as reply:
                         assert reply.status_code == 200
                         async for block in reply.aiter_bytes():
                             size += len(block)

@@ -79,12 +79,17 @@ async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are
                 continue
             assert reply.status_code == 200, reply.text
             found = reply.json()
-            assert [item["embedding"] for item in found["data"]] == [floats(item["embedding"]) for item in answer["data"]], each["id"]
+            assert [item["embedding"] for item in found["data"]] == [
+                floats(item["embedding"]) for item in answer["data"]
+            ], each["id"]
             assert [item["index"] for item in found["data"]] == list(range(len(answer["data"])))
             assert found["model"] == answer["model"]
             usage = answer["usage"]
             if usage["total_tokens"]:
-                assert (found["usage"]["prompt_tokens"], found["usage"]["total_tokens"]) == (usage.get("prompt_tokens", usage["total_tokens"]), usage["total_tokens"])
+                assert (found["usage"]["prompt_tokens"], found["usage"]["total_tokens"]) == (
+                    usage.get("prompt_tokens", usage["total_tokens"]),
+                    usage["total_tokens"],
+                )
             else:
                 assert found["usage"]["prompt_tokens"] > 0, "a count of zero for text is no count"
             if all(isinstance(item["embedding"], list) for item in answer["data"]) and "prompt_tokens" in usage:
@@ -97,14 +102,28 @@ async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are
 
 
 CASES = {
-    "cohere-embed": ("cohere-embeddings", lambda body: (body["texts"], body.get("output_dimension"), body["input_type"]),
-                     lambda answer: answer["embeddings"].get("float"), lambda answer: answer["meta"]["billed_units"]["input_tokens"]),
-    "gemini-embeddings": ("gemini-embeddings", lambda body: ([part["content"]["parts"][0]["text"] for part in body["requests"]], body["requests"][0].get("outputDimensionality"),
-                                                            body["requests"][0].get("taskType")),
-                          lambda answer: [item["values"] for item in answer["embeddings"]], lambda answer: answer.get("usageMetadata", {}).get("promptTokenCount")),
-    "vertex-embeddings": ("vertex-embeddings", lambda body: ([item["content"] for item in body["instances"]], None, body["instances"][0].get("task_type")),
-                          lambda answer: [item["embeddings"]["values"] for item in answer["predictions"]],
-                          lambda answer: sum(item["embeddings"]["statistics"]["token_count"] for item in answer["predictions"])),
+    "cohere-embed": (
+        "cohere-embeddings",
+        lambda body: (body["texts"], body.get("output_dimension"), body["input_type"]),
+        lambda answer: answer["embeddings"].get("float"),
+        lambda answer: answer["meta"]["billed_units"]["input_tokens"],
+    ),
+    "gemini-embeddings": (
+        "gemini-embeddings",
+        lambda body: (
+            [part["content"]["parts"][0]["text"] for part in body["requests"]],
+            body["requests"][0].get("outputDimensionality"),
+            body["requests"][0].get("taskType"),
+        ),
+        lambda answer: [item["values"] for item in answer["embeddings"]],
+        lambda answer: answer.get("usageMetadata", {}).get("promptTokenCount"),
+    ),
+    "vertex-embeddings": (
+        "vertex-embeddings",
+        lambda body: ([item["content"] for item in body["instances"]], None, body["instances"][0].get("task_type")),
+        lambda answer: [item["embeddings"]["values"] for item in answer["predictions"]],
+        lambda answer: sum(item["embeddings"]["statistics"]["token_count"] for item in answer["predictions"]),
+    ),
 }
 
 
@@ -120,13 +139,22 @@ async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_p
             texts, dimensions, kind = asked(request)
             here.state["calls"].clear()
             here.state["answer"] = (status, answer)
-            reply = await here.post("/v1/embeddings", {"model": "rec/embed", "input": texts, **({"dimensions": dimensions} if dimensions else {}),
-                                                       **({"input_type": kind} if kind else {})})
+            reply = await here.post(
+                "/v1/embeddings",
+                {
+                    "model": "rec/embed",
+                    "input": texts,
+                    **({"dimensions": dimensions} if dimensions else {}),
+                    **({"input_type": kind} if kind else {}),
+                },
+            )
             assert asked(here.state["calls"][0])[:2] == (texts, dimensions), each["id"]
             if kind in ("search_query", "search_document", "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"):
                 assert asked(here.state["calls"][0])[2] == kind
             if status >= 400:
-                assert (reply.status_code, reply.json()["success"]) == (500 if status in (401, 403) else 400, False), each["id"]
+                assert (reply.status_code, reply.json()["success"]) == (500 if status in (401, 403) else 400, False), (
+                    each["id"]
+                )
                 told["errors"] += 1
                 continue
             wanted = [answer["embedding"]["values"]] if "embedding" in answer else vectors(answer)

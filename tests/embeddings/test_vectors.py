@@ -19,11 +19,23 @@ def packed(*values):
     ("answer", "usage"),
     [
         pytest.param(FLOATS, {"prompt_tokens": 3, "total_tokens": 3}, id="usage last"),
-        pytest.param(b'{"usage":{"prompt_tokens":3,"d":{"x":"}"}},"data":[{"embedding":[1.0]}]}', {"prompt_tokens": 3, "d": {"x": "}"}}, id="usage first"),
-        pytest.param(b'{ "data" : [ { "embedding" : [ 1.0 ] } ] , "usage" : { "total_tokens" : 4 } }', {"total_tokens": 4}, id="spaced out"),
+        pytest.param(
+            b'{"usage":{"prompt_tokens":3,"d":{"x":"}"}},"data":[{"embedding":[1.0]}]}',
+            {"prompt_tokens": 3, "d": {"x": "}"}},
+            id="usage first",
+        ),
+        pytest.param(
+            b'{ "data" : [ { "embedding" : [ 1.0 ] } ] , "usage" : { "total_tokens" : 4 } }',
+            {"total_tokens": 4},
+            id="spaced out",
+        ),
         pytest.param(b'{"data":[{"embedding":[1.0]}],"usage":null}', None, id="null"),
         pytest.param(b'{"data":[{"embedding":[1.0]}]}', None, id="none"),
-        pytest.param(b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":3}, "meta":{"warnings":["\\"usage\\":{}"]}}', {"prompt_tokens": 3}, id="a list after it"),
+        pytest.param(
+            b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":3}, "meta":{"warnings":["\\"usage\\":{}"]}}',
+            {"prompt_tokens": 3},
+            id="a list after it",
+        ),
     ],
 )
 def test_usage_of_float_answers(answer, usage):
@@ -40,7 +52,9 @@ def test_base64_answers_have_to_be_parsed():
 
 
 def test_an_answer_that_is_cut_off_has_to_be_parsed():
-    assert [keep([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (len(FLOATS) - 2)
+    assert [keep([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (
+        len(FLOATS) - 2
+    )
     assert keep([FLOATS + b"\r\n"]) is not None
 
 
@@ -73,7 +87,14 @@ def test_vectors_are_cut_out_without_parsing(answer, wanted):
 @pytest.mark.parametrize("size", [1, 1000, 65_536, 200_000])
 @pytest.mark.parametrize("first", [True, False], ids=["usage first", "usage last"])
 def test_the_middle_of_a_large_answer_is_never_joined(size, first):
-    data = b'"data":[' + b",".join(b'{"object":"embedding","index":%d,"embedding":[%s]}' % (n, b",".join([b"0.12345"] * 500)) for n in range(60)) + b"]"
+    data = (
+        b'"data":['
+        + b",".join(
+            b'{"object":"embedding","index":%d,"embedding":[%s]}' % (n, b",".join([b"0.12345"] * 500))
+            for n in range(60)
+        )
+        + b"]"
+    )
     usage = b'"usage":{"total_tokens":60}'
     answer = b"{" + (usage + b"," + data if first else data + b"," + usage) + b"}"
     blocks = [answer[at : at + size] for at in range(0, len(answer), size)]
@@ -112,7 +133,11 @@ def test_a_broken_vector_is_refused(vector):
         packed_vector(vector)
 
 
-@pytest.mark.parametrize("vector", [[0.5, -2, 1e-3], packed(0.5, -2, 1e-3), {"base64": packed(0.5, -2, 1e-3)}], ids=["numbers", "base64", "typed"])
+@pytest.mark.parametrize(
+    "vector",
+    [[0.5, -2, 1e-3], packed(0.5, -2, 1e-3), {"base64": packed(0.5, -2, 1e-3)}],
+    ids=["numbers", "base64", "typed"],
+)
 def test_vectors_packed_for_clients_that_read_only_base64(vector):
     assert json.loads(packed_vector(vector)) == packed(0.5, -2, 1e-3)
 
@@ -126,6 +151,11 @@ def test_what_cannot_be_packed(vector):
 def test_an_answer_is_written_in_pieces():
     pieces = list(write_answer([b"[1.0]", b"[2.0]"], {"model": "m", "usage": {"prompt_tokens": 1}}))
     assert json.loads(b"".join(pieces)) == {
-        "object": "list", "model": "m", "usage": {"prompt_tokens": 1},
-        "data": [{"object": "embedding", "index": 0, "embedding": [1.0]}, {"object": "embedding", "index": 1, "embedding": [2.0]}],
+        "object": "list",
+        "model": "m",
+        "usage": {"prompt_tokens": 1},
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": [1.0]},
+            {"object": "embedding", "index": 1, "embedding": [2.0]},
+        ],
     }

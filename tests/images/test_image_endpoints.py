@@ -34,10 +34,19 @@ async def test_the_whole_way(tmp_path):
     async with gateway(tmp_path) as here:
         models = await here.get("/v1/images/models", key=None)
         assert [model["id"] for model in models.json()["data"]] == ["sandbox/draw", "sandbox/paint"]
-        assert {"id", "name", "model_provider", "description", "tags", "pricing", "input_schema"} == set(models.json()["data"][0])
-        made = await here.post("/v1/images/generations", {**JOB, "input": {"prompt": "a cat", "count": 2}, "webhook": "https://hook.example"})
+        assert {"id", "name", "model_provider", "description", "tags", "pricing", "input_schema"} == set(
+            models.json()["data"][0]
+        )
+        made = await here.post(
+            "/v1/images/generations",
+            {**JOB, "input": {"prompt": "a cat", "count": 2}, "webhook": "https://hook.example"},
+        )
         job = made.json()["data"]
-        assert made.json() == {"success": True, "code": 200, "data": {"id": job["id"], "model": "sandbox/draw", "status": "starting"}}
+        assert made.json() == {
+            "success": True,
+            "code": 200,
+            "data": {"id": job["id"], "model": "sandbox/draw", "status": "starting"},
+        }
         assert (await here.get("/v1/images/generations")).json()["data"] == []
         seen = []
         while not seen or seen[-1]["status"] in ("starting", "processing"):
@@ -52,7 +61,11 @@ async def test_the_whole_way(tmp_path):
 
 async def test_answers_about_a_job_name_its_provider_its_attempts_and_what_it_cost_once_that_is_known(tmp_path):
     def told(reply):
-        return {name.removeprefix("x-tollgate-"): value for name, value in reply.headers.items() if name.startswith("x-tollgate-")}
+        return {
+            name.removeprefix("x-tollgate-"): value
+            for name, value in reply.headers.items()
+            if name.startswith("x-tollgate-")
+        }
 
     async with gateway(tmp_path) as here:
         made = await here.post("/v1/images/generations", JOB)
@@ -70,19 +83,29 @@ async def test_answers_about_a_job_name_its_provider_its_attempts_and_what_it_co
 async def test_a_job_that_holds_the_whole_balance_can_be_looked_at(tmp_path):
     async with gateway(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.98"))
-        made = (await here.post("/v1/images/generations", {**JOB, "input": {"prompt": "a cat [[duration=60s]]", "count": 2}})).json()["data"]
+        made = (
+            await here.post(
+                "/v1/images/generations", {**JOB, "input": {"prompt": "a cat [[duration=60s]]", "count": 2}}
+            )
+        ).json()["data"]
         assert here.services.ledger.available("default") == 0
         looked = await here.get(f"/v1/images/generations/{made['id']}")
         assert (looked.status_code, looked.json()["data"]["status"]) == (200, "starting")
         assert (await here.get("/v1/images/generations")).status_code == 200
         assert (await here.post("/v1/images/generations", JOB)).status_code == 403
         await here.services.ledger.grant("default", Decimal("-0.011"))
-        assert (await here.get(f"/v1/images/generations/{made['id']}")).json() == {"success": False, "code": 403, "message": "insufficient quota"}
+        assert (await here.get(f"/v1/images/generations/{made['id']}")).json() == {
+            "success": False,
+            "code": 403,
+            "message": "insufficient quota",
+        }
 
 
 async def test_a_provider_that_is_done_at_once(tmp_path):
     async with gateway(tmp_path) as here:
-        made = (await here.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})).json()["data"]
+        made = (await here.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})).json()[
+            "data"
+        ]
         assert (made["model"], made["status"]) == ("sandbox/paint", "succeeded")
         assert here.balance() == Decimal("99.98")
 
@@ -95,10 +118,22 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         ({"model": "sandbox/draw"}, "input validation failed: input is required"),
         ({**JOB, "input": 5}, "input validation failed: input is required and must be an object"),
         ({**JOB, "input": {}}, "input validation failed: input.prompt: is required"),
-        ({**JOB, "input": {"prompt": "a", "aspect_ratio": "2:1"}}, 'input validation failed: input.aspect_ratio: "2:1" is not one of "1:1", "16:9"'),
-        ({"model": "sandbox/paint", "input": {"prompt": "a", "more": deep(300)}}, "input validation failed: input is nested more than 199 levels deep"),
-        ({"model": "sandbox/paint", "input": {"prompt": "a", "more": [1] * 2001}}, "input validation failed: input holds more than 2000 values"),
-        ({"model": "sandbox/paint", "input": {"prompt": "a", "more": [[{"b": 1}]] * 700}}, "input validation failed: input holds more than 2000 values"),
+        (
+            {**JOB, "input": {"prompt": "a", "aspect_ratio": "2:1"}},
+            'input validation failed: input.aspect_ratio: "2:1" is not one of "1:1", "16:9"',
+        ),
+        (
+            {"model": "sandbox/paint", "input": {"prompt": "a", "more": deep(300)}},
+            "input validation failed: input is nested more than 199 levels deep",
+        ),
+        (
+            {"model": "sandbox/paint", "input": {"prompt": "a", "more": [1] * 2001}},
+            "input validation failed: input holds more than 2000 values",
+        ),
+        (
+            {"model": "sandbox/paint", "input": {"prompt": "a", "more": [[{"b": 1}]] * 700}},
+            "input validation failed: input holds more than 2000 values",
+        ),
         ({**JOB, "more": [[]] * 20_000}, "input validation failed: the request body holds more than 20000 values"),
         ({**JOB, "model": "sandbox/none"}, "input validation failed: model not found: sandbox/none"),
         ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
@@ -113,20 +148,33 @@ async def test_a_wrong_request_is_a_400_that_names_the_field(tmp_path, body, mes
 
 async def test_fields_that_a_job_has_no_place_for_are_named(tmp_path):
     async with gateway(tmp_path) as here:
-        more = {**JOB, "model": "sandbox/paint", "input": {"prompt": "a"}, "n": 4, "size": "L", "webhook": "https://example.com/hook"}
+        more = {
+            **JOB,
+            "model": "sandbox/paint",
+            "input": {"prompt": "a"},
+            "n": 4,
+            "size": "L",
+            "webhook": "https://example.com/hook",
+        }
         made = await here.post("/v1/images/generations", more)
         assert (made.status_code, made.headers["x-tollgate-dropped"]) == (200, "n, size")
         assert "x-tollgate-dropped" not in (await here.post("/v1/images/generations", JOB)).headers
         strict = await here.post("/v1/images/generations", more, x_tollgate_strict="true")
         assert (strict.status_code, strict.json()["message"]) == (
-            400, "input validation failed: strict mode: an image job has no n, size; what a model takes stands in `input`")
+            400,
+            "input validation failed: strict mode: an image job has no n, size; what a model takes stands in `input`",
+        )
         assert (await rows_by_id(here, tmp_path))[made.headers["x-request-id"]]["lost"] == "n; size"
 
 
 async def test_an_input_as_deep_as_a_body_may_be_becomes_a_job(tmp_path):
     async with gateway(tmp_path) as here:
         for more in (deep(198), 2**70):  # 200 levels with the body and its input
-            made = (await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a", "more": more}})).json()
+            made = (
+                await here.post(
+                    "/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a", "more": more}}
+                )
+            ).json()
             assert made["success"], made
             assert (await here.get(f"/v1/images/generations/{made['data']['id']}")).status_code == 200
 
@@ -135,8 +183,14 @@ async def test_unknown_jobs_missing_keys_and_empty_accounts_are_refused(tmp_path
     async with gateway(tmp_path) as here:
         for job_id in ("nonsense", "00000000-0000-4000-8000-000000000000"):
             reply = await here.get(f"/v1/images/generations/{job_id}")
-            assert (reply.status_code, reply.json()) == (404, {"success": False, "code": 404, "message": "missing ID parameter"})
+            assert (reply.status_code, reply.json()) == (
+                404,
+                {"success": False, "code": 404, "message": "missing ID parameter"},
+            )
         assert (await here.get("/v1/images/generations", key=None)).status_code == 401
         await here.services.ledger.grant("default", Decimal("-99.995"))
         reply = await here.post("/v1/images/generations", JOB)
-        assert (reply.status_code, reply.json()) == (403, {"success": False, "code": 403, "message": "insufficient quota"})
+        assert (reply.status_code, reply.json()) == (
+            403,
+            {"success": False, "code": 403, "message": "insufficient quota"},
+        )

@@ -7,15 +7,27 @@ from tollgate.mapping.images.hosts import is_admitted, origin, read_host
 BFL = [read_host("bfl.ai")]
 
 
-@pytest.mark.parametrize("url", ["https://bfl.ai/v1/x", "https://api.eu1.bfl.ai/v1/get_result?id=1", "https://API.BFL.AI:443/x", "https://api.bfl.ai./x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://bfl.ai/v1/x",
+        "https://api.eu1.bfl.ai/v1/get_result?id=1",
+        "https://API.BFL.AI:443/x",
+        "https://api.bfl.ai./x",
+    ],
+)
 def test_addresses_under_the_suffix_are_called(url):
     assert is_admitted(url, BFL)
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://api.bfl.ai/x", "https://evilbfl.ai/x", "https://bfl.ai.evil.example/x", "https://api.bfl.ai@evil.example/", "https://user@bfl.ai/", "https://api.bfl.ai:8443/x",
-     "https://bfl.ai\\@evil.example/", "https://evil.example/bfl.ai", "//bfl.ai/x", "ftp://bfl.ai/x", "https://bfl.ai\n.evil.example/", "", "https://[::1", "https://bfl。ai/"],
+    [
+        "http://api.bfl.ai/x", "https://evilbfl.ai/x", "https://bfl.ai.evil.example/x",
+        "https://api.bfl.ai@evil.example/", "https://user@bfl.ai/", "https://api.bfl.ai:8443/x",
+        "https://bfl.ai\\@evil.example/", "https://evil.example/bfl.ai", "//bfl.ai/x", "ftp://bfl.ai/x",
+        "https://bfl.ai\n.evil.example/", "", "https://[::1", "https://bfl。ai/",
+    ],
 )
 def test_all_others_are_not(url):
     assert not is_admitted(url, BFL)
@@ -44,4 +56,8 @@ def test_a_log_shows_where_an_address_leads_and_no_more(url, shown):
 
 
 def test_a_host_is_shown_as_it_may_be_written():
-    assert [str(read_host(text)) for text in ("bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000")] == ["https://bfl.ai", "https://bfl.ai", "http://127.0.0.1:9000"]
+    assert [str(read_host(text)) for text in ("bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000")] == [
+        "https://bfl.ai",
+        "https://bfl.ai",
+        "http://127.0.0.1:9000",
+    ]

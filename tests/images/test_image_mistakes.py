@@ -44,7 +44,14 @@ def test_the_file_itself_is_right():
     assert mistakes(FILE) == []
 
 
-@pytest.mark.parametrize("address", ["{{ $vars.base | raw }}/jobs/{{ $job.id }}", "http://{{ $vars.host | raw }}/jobs?id={{ $job.id }}", "https://{{ $vars.a ~ '.example' }}"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "{{ $vars.base | raw }}/jobs/{{ $job.id }}",
+        "http://{{ $vars.host | raw }}/jobs?id={{ $job.id }}",
+        "https://{{ $vars.a ~ '.example' }}",
+    ],
+)
 def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
     assert mistakes(FILE.replace("GET https://api.acme.example/jobs/{{ $job.id }}", f'"GET {address}"')) == []
 
@@ -52,42 +59,115 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("POST https", "FETCH https", "acme.yaml:4:11: images.submit.call: wanted a method and an address (POST https://api.example/v1/jobs)"),
-        ("    call: POST https://api.acme.example/jobs\n", "", "acme.yaml:4:5: images.submit: found no `call`, wanted method and address"),
-        ("https://api.acme.example/jobs/{{ $job.id }}", "$job.url",
-         "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
-        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $job.host }}/x\"",
-         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
-        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $vars.a ~ $job.host }}/x\"",
-         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
-        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET https://{{ $job.host ~ '/' }}x\"",
-         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
-        ("GET https://api.acme.example/jobs/{{ $job.id }}", "\"GET {{ $vars.base | raw }}{{ $job.host | raw }}\"",
-         "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)"),
-        ("    result: {status: $.status}\n", "    hosts: [\"acme.example/x\"]\n    result: {status: $.status}\n",
-         "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host"),
+        (
+            "POST https",
+            "FETCH https",
+            "acme.yaml:4:11: images.submit.call: wanted a method and an address (POST https://api.example/v1/jobs)",
+        ),
+        (
+            "    call: POST https://api.acme.example/jobs\n",
+            "",
+            "acme.yaml:4:5: images.submit: found no `call`, wanted method and address",
+        ),
+        (
+            "https://api.acme.example/jobs/{{ $job.id }}",
+            "$job.url",
+            "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+        ),
+        (
+            "GET https://api.acme.example/jobs/{{ $job.id }}",
+            '"GET https://{{ $job.host }}/x"',
+            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+        ),
+        (
+            "GET https://api.acme.example/jobs/{{ $job.id }}",
+            '"GET https://{{ $vars.a ~ $job.host }}/x"',
+            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+        ),
+        (
+            "GET https://api.acme.example/jobs/{{ $job.id }}",
+            "\"GET https://{{ $job.host ~ '/' }}x\"",
+            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+        ),
+        (
+            "GET https://api.acme.example/jobs/{{ $job.id }}",
+            '"GET {{ $vars.base | raw }}{{ $job.host | raw }}"',
+            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+        ),
+        (
+            "    result: {status: $.status}\n",
+            '    hosts: ["acme.example/x"]\n    result: {status: $.status}\n',
+            "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host",
+        ),
         ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
         ("result: {status: $.status}", "result: {$match: x}", "acme.yaml:9:"),
-        ("result: {status: $.status}", "reslt: {status: $.status}", "acme.yaml:9:5: images.poll: found unknown key `reslt`, wanted"),
-        ("price: {price: \"0.04\"}", "price: {price: cheap}", "acme.yaml:12:20: models.acme/draw.price.price: found cheap, wanted an exact decimal such as \"0.30\""),
-        ("price: {price: \"0.04\"}", "price: {currency: USD}", "acme.yaml:12:12: models.acme/draw.price: found no `price`, wanted what is shown and what a miss costs"),
-        ("    price: {price: \"0.04\"}\n", "", "acme.yaml:11:3: models.acme/draw.price: found no price, wanted one (price: {price: \"0.03\"}; \"0\" is free)"),
-        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", table: {a: \"1\"}}", "acme.yaml:12:12: models.acme/draw.price: `by` and `table` need each other"),
-        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", by: [$input.a], table: {a: {b: \"1\"}}}",
-         "acme.yaml:12:55: models.acme/draw.price.table.a: wanted a price: the table is nested as `by` says"),
-        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", by: [$input.a], table: {a: \"-1\"}}",
-         "acme.yaml:12:55: models.acme/draw.price.table.a: wanted an exact decimal such as \"0.03\""),
-        ("price: {price: \"0.04\"}", "price: {price: \"0.04\", asked: $inpt.n}", "unknown name `$inpt` (did you mean `$input`?)"),
-        ("input_schema: {type: object}", "input_schema: {type: objct}", "acme.yaml:13:26: models.acme/draw.input_schema.type: found \"objct\", wanted JSON Schema"),
-        ("models:", "examples: [{name: e, of: images.submit.body, given: {input: {a: 1}}, expect: {a: 2}}]\nmodels:", "example `e` differs: got {'a': 1}"),
-        ("models:", "examples: [{name: e, of: images.fetch.result, given: {}, expect: {}}]\nmodels:", "example `e`: `fetch` is no step of this file"),
-        ("models:", "examples: [{name: e, of: images.submit.text, given: {}, expect: {}}]\nmodels:",
-         "example `e`: `text` is no part of a step, wanted call, body, headers, result or outcome"),
+        (
+            "result: {status: $.status}",
+            "reslt: {status: $.status}",
+            "acme.yaml:9:5: images.poll: found unknown key `reslt`, wanted",
+        ),
+        (
+            'price: {price: "0.04"}',
+            "price: {price: cheap}",
+            'acme.yaml:12:20: models.acme/draw.price.price: found cheap, wanted an exact decimal such as "0.30"',
+        ),
+        (
+            'price: {price: "0.04"}',
+            "price: {currency: USD}",
+            "acme.yaml:12:12: models.acme/draw.price: found no `price`, wanted what is shown and what a miss costs",
+        ),
+        (
+            '    price: {price: "0.04"}\n',
+            "",
+            'acme.yaml:11:3: models.acme/draw.price: found no price, wanted one (price: {price: "0.03"}; "0" is free)',
+        ),
+        (
+            'price: {price: "0.04"}',
+            'price: {price: "0.04", table: {a: "1"}}',
+            "acme.yaml:12:12: models.acme/draw.price: `by` and `table` need each other",
+        ),
+        (
+            'price: {price: "0.04"}',
+            'price: {price: "0.04", by: [$input.a], table: {a: {b: "1"}}}',
+            "acme.yaml:12:55: models.acme/draw.price.table.a: wanted a price: the table is nested as `by` says",
+        ),
+        (
+            'price: {price: "0.04"}',
+            'price: {price: "0.04", by: [$input.a], table: {a: "-1"}}',
+            'acme.yaml:12:55: models.acme/draw.price.table.a: wanted an exact decimal such as "0.03"',
+        ),
+        (
+            'price: {price: "0.04"}',
+            'price: {price: "0.04", asked: $inpt.n}',
+            "unknown name `$inpt` (did you mean `$input`?)",
+        ),
+        (
+            "input_schema: {type: object}",
+            "input_schema: {type: objct}",
+            'acme.yaml:13:26: models.acme/draw.input_schema.type: found "objct", wanted JSON Schema',
+        ),
+        (
+            "models:",
+            "examples: [{name: e, of: images.submit.body, given: {input: {a: 1}}, expect: {a: 2}}]\nmodels:",
+            "example `e` differs: got {'a': 1}",
+        ),
+        (
+            "models:",
+            "examples: [{name: e, of: images.fetch.result, given: {}, expect: {}}]\nmodels:",
+            "example `e`: `fetch` is no step of this file",
+        ),
+        (
+            "models:",
+            "examples: [{name: e, of: images.submit.text, given: {}, expect: {}}]\nmodels:",
+            "example `e`: `text` is no part of a step, wanted call, body, headers, result or outcome",
+        ),
     ],
-    ids=["method", "no call", "address from an answer", "host from an answer", "host of both", "host with a slash in its hole", "base with a host behind it", "host with a path",
-         "unknown name", "half a choice", "unknown key", "price", "no price",
-         "no price block", "table without by", "table too deep", "price below zero", "unknown name in a price", "schema", "example", "example of no step",
-         "example of no part"],
+    ids=[
+        "method", "no call", "address from an answer", "host from an answer", "host of both",
+        "host with a slash in its hole", "base with a host behind it", "host with a path", "unknown name",
+        "half a choice", "unknown key", "price", "no price", "no price block", "table without by", "table too deep",
+        "price below zero", "unknown name in a price", "schema", "example", "example of no step", "example of no part",
+    ],
 )
 def test_a_mistake_in_an_image_file_is_said(old, new, said):
     assert old in FILE

@@ -28,28 +28,88 @@ BY = (read("$input", "quality"), read("$input", "size"))
     [
         pytest.param(ImagePrice(D("0.003")), {}, [{}, {}], "0.006", id="per image delivered"),
         pytest.param(ImagePrice(D("3"), unit=1000), {}, [{}], "0.003", id="unit divides"),
-        pytest.param(ImagePrice(D("0.02"), bill=read("$", "usage", "image_count")), {"$": {"usage": {"image_count": 3}}}, [{}], "0.06", id="billed count of the answer"),
-        pytest.param(ImagePrice(D("0.02"), bill=read("$", "count")), {"$": {"count": "2"}}, [{}], "0.04", id="a count that is text"),
-        pytest.param(ImagePrice(D("0.02"), bill=read("$", "usage")), {"$": {}}, [{}, {}], "0.04", id="no billed count falls to pictures"),
-        pytest.param(ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "low", "size": "1024x1536"}}, [{}, {}], "0.010", id="table"),
-        pytest.param(ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "max", "size": "1x1"}}, [{}], "0.04", id="table miss costs the declared price"),
-        pytest.param(ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "low"}}, [{}], "0.04", id="absent key is a miss"),
-        pytest.param(ImagePrice(D("0.025"), per="megapixel", whole=True), {}, [{"width": 1024, "height": 768}, {"width": 1024, "height": 1024}], "0.075", id="whole megapixels"),
-        pytest.param(ImagePrice(D("0.01"), per="megapixel"), {}, [{"width": 1000, "height": 500}], "0.005", id="parts of megapixels"),
-        pytest.param(ImagePrice(D("0.03"), per="megapixel", further=D("0.015")), {}, [{"width": 2000, "height": 1000}], "0.045", id="dearer first megapixel"),
-        pytest.param(ImagePrice(D("0.03"), per="megapixel", further=D("0.015")), {}, [{"width": 500, "height": 500}], "0.03", id="never less than the first"),
-        pytest.param(ImagePrice(D("0.01"), per="megapixel", size=(read("$input", "w"), read("$input", "h"))), {"$input": {"w": 2000, "h": 2000}}, [{}], "0.04",
-                     id="size asked for"),
+        pytest.param(
+            ImagePrice(D("0.02"), bill=read("$", "usage", "image_count")), {"$": {"usage": {"image_count": 3}}}, [{}],
+            "0.06", id="billed count of the answer",
+        ),
+        pytest.param(
+            ImagePrice(D("0.02"), bill=read("$", "count")), {"$": {"count": "2"}}, [{}], "0.04",
+            id="a count that is text",
+        ),
+        pytest.param(
+            ImagePrice(D("0.02"), bill=read("$", "usage")), {"$": {}}, [{}, {}], "0.04",
+            id="no billed count falls to pictures",
+        ),
+        pytest.param(
+            ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "low", "size": "1024x1536"}}, [{}, {}],
+            "0.010", id="table",
+        ),
+        pytest.param(
+            ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "max", "size": "1x1"}}, [{}], "0.04",
+            id="table miss costs the declared price",
+        ),
+        pytest.param(
+            ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "low"}}, [{}], "0.04",
+            id="absent key is a miss",
+        ),
+        pytest.param(
+            ImagePrice(D("0.025"), per="megapixel", whole=True), {},
+            [{"width": 1024, "height": 768}, {"width": 1024, "height": 1024}], "0.075", id="whole megapixels",
+        ),
+        pytest.param(
+            ImagePrice(D("0.01"), per="megapixel"), {}, [{"width": 1000, "height": 500}], "0.005",
+            id="parts of megapixels",
+        ),
+        pytest.param(
+            ImagePrice(D("0.03"), per="megapixel", further=D("0.015")), {}, [{"width": 2000, "height": 1000}], "0.045",
+            id="dearer first megapixel",
+        ),
+        pytest.param(
+            ImagePrice(D("0.03"), per="megapixel", further=D("0.015")), {}, [{"width": 500, "height": 500}], "0.03",
+            id="never less than the first",
+        ),
+        pytest.param(
+            ImagePrice(D("0.01"), per="megapixel", size=(read("$input", "w"), read("$input", "h"))),
+            {"$input": {"w": 2000, "h": 2000}}, [{}], "0.04", id="size asked for",
+        ),
         pytest.param(ImagePrice(D("0.01"), per="megapixel"), {}, [{}], "0.01", id="unknown size is one megapixel"),
-        pytest.param(ImagePrice(D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000), Line(read("$", "out"), D("30"), 1_000_000))),
-                     {"$": {"in": 22, "out": 2112}}, [{}], "0.063470", id="lines of tokens"),
-        pytest.param(ImagePrice(D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000),)), {"$": {}}, [{}, {}], "0.10", id="no counts fall to the declared price"),
-        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(100))), {"$": {"cost": 4.5}}, [{}], "0.045", id="cost told in cents"),
-        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(10**10))), {"$": {"cost": 800_000_000}}, [{}], "0.08", id="cost told in very small coins"),
-        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": 0.1}}, [{}], "0.1", id="a float is the figure that was written"),
-        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": [0.0006, 0.0013, None]}}, [{}], "0.0019", id="several figures add up exactly"),
-        pytest.param(ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": -1}}, [{}], "0.05", id="an absurd told cost falls to the declared price"),
-        pytest.param(ImagePrice(D("0.0027"), times=(Factor(read("$input", "steps"), D(4)),)), {"$input": {"steps": 8}}, [{}], "0.0054", id="factor"),
+        pytest.param(
+            ImagePrice(
+                D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000), Line(read("$", "out"), D("30"), 1_000_000))
+            ),
+            {"$": {"in": 22, "out": 2112}},
+            [{}],
+            "0.063470",
+            id="lines of tokens",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000),)), {"$": {}}, [{}, {}], "0.10",
+            id="no counts fall to the declared price",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(100))), {"$": {"cost": 4.5}}, [{}], "0.045",
+            id="cost told in cents",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(10**10))), {"$": {"cost": 800_000_000}}, [{}], "0.08",
+            id="cost told in very small coins",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": 0.1}}, [{}], "0.1",
+            id="a float is the figure that was written",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": [0.0006, 0.0013, None]}}, [{}],
+            "0.0019", id="several figures add up exactly",
+        ),
+        pytest.param(
+            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": -1}}, [{}], "0.05",
+            id="an absurd told cost falls to the declared price",
+        ),
+        pytest.param(
+            ImagePrice(D("0.0027"), times=(Factor(read("$input", "steps"), D(4)),)), {"$input": {"steps": 8}}, [{}],
+            "0.0054", id="factor",
+        ),
     ],
 )
 def test_a_finished_job_costs_what_its_price_says(price, values, images, wanted):

@@ -8,7 +8,9 @@ from tollgate.errors import BadRequest
 from tollgate.mapping.images.schema import InputSchema
 
 SCHEMA = InputSchema({
-    "type": "object", "required": ["prompt"], "additionalProperties": False,
+    "type": "object",
+    "required": ["prompt"],
+    "additionalProperties": False,
     "properties": {
         "prompt": {"type": "string", "minLength": 1, "maxLength": 20},
         "aspect_ratio": {"type": "string", "enum": ["1:1", "16:9"], "default": "1:1"},
@@ -16,7 +18,11 @@ SCHEMA = InputSchema({
         "width": {"type": "integer", "multipleOf": 32},
         "mask": {"type": "string", "pattern": "^data:"},
         "strength": {"type": "number", "minimum": Decimal("0.1")},
-        "refs": {"type": "array", "maxItems": 2, "items": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}}},
+        "refs": {
+            "type": "array",
+            "maxItems": 2,
+            "items": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
+        },
         "style": {"type": "object", "properties": {"weight": {"type": "number", "default": 1}}},
     },
 })
@@ -30,15 +36,23 @@ SCHEMA = InputSchema({
         pytest.param({"prompt": 5}, "input.prompt: 5 is not of type string", id="type"),
         pytest.param({"prompt": ""}, "input.prompt: is 0 characters long, the least is 1", id="too short"),
         pytest.param({"prompt": "x" * 21}, "input.prompt: is 21 characters long, the most is 20", id="too long"),
-        pytest.param({"prompt": "a", "aspect_ratio": "3:7"}, 'input.aspect_ratio: "3:7" is not one of "1:1", "16:9"', id="enum"),
+        pytest.param(
+            {"prompt": "a", "aspect_ratio": "3:7"}, 'input.aspect_ratio: "3:7" is not one of "1:1", "16:9"', id="enum"
+        ),
         pytest.param({"prompt": "a", "mask": "http://x"}, 'input.mask: "http://x" does not match ^data:', id="pattern"),
         pytest.param({"prompt": "a", "n": 0}, "input.n: 0 is less than the minimum of 1", id="minimum"),
         pytest.param({"prompt": "a", "n": 9}, "input.n: 9 is greater than the maximum of 4", id="maximum"),
         pytest.param({"prompt": "a", "n": True}, "input.n: true is not of type integer", id="a boolean is no integer"),
         pytest.param({"prompt": "a", "width": 33}, "input.width: 33 is not a multiple of 32", id="multiple"),
-        pytest.param({"prompt": "a", "strength": 0.05}, "input.strength: 0.05 is less than the minimum of 0.1", id="decimal bound"),
+        pytest.param(
+            {"prompt": "a", "strength": 0.05},
+            "input.strength: 0.05 is less than the minimum of 0.1",
+            id="decimal bound",
+        ),
         pytest.param({"prompt": "a", "refs": [{}]}, "input.refs[0].url: is required", id="inside a list"),
-        pytest.param({"prompt": "a", "refs": [{"url": "x"}] * 3}, "input.refs: has 3 entries, the most is 2", id="too many"),
+        pytest.param(
+            {"prompt": "a", "refs": [{"url": "x"}] * 3}, "input.refs: has 3 entries, the most is 2", id="too many"
+        ),
         pytest.param({"prompt": "a", "colour": "red"}, "input: has unknown properties: colour", id="unknown"),
     ],
 )

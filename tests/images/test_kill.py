@@ -1,4 +1,5 @@
-"""Fifty jobs polled by many readers while the gateway is killed and started again: every job ends, each charged once."""
+"""Fifty jobs polled by many readers while the gateway is killed and started again: every job ends,
+each charged once."""
 
 import asyncio
 import contextlib
@@ -41,18 +42,30 @@ class Upstream:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0)
+                length = next(
+                    (
+                        int(line.split(b":")[1])
+                        for line in head.split(b"\r\n")
+                        if line.lower().startswith(b"content-length")
+                    ),
+                    0,
+                )
                 body = json.loads(await reader.readexactly(length) or b"{}")
                 status, said = await self.answer(*head.split(b" ", 2)[:2], body)
                 data = json.dumps(said).encode()
-                writer.write(b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(data)) + data)
+                writer.write(
+                    b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+                    % (status, len(data))
+                    + data
+                )
                 await writer.drain()
 
     async def answer(self, method, path, body):
         now = asyncio.get_running_loop().time()
         if path == b"/held":
             self.held[body["name"]] += 1
-            if self.held[body["name"]] < 3:  # the third call is the last that is made: on a busy machine a kill might meet it too
+            # the third call is the last that is made: on a busy machine a kill might meet it too
+            if self.held[body["name"]] < 3:
                 await asyncio.sleep(0.2)
             return 200, {"images": [f"https://pictures.example/{body['name']}.png"]}
         if method == b"POST":
@@ -83,7 +96,13 @@ async def test_every_job_ends_and_is_charged_once_through_kills(tmp_path):
     seen: dict[str, dict] = {}
     done = asyncio.Event()
 
-    async with httpx.AsyncClient(base_url=running.url, headers={"authorization": f"Bearer {key}"}, timeout=10, limits=httpx.Limits(max_keepalive_connections=0)) as http:
+    async with httpx.AsyncClient(
+        base_url=running.url,
+        headers={"authorization": f"Bearer {key}"},
+        timeout=10,
+        limits=httpx.Limits(max_keepalive_connections=0),
+    ) as http:
+
         async def submit(number):
             name, model = f"n{number}", "held/draw" if number % 5 == 1 else "far/draw"
             await asyncio.sleep(number * 0.08)  # spread over all the kills
@@ -128,18 +147,28 @@ async def test_every_job_ends_and_is_charged_once_through_kills(tmp_path):
     assert len(acknowledged) == JOBS
     assert all(shown[job_id] == seen[job_id] for job_id in acknowledged), "what was seen ended stays as it was"
     good = {job_id: each for job_id, each in shown.items() if each["status"] == "succeeded"}
-    assert all(each["images"] == [{"url": f"https://pictures.example/{acknowledged[job_id]}.png"}] for job_id, each in good.items())
+    assert all(
+        each["images"] == [{"url": f"https://pictures.example/{acknowledged[job_id]}.png"}]
+        for job_id, each in good.items()
+    )
     assert {each["status"] for job_id, each in shown.items() if acknowledged[job_id].endswith("0")} == {"failed"}
-    assert [each for job_id, each in shown.items() if not acknowledged[job_id].endswith("0") and each["status"] != "succeeded"] == [], "no deadline was near"
+    assert [
+        each
+        for job_id, each in shown.items()
+        if not acknowledged[job_id].endswith("0") and each["status"] != "succeeded"
+    ] == [], "no deadline was near"
 
     rows = json.loads(running.cli("usage", "--sql", "SELECT request_id, model, cost, outcome FROM usage", "--json"))
     paid = Counter((row["model"], Decimal(str(row["cost"]))) for row in rows if Decimal(str(row["cost"])))
     owed = Counter((each["model"], Decimal(str(each["cost"]))) for each in good.values())
     assert len({row["request_id"] for row in rows}) == len(rows), "one row a job"
-    # A job whose submission was cut off by a kill is stored without anybody knowing its id; it ends and is paid for too.
+    # A job whose submission was cut off by a kill is stored without anybody knowing its id; it ends and is paid for
+    # too.
     unheard = sum((paid - owed).values())
     assert owed - paid == Counter()
     assert len(good) + unheard == sum(paid.values()) <= len(upstream.jobs) + len(upstream.held)
     balance = Decimal(str(json.loads(running.cli("credits", "show", "default", "--json"))["balance"]))
     assert Decimal(100) - balance == sum(cost * count for (_, cost), count in paid.items())
-    print(f"{len(good)} succeeded, {len(shown) - len(good)} failed, {unheard} unheard of; {max(upstream.held.values())} calls for one held job at most")
+    print(
+        f"{len(good)} succeeded, {len(shown) - len(good)} failed, {unheard} unheard of; {max(upstream.held.values())} calls for one held job at most"
+    )

@@ -14,12 +14,17 @@ def test_words_are_matched_exactly():
     assert read_outcome({"status": "Pending"}, words).status == "processing"
     unknown = read_outcome({"status": "pending"}, words)
     assert (unknown.status, unknown.unknown_word) == ("processing", "pending")
-    assert read_outcome({"status": "Ready", "images": ["https://x/a.png"]}, words).images == ({"url": "https://x/a.png"},)
+    assert read_outcome({"status": "Ready", "images": ["https://x/a.png"]}, words).images == (
+        {"url": "https://x/a.png"},
+    )
 
 
 def test_a_literal_of_ours_needs_no_table():
     assert read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, None).status == "succeeded"
-    assert read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, {"Ready": "succeeded"}).status == "succeeded"
+    assert (
+        read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, {"Ready": "succeeded"}).status
+        == "succeeded"
+    )
 
 
 def test_no_status_at_all_is_processing_and_reported():
@@ -35,7 +40,12 @@ def test_a_success_without_pictures_is_a_failure():
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [("NSFW", "NSFW"), ({"message": "blocked"}, "blocked"), (["a", {"msg": "b"}], "a; b"), (None, "the provider reported a failure")],
+    [
+        ("NSFW", "NSFW"),
+        ({"message": "blocked"}, "blocked"),
+        (["a", {"msg": "b"}], "a; b"),
+        (None, "the provider reported a failure"),
+    ],
     ids=["text", "object", "list", "none"],
 )
 def test_errors_become_text(error, said):
@@ -46,14 +56,30 @@ def test_errors_become_text(error, said):
     ("given", "wanted"),
     [
         pytest.param("https://x/a", {"url": "https://x/a"}, id="bare address"),
-        pytest.param({"url": f"data:image/png;base64,{PNG}", "width": 8}, {"data": PNG, "context_type": "image/png", "width": 8}, id="data address"),
+        pytest.param(
+            {"url": f"data:image/png;base64,{PNG}", "width": 8},
+            {"data": PNG, "context_type": "image/png", "width": 8},
+            id="data address",
+        ),
         pytest.param({"data": PNG}, {"data": PNG, "context_type": "image/png"}, id="type from the bytes"),
-        pytest.param({"data": "AAAA"}, {"data": "AAAA", "context_type": "application/octet-stream"}, id="unknown bytes"),
-        pytest.param({"url": "https://x", "width": "1024", "height": 768.0}, {"url": "https://x", "width": 1024, "height": 768}, id="sizes"),
-        pytest.param({"url": "https://x", "width": -1, "context_type": "image/png"}, {"url": "https://x"}, id="nonsense left out"),
+        pytest.param(
+            {"data": "AAAA"}, {"data": "AAAA", "context_type": "application/octet-stream"}, id="unknown bytes"
+        ),
+        pytest.param(
+            {"url": "https://x", "width": "1024", "height": 768.0},
+            {"url": "https://x", "width": 1024, "height": 768},
+            id="sizes",
+        ),
+        pytest.param(
+            {"url": "https://x", "width": -1, "context_type": "image/png"}, {"url": "https://x"}, id="nonsense left out"
+        ),
         pytest.param({"url": None, "data": None}, None, id="neither"),
         pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a head without end"),
-        pytest.param({"url": "data:image/svg+xml,<svg/>"}, {"data": "PHN2Zy8+", "context_type": "image/svg+xml"}, id="data address as text"),
+        pytest.param(
+            {"url": "data:image/svg+xml,<svg/>"},
+            {"data": "PHN2Zy8+", "context_type": "image/svg+xml"},
+            id="data address as text",
+        ),
     ],
 )
 def test_a_picture_is_read_in_every_form_it_comes_in(given, wanted):

@@ -29,7 +29,9 @@ def config(text):
 
 def compiled(text=SMALL, secrets=None, mappings=None, **more):
     """The compiled provider; `ACME_KEY` is set unless other secrets are given."""
-    return compile_provider(config(text), mappings or {}, Secrets({"ACME_KEY": "sk-canary"} if secrets is None else secrets), **more)
+    return compile_provider(
+        config(text), mappings or {}, Secrets({"ACME_KEY": "sk-canary"} if secrets is None else secrets), **more
+    )
 
 
 def offer(text, model="acme/large", endpoint=None, **more):

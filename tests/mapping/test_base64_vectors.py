@@ -13,7 +13,10 @@ def compiled(condition: object, hub: str = "hub: embeddings\n", more: str = "") 
     return compile_mapping(read_text(f'mapping: own\n{hub}request:\n  base64_vectors: {condition}\n{more}', "own.yaml"))
 
 
-@pytest.mark.parametrize(("asked", "agent", "wanted"), [("base64", "old", True), ("base64", "new", False), ("float", "old", False), (None, None, False)])
+@pytest.mark.parametrize(
+    ("asked", "agent", "wanted"),
+    [("base64", "old", True), ("base64", "new", False), ("float", "old", False), (None, None, False)],
+)
 def test_the_condition_sees_the_request_and_the_headers(asked: str | None, agent: str | None, wanted: bool):
     context = Context()
     if agent:
@@ -26,15 +29,23 @@ def test_it_may_hold_for_everybody():
 
 
 def test_a_format_without_it_has_no_such_section():
-    assert compile_mapping(read_text("mapping: own\nhub: embeddings\n", "own.yaml")).section("request.base64_vectors") is None
+    assert (
+        compile_mapping(read_text("mapping: own\nhub: embeddings\n", "own.yaml")).section("request.base64_vectors")
+        is None
+    )
 
 
 def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
-    mapping = compiled(OLD, more="""examples:
+    mapping = compiled(
+        OLD,
+        more="""examples:
   - {name: yes, of: request.base64_vectors, with: {headers: {user-agent: old}}, given: {encoding_format: base64}, expect: true}
   - {name: no, of: request.base64_vectors, given: {encoding_format: base64}, expect: true}
-""")
-    assert [(problem.mark.line, problem.message) for problem in run_examples(mapping)] == [(7, "example `no` differs: found false, wanted true")]
+""",
+    )
+    assert [(problem.mark.line, problem.message) for problem in run_examples(mapping)] == [
+        (7, "example `no` differs: found false, wanted true")
+    ]
 
 
 @pytest.mark.parametrize(("condition", "hub", "said"), [

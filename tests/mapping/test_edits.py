@@ -36,14 +36,34 @@ CASES = [
     ("rename of a null keeps what is there", "- rename: {a: b}", {"a": None, "b": 2}, {"b": 2}),
     ("rename of a null", "- rename: {a: b}", {"a": None}, {"b": None}),
     ("rename of nothing", "- rename: {a: b}", {"c": 1}, {"c": 1}),
-    ("rename in every item", '- rename: {"$.m[*].a": b}', {"m": [{"a": 1}, {"c": 2}, "x", None]}, {"m": [{"b": 1}, {"c": 2}, "x", None]}),
+    (
+        "rename in every item",
+        '- rename: {"$.m[*].a": b}',
+        {"m": [{"a": 1}, {"c": 2}, "x", None]},
+        {"m": [{"b": 1}, {"c": 2}, "x", None]},
+    ),
     ("rename below an object", "- rename: {$.x.y.a: b}", {"x": {"y": {"a": 1}}}, {"x": {"y": {"b": 1}}}),
     ("rename by place", '- rename: {"$.m[-1].a": b}', {"m": [{"a": 1}, {"a": 2}]}, {"m": [{"a": 1}, {"b": 2}]}),
-    ("rename where it fits", "- rename: {\"$.m[?(@.k == 'v')].a\": b}", {"m": [{"k": "v", "a": 1}, {"k": "w", "a": 2}]}, {"m": [{"k": "v", "b": 1}, {"k": "w", "a": 2}]}),
+    (
+        "rename where it fits",
+        "- rename: {\"$.m[?(@.k == 'v')].a\": b}",
+        {"m": [{"k": "v", "a": 1}, {"k": "w", "a": 2}]},
+        {"m": [{"k": "v", "b": 1}, {"k": "w", "a": 2}]},
+    ),
     ("rename anywhere", "- rename: {$..a: b}", {"a": {"a": 1}, "l": [{"a": 2}]}, {"l": [{"b": 2}], "b": {"b": 1}}),
     ("drop", "- drop: [a, b]", {"a": 1, "b": None, "c": 3}, {"c": 3}),
-    ("drop anywhere", "- drop: [$.t..a]", {"t": [{"a": 1, "p": {"a": {"a": 1}, "q": 1}}], "a": 5}, {"t": [{"p": {"q": 1}}], "a": 5}),
-    ("drop items that fit", "- drop: [\"$.t[?(@.type == 'web')]\"]", {"t": [{"type": "web"}, {"type": "f"}, {"type": "web"}]}, {"t": [{"type": "f"}]}),
+    (
+        "drop anywhere",
+        "- drop: [$.t..a]",
+        {"t": [{"a": 1, "p": {"a": {"a": 1}, "q": 1}}], "a": 5},
+        {"t": [{"p": {"q": 1}}], "a": 5},
+    ),
+    (
+        "drop items that fit",
+        "- drop: [\"$.t[?(@.type == 'web')]\"]",
+        {"t": [{"type": "web"}, {"type": "f"}, {"type": "web"}]},
+        {"t": [{"type": "f"}]},
+    ),
     ("drop an item by place", '- drop: ["$.t[0]"]', {"t": [1, 2]}, {"t": [2]}),
     ("drop the last item", '- drop: ["$.t[-1]"]', {"t": [1, 2, 3]}, {"t": [1, 2]}),
     ("drop a slice", '- drop: ["$.t[1:]"]', {"t": [1, 2, 3]}, {"t": [1]}),
@@ -54,27 +74,62 @@ CASES = [
     ("default makes objects on the way", "- default: {$.a.b.c: 1}", {"a": None}, {"a": {"b": {"c": 1}}}),
     ("default into what is no object", "- default: {$.a.b: 1}", {"a": "text"}, {"a": "text"}),
     ("default in every item", '- default: {"$.m[*].a": 1}', {"m": [{"a": 2}, {}, 3]}, {"m": [{"a": 2}, {"a": 1}, 3]}),
-    ("set", "- set: {a: {type: on}, b: [1, 2], c: {}, d: []}", {}, {"a": {"type": "on"}, "b": [1, 2], "c": {}, "d": []}),
+    (
+        "set",
+        "- set: {a: {type: on}, b: [1, 2], c: {}, d: []}",
+        {},
+        {"a": {"type": "on"}, "b": [1, 2], "c": {}, "d": []},
+    ),
     ("set a written null", "- set: {a: null}", {"a": 1}, {"a": None}),
     ("set of an absent value changes nothing", "- set: {a: $.x, b: $.x}", {"a": 1}, {"a": 1}),
     ("set from elsewhere", "- set: {a: $.b.c}", {"b": {"c": 0}}, {"b": {"c": 0}, "a": 0}),
     ("set with the old value", '- set: {"$.m[*].n": "{{ $old + 1 }}"}', {"m": [{"n": 1}, {}]}, {"m": [{"n": 2}, {}]}),
-    ("set with the parent", '- set: {"$.m[*].text": "{{ $parent.role }}: {{ $old }}"}', {"m": [{"role": "u", "text": "hi"}]}, {"m": [{"role": "u", "text": "u: hi"}]}),
+    (
+        "set with the parent",
+        '- set: {"$.m[*].text": "{{ $parent.role }}: {{ $old }}"}',
+        {"m": [{"role": "u", "text": "hi"}]},
+        {"m": [{"role": "u", "text": "u: hi"}]},
+    ),
     ("set items", '- set: {"$.stop[*]": "<{{ $old }}>"}', {"stop": ["a", "b"]}, {"stop": ["<a>", "<b>"]}),
-    ("set anywhere it stands", "- set: {$..strict: false}", {"strict": True, "t": [{"strict": True}, {}]}, {"strict": False, "t": [{"strict": False}, {}]}),
+    (
+        "set anywhere it stands",
+        "- set: {$..strict: false}",
+        {"strict": True, "t": [{"strict": True}, {}]},
+        {"strict": False, "t": [{"strict": False}, {}]},
+    ),
     ("set makes objects on the way", "- set: {$.a.b: 1}", {}, {"a": {"b": 1}}),
-    ("set sees what was set before", "- set: {a: 1}\n- set: {b: \"{{ $.a + 1 }}\"}", {}, {"a": 1, "b": 2}),
+    ("set sees what was set before", '- set: {a: 1}\n- set: {b: "{{ $.a + 1 }}"}', {}, {"a": 1, "b": 2}),
     ("set sees its own neighbours", "- set: {a: 1, b: $.a}", {}, {"a": 1, "b": 1}),
     ("set chooses", "- set:\n    a: {$match: $.x, one: 1, $else: 2}", {"x": "one"}, {"x": "one", "a": 1}),
     ("clamp", "- clamp: {a: [0, 1], b: [0, 1], c: [0, 1]}", {"a": 2, "b": -0.5, "c": 0.5}, {"a": 1, "b": 0, "c": 0.5}),
     ("clamp with an open end", "- clamp: {a: [null, 1], b: [1, null]}", {"a": -9, "b": -9}, {"a": -9, "b": 1}),
     ("clamp by a value", "- clamp: {a: [1, $model.max_output]}", {"a": 500}, {"a": 100}),
-    ("clamp leaves what is no number", "- clamp: {a: [0, 1], b: [0, 1], c: [0, 1]}", {"a": True, "b": "9", "c": None}, {"a": True, "b": "9", "c": None}),
-    ("values", '- values: {"$.m[*].role": {developer: system}}', {"m": [{"role": "developer"}, {"role": "user"}]}, {"m": [{"role": "system"}, {"role": "user"}]}),
+    (
+        "clamp leaves what is no number",
+        "- clamp: {a: [0, 1], b: [0, 1], c: [0, 1]}",
+        {"a": True, "b": "9", "c": None},
+        {"a": True, "b": "9", "c": None},
+    ),
+    (
+        "values",
+        '- values: {"$.m[*].role": {developer: system}}',
+        {"m": [{"role": "developer"}, {"role": "user"}]},
+        {"m": [{"role": "system"}, {"role": "user"}]},
+    ),
     ("values that share a case", "- values: {a: {x|y: z}}", {"a": "y"}, {"a": "z"}),
-    ("values of numbers and truths", "- values: {a: {1: one}, b: {true: auto}, c: {x: 5}}", {"a": 1, "b": True, "c": "x"}, {"a": "one", "b": "auto", "c": 5}),
+    (
+        "values of numbers and truths",
+        "- values: {a: {1: one}, b: {true: auto}, c: {x: 5}}",
+        {"a": 1, "b": True, "c": "x"},
+        {"a": "one", "b": "auto", "c": 5},
+    ),
     ("values to nothing", "- values: {a: {x: $nothing, y: z}}", {"a": "x"}, {}),
-    ("values to a template", "- values: {a: {x: {type: tool, name: $.n}}}", {"a": "x", "n": "f"}, {"a": {"type": "tool", "name": "f"}, "n": "f"}),
+    (
+        "values to a template",
+        "- values: {a: {x: {type: tool, name: $.n}}}",
+        {"a": "x", "n": "f"},
+        {"a": {"type": "tool", "name": "f"}, "n": "f"},
+    ),
     ("values of what has no label", "- values: {a: {x: y}}", {"a": {"x": 1}}, {"a": {"x": 1}}),
     ("when holds", "- drop: [a]\n  when: $.b == 1", {"a": 1, "b": 1}, {"b": 1}),
     ("when does not", "- drop: [a]\n  when: $.b == 1", {"a": 1, "b": 2}, {"a": 1, "b": 2}),
@@ -89,7 +144,9 @@ def test_an_edit_does_what_its_verb_says(text, given, expected):
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_edits_change_nothing_twice_over_a_strange_document(case):
-    for strange in ({}, {"m": None, "t": "x", "a": [], "stop": 5, "o": []}, {"m": [[]], "a": {}, "x": []}, [], "text", None, 7):
+    for strange in (
+        {}, {"m": None, "t": "x", "a": [], "stop": 5, "o": []}, {"m": [[]], "a": {}, "x": []}, [], "text", None, 7,
+    ):
         before = copy.deepcopy(strange)
         edits(case[1])(strange, Context())
         assert strange == before
@@ -111,8 +168,16 @@ def test_only_what_changes_is_copied():
 
 def test_a_refusal_is_a_400_that_names_the_field():
     with pytest.raises(BadRequest) as refused:
-        run("- refuse: audio is not taken by {{ $model.id }}\n  when: $.audio\n  param: audio", {"audio": 1}, model={"id": "m/x"})
-    assert (refused.value.status, refused.value.message, refused.value.param) == (400, "audio is not taken by m/x", "audio")
+        run(
+            "- refuse: audio is not taken by {{ $model.id }}\n  when: $.audio\n  param: audio",
+            {"audio": 1},
+            model={"id": "m/x"},
+        )
+    assert (refused.value.status, refused.value.message, refused.value.param) == (
+        400,
+        "audio is not taken by m/x",
+        "audio",
+    )
     assert run("- refuse: no\n  when: $.audio", {"a": 1})[0] == {"a": 1}
 
 
@@ -129,10 +194,24 @@ def test_a_refusal_is_a_400_that_names_the_field():
         pytest.param("- set: {a: 1}\n  why: only one is served", {"a": 2}, ["a"], id="replaced, with a reason"),
         pytest.param("- set: {a: 1}\n  why: only one is served", {"a": 1}, [], id="replaced by the same"),
         pytest.param("- set: {a: 1}", {"a": 2}, [], id="translated"),
-        pytest.param("- set: {effort: $.reasoning.effort}\n- drop: [reasoning]", {"reasoning": {"effort": "low"}}, [], id="read before it was dropped"),
-        pytest.param("- set: {off: true}\n  when: $.effort == 'none'\n- drop: [effort]", {"effort": "none"}, [], id="tested before it was dropped"),
-        pytest.param("- drop: [stream_options, model]", {"stream_options": {}, "model": "m"}, [], id="the gateway's own"),
-        pytest.param("- rename: {a: b}\n- clamp: {n: [0, 1]}", {"a": 1, "n": 5}, [], id="nothing is lost by a new name"),
+        pytest.param(
+            "- set: {effort: $.reasoning.effort}\n- drop: [reasoning]",
+            {"reasoning": {"effort": "low"}},
+            [],
+            id="read before it was dropped",
+        ),
+        pytest.param(
+            "- set: {off: true}\n  when: $.effort == 'none'\n- drop: [effort]",
+            {"effort": "none"},
+            [],
+            id="tested before it was dropped",
+        ),
+        pytest.param(
+            "- drop: [stream_options, model]", {"stream_options": {}, "model": "m"}, [], id="the gateway's own"
+        ),
+        pytest.param(
+            "- rename: {a: b}\n- clamp: {n: [0, 1]}", {"a": 1, "n": 5}, [], id="nothing is lost by a new name"
+        ),
     ],
 )
 def test_what_a_request_loses_is_told(text, given, lost):
@@ -185,8 +264,11 @@ def test_there_are_enough_golden_mistakes():
 
 
 fields = st.sampled_from(["a", "b", "m", "t", "role", "reasoning"])
-documents = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
-                         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(fields, inner, max_size=3), max_leaves=12)
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(fields, inner, max_size=3),
+    max_leaves=12,
+)
 EVERY_VERB = edits("""
 - rename: {a: b, "$.m[*].reasoning": a, $..t: m}
 - values: {"$.m[*].role": {developer: system, x: $nothing}}
@@ -222,13 +304,25 @@ def test_the_deepseek_overlay_passes_its_own_examples():
 
 TYPICAL = {
     "model": "deepseek-flash", "max_completion_tokens": 100, "temperature": 1, "stream": True, "user": "u",
-    "messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"},
-                 {"role": "assistant", "content": "", "reasoning": "hm", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-                 {"role": "tool", "tool_call_id": "c1", "content": "42"}, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"},
-                 {"role": "assistant", "content": "yes"}, {"role": "user", "content": "bye"}],
+    "messages": [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning": "hm",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "42"}, {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "more"}, {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "bye"},
+    ],
     "tools": [{"type": "function", "function": {"name": name, "strict": True, "parameters": {}}} for name in "fg"],
 }
-EVENT = {"id": "x", "choices": [{"index": 0, "delta": {"content": None, "reasoning_content": "hm"}, "finish_reason": None}]}
+EVENT = {
+    "id": "x",
+    "choices": [{"index": 0, "delta": {"content": None, "reasoning_content": "hm"}, "finish_reason": None}],
+}
 
 
 @pytest.mark.parametrize(("section", "given", "goal"), [("request", TYPICAL, 30e-6), ("stream", EVENT, 3e-6)])

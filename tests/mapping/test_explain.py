@@ -72,7 +72,12 @@ def test_an_answer_an_error_and_a_stream() -> None:
     assert error.result == {"error": "boom"} and error.stages[0].steps[0].line == 19
     stream = explain_stream(TINY, TINY, [{"id": "a", "t": "x"}, {"stop": "end"}], TraceContext())
     assert stream.result == [{"t": "x"}, {"done": "end"}]
-    assert [(step.line, step.path) for step in stream.stages[0].steps] == [(24, "start.id"), (25, "delta.text"), (25, "delta.kind"), (28, "text.delta.t")]
+    assert [(step.line, step.path) for step in stream.stages[0].steps] == [
+        (24, "start.id"),
+        (25, "delta.text"),
+        (25, "delta.kind"),
+        (28, "text.delta.t"),
+    ]
     assert stream.plain()["stages"][0]["said"] == [{"t": "x"}]
 
 

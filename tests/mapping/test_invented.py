@@ -1,4 +1,5 @@
-"""A wire format of its own invention, like none there is, added by YAML alone: whole and streamed, with tools and errors."""
+"""A wire format of its own invention, like none there is, added by YAML alone: whole and streamed,
+with tools and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from mapping.support import document
 from tollgate.config.load import Mark, read_file
 from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, convert_error, convert_request, convert_response, run_examples
+from tollgate.mapping import (
+    Context,
+    Mapping,
+    StreamConverter,
+    Tap,
+    compile_mapping,
+    convert_error,
+    convert_request,
+    convert_response,
+    run_examples,
+)
 from tollgate.mapping.plugins import load_plugins
 
 # Speech is a score: voices with lines; notes are typed by one letter; a stream is bars that name no part at all.
@@ -81,7 +92,10 @@ examples:
 """
 FOLDER = Path(__file__).parents[2] / "mappings"
 SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
-CLIENTS: dict[str, Mapping] = {name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in ("chat", "messages", "responses")}
+CLIENTS: dict[str, Mapping] = {
+    name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml"))
+    for name in ("chat", "messages", "responses")
+}
 
 
 def test_its_own_examples_hold() -> None:
@@ -90,24 +104,42 @@ def test_its_own_examples_hold() -> None:
 
 def test_a_request_with_tools_and_results() -> None:
     body = {
-        "model": "m", "max_tokens": 9, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "model": "m",
+        "max_tokens": 9,
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
         "messages": [
-            {"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"k": 1}'}}]},
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"k": 1}'}}],
+            },
             {"role": "tool", "tool_call_id": "a", "content": "42"},
         ],
     }
     made = convert_request(CLIENTS["chat"], SCORES, body, Context({"upstream": "oboe"}))
     assert made.lost == []
     assert made.body == {
-        "instrument": "oboe", "bars": 9, "key": "Be brief.", "pedals": [{"step": "f", "shape": {"type": "object"}}],
+        "instrument": "oboe",
+        "bars": 9,
+        "key": "Be brief.",
+        "pedals": [{"step": "f", "shape": {"type": "object"}}],
         "score": [
-            {"voice": "high", "notes": [{"t": "hi"}]}, {"voice": "low", "notes": [{"c": ["a", "f", {"k": 1}]}]}, {"voice": "high", "notes": [{"r": ["a", "42"]}]},
+            {"voice": "high", "notes": [{"t": "hi"}]},
+            {"voice": "low", "notes": [{"c": ["a", "f", {"k": 1}]}]},
+            {"voice": "high", "notes": [{"r": ["a", "42"]}]},
         ],
     }
 
 
-ANSWER = {"opus": "op1", "instrument": "oboe", "notes": [{"t": "la"}, {"c": ["a", "f", {"k": 1}]}], "end": "fine", "ears": {"heard": 3, "sung": 4}}
+ANSWER = {
+    "opus": "op1",
+    "instrument": "oboe",
+    "notes": [{"t": "la"}, {"c": ["a", "f", {"k": 1}]}],
+    "end": "fine",
+    "ears": {"heard": 3, "sung": 4},
+}
 BARS = [
     {"bar": "upbeat", "opus": "op1", "instrument": "oboe"}, {"bar": "t", "la": "l"}, {"bar": "t", "la": "a"},
     {"bar": "c", "hand": 0, "id": "a", "step": "f", "la": '{"k"'}, {"bar": "c", "hand": 0, "la": ":1}"},
@@ -121,7 +153,9 @@ def test_a_whole_answer_for_every_client() -> None:
     assert message["content"] == "la" and message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"k":1}'}
     assert chat["choices"][0]["finish_reason"] == "tool_calls" and chat["usage"]["total_tokens"] == 7
     messages = convert_response(SCORES, CLIENTS["messages"], ANSWER, Context()).body
-    assert [block["type"] for block in messages["content"]] == ["text", "tool_use"] and messages["stop_reason"] == "tool_use"
+    assert [block["type"] for block in messages["content"]] == ["text", "tool_use"] and messages[
+        "stop_reason"
+    ] == "tool_use"
     responses = convert_response(SCORES, CLIENTS["responses"], ANSWER, Context()).body
     assert [item["type"] for item in responses["output"]] == ["message", "function_call"]
 
@@ -131,12 +165,18 @@ def test_a_streamed_answer_says_the_same(client: str) -> None:
     converter = StreamConverter(SCORES, CLIENTS[client], Context())
     said = [out for bar in BARS for out in converter.feed(bar)] + converter.finish()
     assert said and converter.error is None
-    assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [("text", "la"), ("tool_call", '{"k":1}')]
+    assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
+        ("text", "la"),
+        ("tool_call", '{"k":1}'),
+    ]
     assert converter.usage == {"input": 3, "output": 4}
 
 
 def test_its_errors_and_its_tap() -> None:
-    assert convert_error(SCORES, CLIENTS["messages"], {"wrong": {"note": "flat", "where": "bar 3"}})["error"]["message"] == "flat"
+    assert (
+        convert_error(SCORES, CLIENTS["messages"], {"wrong": {"note": "flat", "where": "bar 3"}})["error"]["message"]
+        == "flat"
+    )
     tap = Tap(SCORES)
     for bar in BARS:
         tap.feed(bar)

@@ -57,7 +57,11 @@ CASES = {
         {"a": {"p": 1, "r": 2}},
         {"p": 1},
     ),
-    "copy everything": ("{$copy: $.input, model: up}", {"input": {"prompt": "cat", "n": None}}, {"prompt": "cat", "n": None, "model": "up"}),
+    "copy everything": (
+        "{$copy: $.input, model: up}",
+        {"input": {"prompt": "cat", "n": None}},
+        {"prompt": "cat", "n": None, "model": "up"},
+    ),
     "first present": (
         """
         max_tokens: {$first: [$.max_completion_tokens, $.max_tokens, 4096]}
@@ -66,7 +70,11 @@ CASES = {
         {"max_tokens": 0},
         {"max_tokens": 0, "fingerprint": None},
     ),
-    "first takes false and empty text": ("{a: {$first: [$.x, 1]}, b: {$first: [$.y, 1]}}", {"x": False, "y": ""}, {"a": False, "b": ""}),
+    "first takes false and empty text": (
+        "{a: {$first: [$.x, 1]}, b: {$first: [$.y, 1]}}",
+        {"x": False, "y": ""},
+        {"a": False, "b": ""},
+    ),
     "when and else": (
         """
         stream_options: {$when: $.stream, include_usage: true}
@@ -118,7 +126,13 @@ CASES = {
               - {$when: $t.text, role: $t.role, content: $t.text}
         """,
         {"system": "S", "turns": [{"role": "user", "results": ["42"], "text": "ok"}]},
-        {"messages": [{"role": "system", "content": "S"}, {"role": "tool", "content": "42"}, {"role": "user", "content": "ok"}]},
+        {
+            "messages": [
+                {"role": "system", "content": "S"},
+                {"role": "tool", "content": "42"},
+                {"role": "user", "content": "ok"},
+            ]
+        },
     ),
     "join neighbours": (
         """
@@ -127,7 +141,13 @@ CASES = {
           $value:
             - {$each: $m in $.messages, role: $m.role, parts: [$m.text]}
         """,
-        {"messages": [{"role": "user", "text": "a"}, {"role": "user", "text": "b"}, {"role": "assistant", "text": "c"}]},
+        {
+            "messages": [
+                {"role": "user", "text": "a"},
+                {"role": "user", "text": "b"},
+                {"role": "assistant", "text": "c"},
+            ]
+        },
         {"turns": [{"role": "user", "parts": ["a", "b"]}, {"role": "assistant", "parts": ["c"]}]},
     ),
     "name a value": (
@@ -149,8 +169,16 @@ CASES = {
         {"tokens": 5, "names": ["f", "g"]},
     ),
     "text with an absent hole is absent": ('{a: "x {{ $.no }} y", b: c}', {}, {"b": "c"}),
-    "text of numbers and booleans": ('{a: "{{ $.n }}/{{ $.f }}/{{ $.t }}/{{ $.o }}"}', {"n": 1, "f": 0.5, "t": True, "o": {"k": []}}, {"a": '1/0.5/true/{"k":[]}'}),
-    "looks decide nothing": ("{a: $.a, b: \"{{ $.a }}\", c: 'no', d: on, e: 0.50}", {"a": "007"}, {"a": "007", "b": "007", "c": "no", "d": "on", "e": 0.5}),
+    "text of numbers and booleans": (
+        '{a: "{{ $.n }}/{{ $.f }}/{{ $.t }}/{{ $.o }}"}',
+        {"n": 1, "f": 0.5, "t": True, "o": {"k": []}},
+        {"a": '1/0.5/true/{"k":[]}'},
+    ),
+    "looks decide nothing": (
+        "{a: $.a, b: \"{{ $.a }}\", c: 'no', d: on, e: 0.50}",
+        {"a": "007"},
+        {"a": "007", "b": "007", "c": "no", "d": "on", "e": 0.5},
+    ),
     "null is absent": ("{a: $.a, b: $.b.c}", {"a": None, "b": None}, None),
     "nulls inside a copied value stay": ("{a: $.a}", {"a": {"x": None}}, {"a": {"x": None}}),
     "an empty list that is data stays": ("{a: $.a}", {"a": []}, {"a": []}),
@@ -158,7 +186,11 @@ CASES = {
     "a path through the wrong kind is absent": ("{a: '$.a.b[0].c', z: 1}", {"a": "text"}, {"z": 1}),
     "negative index": ("{a: '$.a[-1]'}", {"a": [1, 2]}, {"a": 2}),
     "everything below": ("{a: $.a..k}", {"a": {"k": 1, "b": [{"k": 2}]}}, {"a": [1, 2]}),
-    "wildcard and filter": ("{a: \"{{ $.a[*].b[?(@.k == 'v')].n | total }}\"}", {"a": [{"b": [{"k": "v", "n": 1}]}, {"b": [{"k": "v", "n": 2}, {"n": 9}]}]}, {"a": 3}),
+    "wildcard and filter": (
+        "{a: \"{{ $.a[*].b[?(@.k == 'v')].n | total }}\"}",
+        {"a": [{"b": [{"k": "v", "n": 1}]}, {"b": [{"k": "v", "n": 2}, {"n": 9}]}]},
+        {"a": 3},
+    ),
     "computed index": ('{a: "{{ $.names[$.id] }}"}', {"names": {"x": 1}, "id": "x"}, {"a": 1}),
     "null items are skipped": ("[{$each: '$x, $i in $.a', $value: $i}]", {"a": [1, None, 2]}, [0, 2]),
     "an absent label": ("{a: {$match: $.x, b: 1, $absent: 2, $else: 3}}", {}, {"a": 2}),
@@ -204,7 +236,10 @@ body:
     assert refused.value.message == "n greater than 1 cannot be converted"
 
 
-TRUTH = {"absent": None, "null": None, "false": False, "empty text": "", "empty list": [], "empty object": {}, "zero": 0, "text": "x"}
+TRUTH = {
+    "absent": None, "null": None, "false": False, "empty text": "", "empty list": [], "empty object": {}, "zero": 0,
+    "text": "x",
+}
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -220,30 +255,52 @@ def test_truth_is_one_rule_everywhere(name: str) -> None:
 
 
 EXPRESSIONS = {
-    "$.a == 1": True, "$.a == 1.0": True, "$.a == '1'": False, "$.t == 1": False, "$.no == none": True, "$.no == 1": False, "$.no != 1": True,
-    "$.no < 1": False, "$.no >= 1": False, "$.a < 2": True, "2 > $.a": True, "$.s < 'b'": True, "$.s < 1": False, "$.t > 0": False,
-    "$.s in ['a', 'x']": True, "$.s not in ['x']": True, "'k' in $.o": True, "'b' in 'abc'": True, "1 in $.l": True, "true in $.l": False, "$.no in ['a']": False,
-    "$.a + 1": 2, "$.a - 1": 0, "$.a * 3": 3, "$.a / 2": 0.5, "7 // 2": 3, "7 % 4": 3, "$.no + 1": None, "$.a / 0": None, "-$.a": -1, "$.s ~ 1 ~ true": "a1true",
-    "$.s ~ $.no": None, "$.s + 'b'": "ab", "$.l + [4]": [1, 2, 4], "[1, $.no]": [1, None], "{'k': $.a}": {"k": 1}, "{'k': {'j': 1}}": {"k": {"j": 1}},
-    "$.s is string": True, "$.l is list": True, "$.o is object": True, "$.a is number": True, "$.t is number": False, "$.t is boolean": True, "$.no is absent": True,
-    "$.no is not present": True, "$.l[1:]": [2], "($.s)[0:1]": "a", "($.l | first) + 1": 2, "$.o.k": "v", "$.o['k']": "v", "$.l | length": 2, "$.no | length": None,
-    "$.no | default(3)": 3, "'a,b' | split(',')": ["a", "b"], "' A ' | strip | lower": "a", "'a' | upper": "A", "'a-b' | replace('-', '_')": "a_b",
-    "'data:x' | starts('data:')": True, "7 | text": "7", "'7.5' | number": 7.5, "'x' | number": None, "2.5 | round": 2, "2.456 | round(2)": 2.46,
-    "['a', 1, none] | join('-')": "a-1", "[] | join": None, "[1, none, 2] | total": 3, "[none] | total": None, "3 | clip(0, 2)": 2, "-1 | clip(0, 2)": 0,
-    "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1}, "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
-    f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"}, f"'data:x{';a' * 2000};base64,AA' | data_url": None,  # its head has an end
-    "'https://x' | data_url": None, "'aGk=' | from_base64": "hi", "'{\"a\": 1}' | parse_json": {"a": 1}, "'' | parse_json": {},
-    "($.o | json | json) | parse_json": {"k": "v"}, "'\"{hi\"' | parse_json": "{hi", "'\"[1]\"' | parse_json": "[1]", "{'a': 1} | json": '{"a":1}',
-    "{'type': 'object', 'properties': {'type': {'type': 'string'}}} | closed_schema":
-        {"type": "object", "properties": {"type": {"type": "string"}}, "additionalProperties": False},
-    "{'additionalProperties': {'properties': {}}, 'anyOf': [{'type': ['object', 'null'], 'additionalProperties': true}, false]} | closed_schema":
-        {"additionalProperties": {"properties": {}, "additionalProperties": False},
-         "anyOf": [{"type": ["object", "null"], "additionalProperties": False}, False]},
-    "'s' | closed_schema": None, "$.o | spoken_schema('k')": None,
-    "{'description': 'd', 'minItems': 2, 'maxItems': 9, 'items': {'minItems': 1}} | spoken_schema({'minItems': [0, 1], 'maxItems': []})":
-        {"description": "d\n\nminItems: 2, maxItems: 9", "items": {"minItems": 1}},
-    "{'properties': {'minimum': {'default': {'minimum': 1}}}, 'enum': [{'minimum': 1}]} | spoken_schema({'minimum': []})":
-        {"properties": {"minimum": {"default": {"minimum": 1}}}, "enum": [{"minimum": 1}]},
+    "$.a == 1": True, "$.a == 1.0": True, "$.a == '1'": False, "$.t == 1": False, "$.no == none": True,
+    "$.no == 1": False, "$.no != 1": True, "$.no < 1": False, "$.no >= 1": False, "$.a < 2": True, "2 > $.a": True,
+    "$.s < 'b'": True, "$.s < 1": False, "$.t > 0": False, "$.s in ['a', 'x']": True, "$.s not in ['x']": True,
+    "'k' in $.o": True, "'b' in 'abc'": True, "1 in $.l": True, "true in $.l": False, "$.no in ['a']": False,
+    "$.a + 1": 2, "$.a - 1": 0, "$.a * 3": 3, "$.a / 2": 0.5, "7 // 2": 3, "7 % 4": 3, "$.no + 1": None,
+    "$.a / 0": None, "-$.a": -1, "$.s ~ 1 ~ true": "a1true", "$.s ~ $.no": None, "$.s + 'b'": "ab",
+    "$.l + [4]": [1, 2, 4], "[1, $.no]": [1, None], "{'k': $.a}": {"k": 1}, "{'k': {'j': 1}}": {"k": {"j": 1}},
+    "$.s is string": True, "$.l is list": True, "$.o is object": True, "$.a is number": True, "$.t is number": False,
+    "$.t is boolean": True, "$.no is absent": True, "$.no is not present": True, "$.l[1:]": [2], "($.s)[0:1]": "a",
+    "($.l | first) + 1": 2, "$.o.k": "v", "$.o['k']": "v", "$.l | length": 2, "$.no | length": None,
+    "$.no | default(3)": 3, "'a,b' | split(',')": ["a", "b"], "' A ' | strip | lower": "a", "'a' | upper": "A",
+    "'a-b' | replace('-', '_')": "a_b", "'data:x' | starts('data:')": True, "7 | text": "7", "'7.5' | number": 7.5,
+    "'x' | number": None, "2.5 | round": 2, "2.456 | round(2)": 2.46, "['a', 1, none] | join('-')": "a-1",
+    "[] | join": None, "[1, none, 2] | total": 3, "[none] | total": None, "3 | clip(0, 2)": 2, "-1 | clip(0, 2)": 0,
+    "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1},
+    "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
+    # its head has an end
+    f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"},
+    f"'data:x{';a' * 2000};base64,AA' | data_url": None,
+    "'https://x' | data_url": None,
+    "'aGk=' | from_base64": "hi",
+    "'{\"a\": 1}' | parse_json": {"a": 1},
+    "'' | parse_json": {},
+    "($.o | json | json) | parse_json": {"k": "v"},
+    "'\"{hi\"' | parse_json": "{hi",
+    "'\"[1]\"' | parse_json": "[1]",
+    "{'a': 1} | json": '{"a":1}',
+    "{'type': 'object', 'properties': {'type': {'type': 'string'}}} | closed_schema": {
+        "type": "object",
+        "properties": {"type": {"type": "string"}},
+        "additionalProperties": False,
+    },
+    "{'additionalProperties': {'properties': {}}, 'anyOf': [{'type': ['object', 'null'], 'additionalProperties': true}, false]} | closed_schema": {
+        "additionalProperties": {"properties": {}, "additionalProperties": False},
+        "anyOf": [{"type": ["object", "null"], "additionalProperties": False}, False],
+    },
+    "'s' | closed_schema": None,
+    "$.o | spoken_schema('k')": None,
+    "{'description': 'd', 'minItems': 2, 'maxItems': 9, 'items': {'minItems': 1}} | spoken_schema({'minItems': [0, 1], 'maxItems': []})": {
+        "description": "d\n\nminItems: 2, maxItems: 9",
+        "items": {"minItems": 1},
+    },
+    "{'properties': {'minimum': {'default': {'minimum': 1}}}, 'enum': [{'minimum': 1}]} | spoken_schema({'minimum': []})": {
+        "properties": {"minimum": {"default": {"minimum": 1}}},
+        "enum": [{"minimum": 1}],
+    },
     "1 if $.no": None, "$.t and $.s": "a", "$.no or $.s": "a", "not $.no": True, "$.l | join(', ')": "1, 2",
 }
 
@@ -270,5 +327,8 @@ def test_an_expression_has_its_value_and_type(text: str) -> None:
 def test_usage_is_asked_alone_only_where_nothing_else_decides_about_it(body: str, alone: bool) -> None:
     mapping = compile_mapping(document(f"mapping: m\nresponse:\n  to_hub: {body}\n"))
     assert (mapping.usage_in is not None) == alone
-    for answer in ({"id": "a", "n": 5, "ok": True}, {"id": "a", "n": None, "ok": False, "usage": {"input": 7}, "rest": {"usage": {"input": 9}}}):
+    for answer in (
+        {"id": "a", "n": 5, "ok": True},
+        {"id": "a", "n": None, "ok": False, "usage": {"input": 7}, "rest": {"usage": {"input": 9}}},
+    ):
         assert tap_usage(mapping, answer) == (tap_response(mapping, answer).get("usage") or {})

@@ -34,25 +34,42 @@ from tollgate.mapping import (
 FOLDER = Path(__file__).parents[2] / "mappings"
 NAMES = ("chat", "responses", "messages", "gemini")
 CLIENTS = ("chat", "responses", "messages")
-MAPPINGS: dict[str, Mapping] = {name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES}
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+MAPPINGS: dict[str, Mapping] = {
+    name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES
+}
+QUICK = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 WORDS = st.sampled_from([
-    "text", "user", "assistant", "system", "tool", "function", "model", "type", "role", "content", "id", "name", "arguments", "tool_use", "tool_result", "thinking",
-    "image_url", "auto", "stop", "", "null", "{}", "data:image/png;base64,AA", "tg1.WyJ4IiwieSIsbnVsbF0", "é\u0000\U0001f600", "x" * 40,
+    "text", "user", "assistant", "system", "tool", "function", "model", "type", "role", "content", "id", "name",
+    "arguments", "tool_use", "tool_result", "thinking", "image_url", "auto", "stop", "", "null", "{}",
+    "data:image/png;base64,AA", "tg1.WyJ4IiwieSIsbnVsbF0", "é\u0000\U0001f600", "x" * 40,
 ])
 KEYS = st.sampled_from([
-    "model", "messages", "role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id", "index", "tools", "tool_choice", "system", "input",
-    "output", "choices", "delta", "message", "finish_reason", "usage", "prompt_tokens", "stop", "reasoning", "reasoning_details", "thinking", "signature", "source",
-    "parts", "candidates", "functionCall", "args", "max_tokens", "metadata", "image_url", "url", "response", "item", "content_block", "error", "stream", "annotations",
-    "summary", "encrypted_content", "call_id", "tool_use_id", "is_error", "cache_control", "n", "response_format", "format", "data", "usageMetadata", "finishReason",
+    "model", "messages", "role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id",
+    "index", "tools", "tool_choice", "system", "input", "output", "choices", "delta", "message", "finish_reason",
+    "usage", "prompt_tokens", "stop", "reasoning", "reasoning_details", "thinking", "signature", "source", "parts",
+    "candidates", "functionCall", "args", "max_tokens", "metadata", "image_url", "url", "response", "item",
+    "content_block", "error", "stream", "annotations", "summary", "encrypted_content", "call_id", "tool_use_id",
+    "is_error", "cache_control", "n", "response_format", "format", "data", "usageMetadata", "finishReason",
 ])
-SCALARS = st.none() | st.booleans() | st.integers(-3, 2**63) | st.floats(allow_nan=False, allow_infinity=False) | WORDS | st.text(max_size=8)
-JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=40)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS
+    | st.text(max_size=8)
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=40
+)
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=8)
 EVENT_TYPES = st.sampled_from([
-    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "error", "response.created", "response.output_item.added",
-    "response.output_text.delta", "response.function_call_arguments.delta", "response.output_item.done", "response.completed", "response.failed",
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "error",
+    "response.created", "response.output_item.added", "response.output_text.delta",
+    "response.function_call_arguments.delta", "response.output_item.done", "response.completed", "response.failed",
 ])
 
 
@@ -101,7 +118,11 @@ def test_any_error_body_becomes_a_message(source: str, body: Any) -> None:
 
 @pytest.mark.parametrize("source", NAMES)
 @QUICK
-@given(events=st.lists(OBJECTS | st.builds(lambda kind, rest: {**rest, "type": kind}, EVENT_TYPES, OBJECTS) | JSON, max_size=6))
+@given(
+    events=st.lists(
+        OBJECTS | st.builds(lambda kind, rest: {**rest, "type": kind}, EVENT_TYPES, OBJECTS) | JSON, max_size=6
+    )
+)
 def test_any_stream_ends_in_order(source: str, events: list[Any]) -> None:
     before = copy.deepcopy(events)
     for target in CLIENTS:
@@ -141,7 +162,10 @@ def spoiled(draw: Any, document: Any) -> Any:
 
 
 SPOILED = [
-    (name, of, target) for name in NAMES for of in ("request.to_hub", "response.to_hub", "stream.to_hub") for target in CLIENTS
+    (name, of, target)
+    for name in NAMES
+    for of in ("request.to_hub", "response.to_hub", "stream.to_hub")
+    for target in CLIENTS
     if examples(name, of) and not (of == "request.to_hub" and name == "gemini")
 ]
 
@@ -170,7 +194,9 @@ def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str
 
 # -- a stream says what the whole answer says
 
-ARGUMENTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | st.text("xyé", max_size=5), max_size=3).map(json.dumps)
+ARGUMENTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | st.text("xyé", max_size=5), max_size=3).map(
+    json.dumps
+)
 CALLS = st.lists(st.tuples(st.sampled_from(["f", "g"]), ARGUMENTS), max_size=4)
 TEXT = st.text("ab é", max_size=8)
 
@@ -189,9 +215,20 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if thought:
         message["reasoning_content"] = thought
     if calls:
-        message["tool_calls"] = [{"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": args}} for i, (name, args) in enumerate(calls)]
-    whole = {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
-    deltas = [{"reasoning_content": piece} for piece in cut(draw, thought)] + [{"content": piece} for piece in cut(draw, text)]
+        message["tool_calls"] = [
+            {"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": args}}
+            for i, (name, args) in enumerate(calls)
+        ]
+    whole = {
+        "id": "a",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+    }
+    deltas = [{"reasoning_content": piece} for piece in cut(draw, thought)] + [
+        {"content": piece} for piece in cut(draw, text)
+    ]
     waiting = [
         [{"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": ""}},
          *({"index": i, "function": {"arguments": piece}} for piece in cut(draw, args))]
@@ -204,8 +241,16 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         deltas.append({"tool_calls": [waiting[i].pop(0)]})
         if i == opened:
             opened += 1
-    chunks = [{"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    chunks.append({"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    chunks = [
+        {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        for delta in deltas
+    ]
+    chunks.append({
+        "id": "a",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+    })
     chunks.append({"id": "a", "choices": [], "usage": whole["usage"]})
     return whole, chunks
 
@@ -213,21 +258,29 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
-def test_a_stream_says_what_the_whole_answer_says(target: str, answer: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+def test_a_stream_says_what_the_whole_answer_says(
+    target: str, answer: tuple[dict[str, Any], list[dict[str, Any]]]
+) -> None:
     whole, chunks = answer
     hub = response_to_hub(MAPPINGS["chat"], whole, Context())
     converter = StreamConverter(MAPPINGS["chat"], MAPPINGS[target], Context())
     said = [data for chunk in chunks for _, data in converter.feed(chunk)]
     said += [data for _, data in converter.finish()]
     streamed = converter.hub
-    assert [without_origin(part) for part in streamed["parts"]] == [without_origin(part) for part in hub["parts"] if part.get("text") != ""]
+    assert [without_origin(part) for part in streamed["parts"]] == [
+        without_origin(part) for part in hub["parts"] if part.get("text") != ""
+    ]
     assert (converter.stop, converter.usage) == (hub["stop"], hub["usage"])
     wanted = [part["args"] for part in hub["parts"] if part["kind"] == "tool_call"]
     assert arguments_said(target, said) == wanted
 
 
 def without_origin(part: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key in ("kind", "text", "name", "args", "id") and not (key == "id" and part["kind"] != "tool_call")}
+    return {
+        key: value
+        for key, value in part.items()
+        if key in ("kind", "text", "name", "args", "id") and not (key == "id" and part["kind"] != "tool_call")
+    }
 
 
 def arguments_said(target: str, said: list[Any]) -> list[str]:
@@ -255,10 +308,22 @@ def arguments_said(target: str, said: list[Any]) -> list[str]:
 # -- hub documents there and back
 
 SCHEMAS = st.just({"type": "object", "properties": {"a": {"type": "string"}}})
-TOOLS = st.lists(st.builds(lambda n, d, s: {"name": f"t{n}", "description": d, "schema": s}, st.integers(0, 3), st.sampled_from(["x", "y"]), SCHEMAS), max_size=2,
-                 unique_by=lambda tool: tool["name"])
-USER_PARTS = st.lists(st.builds(lambda t: {"kind": "text", "text": t}, st.text("abc", min_size=1, max_size=5)) | st.just({"kind": "image", "mime": "image/png", "data": "AAAA"}),
-                      min_size=1, max_size=2)
+TOOLS = st.lists(
+    st.builds(
+        lambda n, d, s: {"name": f"t{n}", "description": d, "schema": s},
+        st.integers(0, 3),
+        st.sampled_from(["x", "y"]),
+        SCHEMAS,
+    ),
+    max_size=2,
+    unique_by=lambda tool: tool["name"],
+)
+USER_PARTS = st.lists(
+    st.builds(lambda t: {"kind": "text", "text": t}, st.text("abc", min_size=1, max_size=5))
+    | st.just({"kind": "image", "mime": "image/png", "data": "AAAA"}),
+    min_size=1,
+    max_size=2,
+)
 
 
 @st.composite
@@ -266,19 +331,35 @@ def hub_requests(draw: Any) -> dict[str, Any]:
     """Hub requests with what every protocol can say."""
     turns: list[dict[str, Any]] = [{"role": "user", "parts": draw(USER_PARTS)}]
     for number in range(draw(st.integers(0, 2))):
-        calls = [{"kind": "tool_call", "id": f"c{number}_{i}", "name": name, "args": json.dumps(json.loads(args), separators=(",", ":"), ensure_ascii=False)} for i,
-                 (name, args) in enumerate(draw(CALLS))]
+        calls = [
+            {
+                "kind": "tool_call",
+                "id": f"c{number}_{i}",
+                "name": name,
+                "args": json.dumps(json.loads(args), separators=(",", ":"), ensure_ascii=False),
+            }
+            for i, (name, args) in enumerate(draw(CALLS))
+        ]
         text = draw(st.sampled_from(["", "so"]))
         parts = ([{"kind": "text", "text": text}] if text else []) + calls or [{"kind": "text", "text": "ok"}]
         turns.append({"role": "assistant", "parts": parts})
-        results = [{"kind": "tool_result", "id": call["id"], "parts": [{"kind": "text", "text": "42"}]} for call in calls]
+        results = [
+            {"kind": "tool_result", "id": call["id"], "parts": [{"kind": "text", "text": "42"}]} for call in calls
+        ]
         turns.append({"role": "user", "parts": results or [{"kind": "text", "text": "go on"}]})
     made: dict[str, Any] = {"turns": turns, "max_tokens": draw(st.integers(16, 99))}
     if draw(st.booleans()):
         made["system"] = [{"kind": "text", "text": "Be brief."}]
     if tools := draw(TOOLS):
         made["tools"] = tools
-        made["tool_choice"] = draw(st.sampled_from([{"mode": "auto"}, {"mode": "none"}, {"mode": "any"}, {"mode": "one", "name": tools[0]["name"]}]))
+        made["tool_choice"] = draw(
+            st.sampled_from([
+                {"mode": "auto"},
+                {"mode": "none"},
+                {"mode": "any"},
+                {"mode": "one", "name": tools[0]["name"]},
+            ])
+        )
     if draw(st.booleans()):
         made["temperature"] = draw(st.sampled_from([0, 0.5, 1]))
     return made
@@ -296,5 +377,7 @@ def test_a_hub_request_survives_the_way_there_and_back(protocol: str, hub: dict[
             del part["detail"]  # the way to say nothing in a protocol that wants a word
     for field in ("system", "turns", "tool_choice", "max_tokens", "temperature"):
         assert back.get(field) == hub.get(field), field
-    assert [{key: tool[key] for key in ("name", "description", "schema")} for tool in back.get("tools", [])] == hub.get("tools", [])
+    assert [{key: tool[key] for key in ("name", "description", "schema")} for tool in back.get("tools", [])] == hub.get(
+        "tools", []
+    )
     assert hub == before

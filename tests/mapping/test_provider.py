@@ -1,4 +1,5 @@
-"""Provider files compiled: addresses, headers, layers of edits and abilities, what they offer, and what is wrong with them."""
+"""Provider files compiled: addresses, headers, layers of edits and abilities, what they offer,
+and what is wrong with them."""
 
 from dataclasses import replace
 
@@ -66,9 +67,18 @@ def rich(model="acme/large", endpoint="chat"):
 
 def test_addresses_are_finished_at_start_and_values_in_them_are_escaped():
     messages = rich(endpoint="messages")
-    assert messages.url(False) == "https://eu-1.acme.example:443/p/p%201%2Fx/models/large%2F2026%3A1:call?tenant=p%201%2Fx&api-version=1%20a"
-    assert messages.url(True) == "https://eu-1.acme.example/models/large%2F2026%3A1:stream?alt=sse&tenant=p%201%2Fx&api-version=1%20a"
-    assert messages.count_tokens_url() == "https://eu-1.acme.example/v1/messages/count_tokens?tenant=p%201%2Fx&api-version=1%20a"
+    assert (
+        messages.url(False)
+        == "https://eu-1.acme.example:443/p/p%201%2Fx/models/large%2F2026%3A1:call?tenant=p%201%2Fx&api-version=1%20a"
+    )
+    assert (
+        messages.url(True)
+        == "https://eu-1.acme.example/models/large%2F2026%3A1:stream?alt=sse&tenant=p%201%2Fx&api-version=1%20a"
+    )
+    assert (
+        messages.count_tokens_url()
+        == "https://eu-1.acme.example/v1/messages/count_tokens?tenant=p%201%2Fx&api-version=1%20a"
+    )
     chat = rich()
     assert chat.url(True) == chat.url(False) == "https://eu-1.acme.example/v1/chat/completions?tenant=p%201%2Fx"
     assert chat.count_tokens_url() is None
@@ -82,7 +92,12 @@ def test_the_clients_query_is_carried_along():
 
 def test_headers_are_made_once_and_an_absent_one_is_left_out():
     chat = rich()
-    assert chat.headers() == {"content-type": "application/json", "authorization": "Bearer sk-canary", "x-model": "acme/large", "x-count": "3"}
+    assert chat.headers() == {
+        "content-type": "application/json",
+        "authorization": "Bearer sk-canary",
+        "x-model": "acme/large",
+        "x-count": "3",
+    }
     assert chat.headers() is chat.headers()
     with pytest.raises(TypeError):
         chat.headers()["authorization"] = "Bearer another"
@@ -137,8 +152,10 @@ def test_a_model_is_served_through_the_protocols_of_its_type():
 def test_an_offer_knows_its_model_and_its_price():
     chat = rich()
     assert chat.model_facts == {
-        "id": "acme/large", "upstream": "large/2026:1", "provider": "acme", "name": "large", "type": "chat", "context": 1000, "max_output": 100,
-        "tokenizer": "Other", "input_modalities": ["text"], "output_modalities": ["text"], "protocol": "chat"}
+        "id": "acme/large", "upstream": "large/2026:1", "provider": "acme", "name": "large", "type": "chat",
+        "context": 1000, "max_output": 100, "tokenizer": "Other", "input_modalities": ["text"],
+        "output_modalities": ["text"], "protocol": "chat",
+    }
     assert (chat.route, chat.model.priority, chat.model.weight) == ("acme/large/2026:1", 2, 3)
     assert chat.prices_text == '{"prompt":"1.50","completion":"2","unit":1000000}'
     assert str(chat.tariff.pricing.prices["prompt"]) == "1.50"
@@ -163,7 +180,10 @@ def test_authorisation_options_are_computed():
     text = SMALL + "vars: {region: us-east-1}\n"
     text += "auth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, session_token: $secret.NO?}\n"
     auth = offer(text).auth
-    assert (auth.kind, auth.options) == ("sigv4", {"service": "bedrock", "region": "us-east-1", "access_key": "sk-canary", "secret_key": "x"})
+    assert (auth.kind, auth.options) == (
+        "sigv4",
+        {"service": "bedrock", "region": "us-east-1", "access_key": "sk-canary", "secret_key": "x"},
+    )
     assert "sk-canary" not in repr(auth)
     assert offer(SMALL).auth is None
 
@@ -179,19 +199,36 @@ def test_a_provider_that_is_off_offers_nothing_but_is_still_checked():
 MISTAKES = {
     "an unknown edit": ("request: [{renmae: {a: b}}]", "8:12: unknown edit `renmae` (did you mean `rename`?)"),
     "a model edit": ("policies: [{match: [x], request: [{clamp: {a: 1}}]}]", "`clamp` takes [lowest, highest]"),
-    "an unknown variable": ("vars: {region: eu}\nquery: {a: $vars.regoin}", "`$vars` has no field `regoin` (did you mean `region`?)"),
+    "an unknown variable": (
+        "vars: {region: eu}\nquery: {a: $vars.regoin}",
+        "`$vars` has no field `regoin` (did you mean `region`?)",
+    ),
     "a variable without a value": ("vars: {zone: $secret.UNSET?}\nheaders: {}", None),
-    "an unknown field of the model": ("query: {a: $model.upstrem}", "`$model` has no field `upstrem` (did you mean `upstream`?)"),
-    "an error template": ("errors: {message: \"{{ $.a | stripp }}\"}", "unknown filter `stripp` (did you mean `strip`?)"),
+    "an unknown field of the model": (
+        "query: {a: $model.upstrem}",
+        "`$model` has no field `upstrem` (did you mean `upstream`?)",
+    ),
+    "an error template": ('errors: {message: "{{ $.a | stripp }}"}', "unknown filter `stripp` (did you mean `strip`?)"),
     "an error rule that matches all": ("errors: {rules: [{verdict: next}]}", "a rule needs `when` or `status`"),
     "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
     "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
     "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),
-    "a caller's secret in a template": ("auth: {kind: none}\nrequest: [{default: {key: \"{{ 'x' ~ $headers.authorization }}\"}}]",
-                                        "`authorization` of a caller is for nobody else to see"),
-    "a caller's secret in an edit": ("request: [{set: {key: \"$headers['X-Api-Key']\"}}]", "`X-Api-Key` of a caller is for nobody else to see"),
-    "a header by a name it never has": ("request: [{set: {words: \"$headers['Acme-Beta']\"}}]", "by their lower-case names ($headers['acme-beta'])"),
-    "a header, where an answer is edited": ("response: [{set: {words: $headers.beta}}]", "`$headers` cannot be read here"),
+    "a caller's secret in a template": (
+        "auth: {kind: none}\nrequest: [{default: {key: \"{{ 'x' ~ $headers.authorization }}\"}}]",
+        "`authorization` of a caller is for nobody else to see",
+    ),
+    "a caller's secret in an edit": (
+        "request: [{set: {key: \"$headers['X-Api-Key']\"}}]",
+        "`X-Api-Key` of a caller is for nobody else to see",
+    ),
+    "a header by a name it never has": (
+        "request: [{set: {words: \"$headers['Acme-Beta']\"}}]",
+        "by their lower-case names ($headers['acme-beta'])",
+    ),
+    "a header, where an answer is edited": (
+        "response: [{set: {words: $headers.beta}}]",
+        "`$headers` cannot be read here",
+    ),
     "an unwrap expression": ("", None),
 }
 
@@ -212,7 +249,9 @@ def test_all_mistakes_of_a_file_are_told_at_once():
 
 
 def test_an_address_that_misses_a_value_names_it():
-    text = SMALL.replace("https://api.acme.example/v1", '"https://{{ $vars.host }}/v1"') + "vars: {host: $secret.HOST?}\n"
+    text = (
+        SMALL.replace("https://api.acme.example/v1", '"https://{{ $vars.host }}/v1"') + "vars: {host: $secret.HOST?}\n"
+    )
     with pytest.raises(ConfigErrors, match=r"the address is incomplete for acme/large: `\$vars.host` has no value"):
         compiled(text)
 
@@ -225,7 +264,9 @@ def test_no_secret_is_part_of_a_message_about_a_mistake():
 
 # -- examples ---------------------------------------------------------------------------------------------------------
 
-EXAMPLES = SMALL + """
+EXAMPLES = (
+    SMALL
+    + """
 request: [{rename: {a: b}}, {default: {max_tokens: $model.max_output}}, {refuse: no audio, when: $.audio}, {drop: [user]}]
 response: [{rename: {x: y}}]
 stream: [{drop: [noise]}]
@@ -234,6 +275,7 @@ usage: {read: {input: $.tokens.in}}
 discover: {url: "https://api.acme.example/models", list: $.data, model: {id: "acme/{{ $.id }}", upstream: $.id, context: $.len, price: {prompt: $.cost, unit: 1}}}
 examples:
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,16 @@ def read(entries, text=LIST):
 
 
 def test_an_entry_becomes_a_model():
-    (found,), problems = read([{"id": "m1", "label": "M One", "max_model_len": 8192, "created": 1.7e9, "inputs": ["text", "image"], "cost": {"in": 0.15, "out": "0.60"}}])
+    (found,), problems = read([
+        {
+            "id": "m1", "label": "M One", "max_model_len": 8192, "created": 1.7e9, "inputs": ["text", "image"],
+            "cost": {"in": 0.15, "out": "0.60"},
+        }
+    ])
     assert problems == ()
-    assert (found.id, found.provider, found.upstream, found.name, found.context, found.created) == ("acme/m1", "acme", "m1", "M One", 8192, 1700000000)
+    assert (found.id, found.provider, found.upstream, found.name, found.context, found.created) == (
+        "acme/m1", "acme", "m1", "M One", 8192, 1700000000,
+    )
     assert found.input_modalities == ("text", "image")
     assert found.price.prices == {"prompt": Decimal("0.15"), "completion": Decimal("0.60")}
     assert found.price.written["completion"] == "0.60"
@@ -61,7 +68,14 @@ def test_a_price_with_an_exponent_keeps_its_value():
 
 
 def test_entries_that_do_not_count_are_left_out():
-    found, problems = read([{"id": "m1", "kind": "moderation"}, {"id": "m2"}, {"no": "id"}, "text", None, {"id": "m2", "label": "again"}])
+    found, problems = read([
+        {"id": "m1", "kind": "moderation"},
+        {"id": "m2"},
+        {"no": "id"},
+        "text",
+        None,
+        {"id": "m2", "label": "again"},
+    ])
     assert [model.id for model in found] == ["acme/m2"]
     assert [problem.message for problem in problems] == [
         f"found no id for an entry with {what}, wanted a text" for what in ("the fields no", "no fields", "no fields")]
@@ -72,7 +86,12 @@ def test_an_entry_left_out_by_when_is_no_problem():
 
 
 def test_an_entry_that_does_not_fit_is_left_out_and_told():
-    found, problems = read([{"id": "m1", "max_model_len": "huge"}, {"id": "bad name"}, {"id": "m3", "cost": {"in": "free"}}, {"id": "m4"}])
+    found, problems = read([
+        {"id": "m1", "max_model_len": "huge"},
+        {"id": "bad name"},
+        {"id": "m3", "cost": {"in": "free"}},
+        {"id": "m4"},
+    ])
     assert [model.id for model in found] == ["acme/m4"]  # above all not m3, which would be served at no price
     said = "\n".join(problem.render() for problem in problems)
     assert "huge" in said
@@ -95,17 +114,32 @@ def test_an_answer_without_a_list_is_told(body):
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
-    [("$.max_model_len", "$mdl.x", "unknown name `$mdl`"), ("$.kind != 'moderation'", "kind", "unknown word `kind`"), ("$vars.zone", "$vars.zoen", "did you mean `zone`")],
+    [
+        ("$.max_model_len", "$mdl.x", "unknown name `$mdl`"),
+        ("$.kind != 'moderation'", "kind", "unknown word `kind`"),
+        ("$vars.zone", "$vars.zoen", "did you mean `zone`"),
+    ],
 )
 def test_a_mistake_in_it_is_told_at_start(old, new, said):
     with pytest.raises(ConfigErrors, match=said.replace("$", r"\$")):
         compiled(LIST.replace(old, new))
 
 
-entries = st.lists(st.one_of(st.none(), st.text(max_size=3), st.dictionaries(
-    st.sampled_from(["id", "label", "max_model_len", "created", "inputs", "cost", "kind"]),
-    st.one_of(st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2),
-              st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2)), max_size=5)), max_size=4)
+entries = st.lists(
+    st.one_of(
+        st.none(),
+        st.text(max_size=3),
+        st.dictionaries(
+            st.sampled_from(["id", "label", "max_model_len", "created", "inputs", "cost", "kind"]),
+            st.one_of(
+                st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2),
+                st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2),
+            ),
+            max_size=5,
+        ),
+    ),
+    max_size=4,
+)
 DISCOVERY = compiled(LIST).discovery
 
 
@@ -119,7 +153,9 @@ def test_recorded_lists_are_read():
     if not TRAFFIC.exists():
         pytest.skip("shared/traffic is not beside this repository")
     model = "{id: \"acme/{{ $.id | default($.name) | replace('/', '-') }}\", upstream: {$first: [$.id, $.name]}}"
-    discovery = compiled(SMALL + "discover: {url: 'https://x.example/m', list: {$first: [$.data, $.models]}, model: " + model + "}\n").discovery
+    discovery = compiled(
+        SMALL + "discover: {url: 'https://x.example/m', list: {$first: [$.data, $.models]}, model: " + model + "}\n"
+    ).discovery
     seen = 0
     for line in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]:
         if line["protocol"] == "models-list":

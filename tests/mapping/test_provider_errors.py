@@ -26,10 +26,13 @@ def judged(text, status, body, headers=None, **more):
 
 @pytest.mark.parametrize(
     ("status", "kind", "alarm"),
-    [(400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None), (407, "next", None), (408, "later", None),
-     (409, "later", None), (413, "stop", None), (418, "stop", None), (422, "stop", None), (425, "later", None), (429, "later", None), (500, "later", None),
-     (501, "later", None), (502, "later", None), (503, "later", None), (504, "later", None), (524, "later", None), (529, "later", None),
-     (302, "next", None), (304, "next", None)],
+    [
+        (400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None),
+        (407, "next", None), (408, "later", None), (409, "later", None), (413, "stop", None), (418, "stop", None),
+        (422, "stop", None), (425, "later", None), (429, "later", None), (500, "later", None), (501, "later", None),
+        (502, "later", None), (503, "later", None), (504, "later", None), (524, "later", None), (529, "later", None),
+        (302, "next", None), (304, "next", None),
+    ],
 )
 def test_a_status_has_a_meaning_where_the_file_says_nothing(status, kind, alarm):
     verdict = PLAIN.judge(status, {}, {"error": {"message": "m"}})
@@ -39,7 +42,10 @@ def test_a_status_has_a_meaning_where_the_file_says_nothing(status, kind, alarm)
 LISTS = "errors: {retry: [404], next: [422], stop: [500], credit: [418], key: [400]}\n"
 
 
-@pytest.mark.parametrize(("status", "kind", "alarm"), [(404, "later", None), (422, "next", None), (500, "stop", None), (418, "next", "balance"), (400, "next", "key")])
+@pytest.mark.parametrize(
+    ("status", "kind", "alarm"),
+    [(404, "later", None), (422, "next", None), (500, "stop", None), (418, "next", "balance"), (400, "next", "key")],
+)
 def test_the_files_lists_come_before_the_defaults(status, kind, alarm):
     verdict = judged(LISTS, status, {})
     assert (verdict.kind, verdict.alarm) == (kind, alarm)
@@ -75,7 +81,10 @@ def test_a_rule_sees_a_200_and_a_chunk():
 
 
 def test_an_endpoints_rules_come_before_its_providers():
-    text = SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}") + "errors: {next: [429, 409], message: $.wide, type: $.t}\n"
+    text = (
+        SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}")
+        + "errors: {next: [429, 409], message: $.wide, type: $.t}\n"
+    )
     errors = compiled(text).offers["acme/large"][0].errors
     verdict = errors.judge(429, {}, {"own": "o", "wide": "w", "t": "tt"})
     assert (verdict.kind, verdict.message, verdict.type) == ("stop", "o", "tt")
@@ -83,17 +92,27 @@ def test_an_endpoints_rules_come_before_its_providers():
 
 
 INSIDE = [
-    pytest.param({"error": {"message": "m", "code": 502}, "choices": []}, ("later", None, 502), id="a status as its code, beside choices"),
+    pytest.param(
+        {"error": {"message": "m", "code": 502}, "choices": []},
+        ("later", None, 502),
+        id="a status as its code, beside choices",
+    ),
     pytest.param({"error": {"message": "m", "code": "429"}}, ("later", None, 429), id="a status as text"),
-    pytest.param({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, ("later", None, 529), id="overloaded"),
+    pytest.param(
+        {"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, ("later", None, 529), id="overloaded"
+    ),
     pytest.param({"error": {"type": "rate_limit_error", "message": "m"}}, ("later", None, 429), id="a rate limit"),
     pytest.param({"error": {"code": "content_filter", "message": "m"}}, ("stop", None, 400), id="a filter"),
-    pytest.param({"error": {"type": "invalid_request_error", "message": "m"}}, ("stop", None, 400), id="the caller's fault"),
+    pytest.param(
+        {"error": {"type": "invalid_request_error", "message": "m"}}, ("stop", None, 400), id="the caller's fault"
+    ),
     pytest.param({"error": {"code": "insufficient_quota", "message": "m"}}, ("next", "balance", 402), id="our balance"),
     pytest.param({"error": {"type": "authentication_error", "message": "m"}}, ("next", "key", 401), id="our key"),
     pytest.param({"error": {"message": "m"}}, ("later", None, 500), id="an error that says no more"),
     pytest.param({"error": "m"}, ("later", None, 500), id="an error that is text"),
-    pytest.param({"type": "error", "code": "server_error", "message": "m"}, ("later", None, 500), id="a flat error event"),
+    pytest.param(
+        {"type": "error", "code": "server_error", "message": "m"}, ("later", None, 500), id="a flat error event"
+    ),
 ]
 
 
@@ -107,8 +126,11 @@ def test_a_200_can_hold_an_error(body, expected, chunk):
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"choices": []}, {"error": None}, {"error": {}}, {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}},
-     {"type": "ping"}, [], "text", None, 5],
+    [
+        {}, {"choices": []}, {"error": None}, {"error": {}},
+        {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}}, {"type": "ping"},
+        [], "text", None, 5,
+    ],
     ids=str,
 )
 def test_an_answer_is_no_error(body):
@@ -127,7 +149,10 @@ def test_a_model_this_upstream_lacks_may_be_at_another():
 
 @pytest.mark.parametrize(
     ("status", "told", "kind"),
-    [(500, "false", "next"), (429, "false", "next"), (529, "true", "later"), (413, "true", "later"), (400, "true", "stop"), (400, "false", "stop"), (401, "true", "next")],
+    [
+        (500, "false", "next"), (429, "false", "next"), (529, "true", "later"), (413, "true", "later"),
+        (400, "true", "stop"), (400, "false", "stop"), (401, "true", "next"),
+    ],
 )
 def test_a_hint_about_retries_is_taken(status, told, kind):
     assert PLAIN.judge(status, {"x-should-retry": told}, {}).kind == kind
@@ -139,9 +164,16 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"retry-after": "7"}, 7), ({"retry-after": "1.5"}, 1.5), ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
-        ({"retry-after": "Sat, 21 Nov 2026 12:00:37 GMT"}, 37), ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0),
-        ({"retry-after": "soon"}, None), ({"retry-after": ""}, None), ({"retry-after": "-5"}, None), ({"retry-after-ms": "x", "retry-after": "3"}, 3), ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Sat, 21 Nov 2026 12:00:37 GMT"}, 37),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after-ms": "x", "retry-after": "3"}, 3),
+        ({}, None),
     ],
     ids=str,
 )
@@ -151,8 +183,11 @@ def test_a_wait_is_read_from_headers(headers, seconds):
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [(37, 37), (1.5, 1.5), ("37", 37), ("37s", 37), ("320ms", 0.32), ("1m20s", 80), ("1h", 3600), ("1h2m3s", 3723), ("6m0s", 360), ("0.66s", 0.66),
-     ("", None), ("s", None), ("soon", None), (True, None), (None, None), (-1, None), ({}, None), ("1s later", None)],
+    [
+        (37, 37), (1.5, 1.5), ("37", 37), ("37s", 37), ("320ms", 0.32), ("1m20s", 80), ("1h", 3600), ("1h2m3s", 3723),
+        ("6m0s", 360), ("0.66s", 0.66), ("", None), ("s", None), ("soon", None), (True, None), (None, None), (-1, None),
+        ({}, None), ("1s later", None),
+    ],
     ids=repr,
 )
 def test_a_wait_is_read_in_any_notation(value, seconds):
@@ -166,8 +201,13 @@ def test_the_files_own_wait_is_read_where_no_header_says_it():
     assert judged(RULES, 418, body).retry_after is None
 
 
-@pytest.mark.parametrize(("status", "body", "overloaded"), [(529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False),
-                                                            (429, {}, False)])
+@pytest.mark.parametrize(
+    ("status", "body", "overloaded"),
+    [
+        (529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False),
+        (429, {}, False),
+    ],
+)
 def test_overload_is_told(status, body, overloaded):
     assert PLAIN.judge(status, {}, body).overloaded is overloaded
 
@@ -227,8 +267,20 @@ def test_our_secrets_are_taken_out_of_messages():
     assert verdict.message == "Incorrect API key provided: [secret]."
 
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-    st.sampled_from(["error", "message", "type", "code", "detail", "errors", "base_resp", "status_code", "text", "loc"]), inner, max_size=4), max_leaves=10)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([
+                "error", "message", "type", "code", "detail", "errors", "base_resp", "status_code", "text", "loc",
+            ]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
 CUSTOM = rules(RULES)
 
 
@@ -246,8 +298,15 @@ def test_any_answer_is_judged(status, body):
     [
         ("$.base_resp.status_code", (b'"base_resp"',)),
         ("$.a.b == 'x' or $.c", (b'"a"', b'"c"')),
-        ("$.a != 'x'", None), ("not $.a", None), ("$.a is absent", None), ("$['a b']", None), ("$", None), ("$..a", None), ("true", None),
-        ("$.a if $.b else $.c", None), ("$.a | default(1)", None),
+        ("$.a != 'x'", None),
+        ("not $.a", None),
+        ("$.a is absent", None),
+        ("$['a b']", None),
+        ("$", None),
+        ("$..a", None),
+        ("true", None),
+        ("$.a if $.b else $.c", None),
+        ("$.a | default(1)", None),
     ],
 )
 def test_what_must_stand_in_the_bytes_of_an_error_is_known(expression, marks):
@@ -278,9 +337,14 @@ def test_every_recorded_error_has_words_and_a_verdict():
             continue
         answer = json.loads((TRAFFIC / line["file"]).read_text())["response"]
         body = answer.get("body") if answer.get("body") is not None else answer.get("sse") or answer.get("events")
-        verdict = PLAIN.judge(answer["status"], {name.lower(): str(value) for name, value in answer["headers"].items()}, body)
+        verdict = PLAIN.judge(
+            answer["status"], {name.lower(): str(value) for name, value in answer["headers"].items()}, body
+        )
         assert verdict.message and not verdict.message.startswith(("{", "HTTP ", "[")), line["id"]
-        assert (verdict.kind == "stop") == (400 <= answer["status"] < 500 and answer["status"] not in (401, 402, 403, 408, 409, 425, 429)
-                                            and verdict.code != "model_not_found"), line["id"]
+        assert (verdict.kind == "stop") == (
+            400 <= answer["status"] < 500
+            and answer["status"] not in (401, 402, 403, 408, 409, 425, 429)
+            and verdict.code != "model_not_found"
+        ), line["id"]
         seen += 1
     assert seen > 80

@@ -15,10 +15,17 @@ def headers_of(text: str) -> ReplyHeaders:
 
 
 def test_a_name_or_several_stand_for_each_fact():
-    names = headers_of(" {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: durations}")
+    names = headers_of(
+        " {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: durations}"
+    )
     limits = Limits(requests=Window(10, 3, 90.0), tokens=Window(7, 7, 0.0))
     assert names.elapsed == b"x-ms"
-    assert limit_headers(names, limits) == [(b"x-limit", b"10"), (b"x-left", b"3"), (b"x-remaining", b"3"), (b"x-in", b"1m30s")]
+    assert limit_headers(names, limits) == [
+        (b"x-limit", b"10"),
+        (b"x-left", b"3"),
+        (b"x-remaining", b"3"),
+        (b"x-in", b"1m30s"),
+    ]
 
 
 def test_a_window_that_a_key_has_not_is_not_told():
@@ -35,7 +42,10 @@ def test_a_format_without_the_section_tells_nothing():
 def test_the_messages_format_tells_instants_and_each_kind_of_token():
     told = dict(limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
     assert {name.decode().removeprefix("anthropic-ratelimit-") for name in told} == {
-        f"{kind}-{fact}" for kind in ("requests", "tokens", "input-tokens", "output-tokens") for fact in ("limit", "remaining", "reset")}
+        f"{kind}-{fact}"
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+        for fact in ("limit", "remaining", "reset")
+    }
     assert told[b"anthropic-ratelimit-output-tokens-remaining"] == b"20"
     assert told[b"anthropic-ratelimit-requests-reset"].endswith(b"Z")
 

@@ -23,10 +23,22 @@ def turns(*said: str) -> list[dict]:
 CASES = {
     "in order": (["u:hi", "a:call 1", "u:result 1 hm", "a:so"], None),
     "instructions between": (["a:call 1", "s:so", "u:result 1"], ["a:call 1", "u:result 1", "s:so"]),
-    "words and instructions between": (["a:call 1", "u:hm", "s:so", "u:result 1 yes"], ["a:call 1", "u:result 1 hm", "s:so", "u:yes"]),
-    "one of two is late": (["a:call 1 call 2", "u:result 1", "s:so", "u:result 2"], ["a:call 1 call 2", "u:result 2 result 1", "s:so"]),
-    "another answer between": (["a:call 1", "u:hm", "a:wait", "u:result 1", "a:so"], ["a:call 1", "u:result 1 hm", "a:wait so"]),
-    "an id that is used again": (["a:call 1", "u:result 1", "s:so", "a:call 1", "s:no", "u:result 1"], ["a:call 1", "u:result 1", "s:so", "a:call 1", "u:result 1", "s:no"]),
+    "words and instructions between": (
+        ["a:call 1", "u:hm", "s:so", "u:result 1 yes"],
+        ["a:call 1", "u:result 1 hm", "s:so", "u:yes"],
+    ),
+    "one of two is late": (
+        ["a:call 1 call 2", "u:result 1", "s:so", "u:result 2"],
+        ["a:call 1 call 2", "u:result 2 result 1", "s:so"],
+    ),
+    "another answer between": (
+        ["a:call 1", "u:hm", "a:wait", "u:result 1", "a:so"],
+        ["a:call 1", "u:result 1 hm", "a:wait so"],
+    ),
+    "an id that is used again": (
+        ["a:call 1", "u:result 1", "s:so", "a:call 1", "s:no", "u:result 1"],
+        ["a:call 1", "u:result 1", "s:so", "a:call 1", "u:result 1", "s:no"],
+    ),
     "a result nobody asked for": (["u:result 9", "s:so", "u:hm"], None),
     "a call without a result": (["a:call 1", "s:so", "u:hm"], None),
 }
@@ -46,10 +58,18 @@ def test_a_long_conversation_of_late_results_takes_its_time_once() -> None:
 REPEATED = {
     "nothing twice": (["a:call 1 call 2", "u:result 2 result 1"], None),
     "twice in one turn": (["a:call 1 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2", "u:result 1 result 1_2"]),
-    "in every turn": (["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"],
-                      ["a:call 1", "u:result 1", "a:call 1_2", "u:result 1_2", "a:call 1_3", "u:result 1_3"]),
-    "a name that is taken": (["a:call 1 call 1_2 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2 call 1_3", "u:result 1 result 1_3"]),
-    "a result too many": (["a:call 1", "u:result 1 result 1", "a:call 1"], ["a:call 1", "u:result 1 result 1", "a:call 1_2"]),
+    "in every turn": (
+        ["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"],
+        ["a:call 1", "u:result 1", "a:call 1_2", "u:result 1_2", "a:call 1_3", "u:result 1_3"],
+    ),
+    "a name that is taken": (
+        ["a:call 1 call 1_2 call 1", "u:result 1 result 1"],
+        ["a:call 1 call 1_2 call 1_3", "u:result 1 result 1_3"],
+    ),
+    "a result too many": (
+        ["a:call 1", "u:result 1 result 1", "a:call 1"],
+        ["a:call 1", "u:result 1 result 1", "a:call 1_2"],
+    ),
 }
 
 

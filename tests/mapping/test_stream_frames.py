@@ -11,30 +11,51 @@ from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.stream_frames import is_steady
 
-AWKWARD = ['say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600", " "]
+AWKWARD = [
+    'say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600",
+    " ",
+]
 
 
-def said(target: str, events: list[Any], *, frames: bool, source: str = "chat", context: Context | None = None) -> list[tuple[str | None, bytes]]:
+def said(
+    target: str, events: list[Any], *, frames: bool, source: str = "chat", context: Context | None = None
+) -> list[tuple[str | None, bytes]]:
     """What a client is told, as JSON bytes."""
-    converter = StreamConverter(MAPPINGS[source], MAPPINGS[target], context or Context(run_id="r1", now=5), frames=frames)
+    converter = StreamConverter(
+        MAPPINGS[source], MAPPINGS[target], context or Context(run_id="r1", now=5), frames=frames
+    )
     out = [each for event in events for each in converter.feed(event)] + converter.finish()
     return [(name, data if type(data) is bytes else orjson.dumps(data)) for name, data in out]
 
 
 def chunk(finish: str | None = None, logprobs: Any = None, **delta: Any) -> dict[str, Any]:
-    return {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
+    return {
+        "id": "a",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
+    }
 
 
 def call(arguments: str, **named: Any) -> dict[str, Any]:
-    return chunk(tool_calls=[{"index": 0, "function": {"arguments": arguments, **({"name": "f"} if named else {})}, **named}])
+    return chunk(
+        tool_calls=[{"index": 0, "function": {"arguments": arguments, **({"name": "f"} if named else {})}, **named}]
+    )
 
 
 @pytest.mark.parametrize("target", CLIENTS)
 def test_a_frame_changes_no_byte(target: str) -> None:
     events = [
-        *(chunk(reasoning=text) for text in AWKWARD), *(chunk(content=text) for text in AWKWARD),
-        chunk(content="sure", logprobs={"content": [{"token": "sure", "logprob": -0.5, "bytes": None, "top_logprobs": []}]}), *(chunk(content=text) for text in AWKWARD),
-        call("", id="c1", type="function"), *(call(text) for text in AWKWARD), chunk("tool_calls"),
+        *(chunk(reasoning=text) for text in AWKWARD),
+        *(chunk(content=text) for text in AWKWARD),
+        chunk(
+            content="sure",
+            logprobs={"content": [{"token": "sure", "logprob": -0.5, "bytes": None, "top_logprobs": []}]},
+        ),
+        *(chunk(content=text) for text in AWKWARD),
+        call("", id="c1", type="function"),
+        *(call(text) for text in AWKWARD),
+        chunk("tool_calls"),
     ]
     plain, framed = (said(target, events, frames=frames) for frames in (False, True))
     assert framed == plain
@@ -55,14 +76,18 @@ def test_a_free_form_tool_keeps_its_own_events(target: str) -> None:
     contexts = [Context(run_id="r1", now=5) for _ in range(2)]
     for context in contexts:
         context.request = request
-    assert said(target, events, frames=True, context=contexts[0]) == said(target, events, frames=False, context=contexts[1])
+    assert said(target, events, frames=True, context=contexts[0]) == said(
+        target, events, frames=False, context=contexts[1]
+    )
 
 
 @pytest.mark.parametrize("target", CLIENTS)
 def test_all_deltas_of_the_shipped_formats_have_frames(target: str) -> None:
     speaker = MAPPINGS[target].speaker
     assert speaker is not None
-    assert [kind for kind, handlers in speaker.kinds.items() if handlers.delta is not None and handlers.framed is None] == []
+    assert [
+        kind for kind, handlers in speaker.kinds.items() if handlers.delta is not None and handlers.framed is None
+    ] == []
 
 
 @pytest.mark.parametrize(("code", "steady"), [
@@ -89,4 +114,8 @@ stream:
         - {$when: "not ($delta | starts('!'))", say: $delta}
 """, "loud.yaml"))
     converter = StreamConverter(MAPPINGS["chat"], loud, Context(), frames=True)
-    assert [data for text in ("a", "!b", "c") for _, data in converter.feed(chunk(content=text))] == [{"say": "a"}, {"shout": "!b"}, {"say": "c"}]
+    assert [data for text in ("a", "!b", "c") for _, data in converter.feed(chunk(content=text))] == [
+        {"say": "a"},
+        {"shout": "!b"},
+        {"say": "c"},
+    ]

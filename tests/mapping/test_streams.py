@@ -80,7 +80,10 @@ def say(events: list[Any], source: Mapping = PLAIN, *, finish: bool = True) -> l
         assert name == (data.get("type") if isinstance(data, dict) else None)
     numbers = [data["n"] for _, data in said if isinstance(data, dict)]
     assert numbers == list(range(len(numbers))), "every event is numbered, without gaps"
-    return [{key: value for key, value in data.items() if key != "n"} if isinstance(data, dict) else data for _, data in said]
+    return [
+        {key: value for key, value in data.items() if key != "n"} if isinstance(data, dict) else data
+        for _, data in said
+    ]
 
 
 def shape(said: list[Any]) -> list[str]:
@@ -101,10 +104,20 @@ def call(index: Any = None, id: Any = None, name: Any = None, args: Any = None) 
 
 
 def test_text_then_finish() -> None:
-    said = say([{"id": "a", "d": {"text": "Hel"}}, {"id": "a", "d": {"text": "lo"}}, {"stop": "end", "usage": {"input": 1}}, {"usage": {"output": 2}}])
+    said = say([
+        {"id": "a", "d": {"text": "Hel"}},
+        {"id": "a", "d": {"text": "lo"}},
+        {"stop": "end", "usage": {"input": 1}},
+        {"usage": {"output": 2}},
+    ])
     assert said == [
-        {"type": "start", "id": "a"}, {"type": "open", "i": 0, "kind": "text"}, {"type": "text", "i": 0, "t": "Hel"}, {"type": "text", "i": 0, "t": "lo"},
-        {"type": "close", "i": 0, "all": "Hello"}, {"type": "finish", "stop": "end", "usage": {"input": 1, "output": 2}}, "bye",
+        {"type": "start", "id": "a"},
+        {"type": "open", "i": 0, "kind": "text"},
+        {"type": "text", "i": 0, "t": "Hel"},
+        {"type": "text", "i": 0, "t": "lo"},
+        {"type": "close", "i": 0, "all": "Hello"},
+        {"type": "finish", "stop": "end", "usage": {"input": 1, "output": 2}},
+        "bye",
     ]
 
 
@@ -118,13 +131,20 @@ def test_an_id_that_never_comes_is_made() -> None:
 
 
 def test_usage_last_value_wins_per_member() -> None:
-    said = say([{"id": "a", "usage": {"input": 3, "output": 1}}, {"usage": {"output": 9}}, {"usage": {"input": 4, "output": None}}, {"stop": "end"}])
+    said = say([
+        {"id": "a", "usage": {"input": 3, "output": 1}},
+        {"usage": {"output": 9}},
+        {"usage": {"input": 4, "output": None}},
+        {"stop": "end"},
+    ])
     assert said[-2]["usage"] == {"input": 4, "output": 9}
 
 
 def test_a_part_of_another_kind_closes_the_open_one() -> None:
     said = say([{"id": "a", "d": {"think": "a"}}, {"d": {"text": "b"}}, {"d": {"think": "c"}}, {"stop": "end"}])
-    assert shape(said) == ["start", "open0", "think0", "close0", "open1", "text1", "close1", "open2", "think2", "close2", "finish", "bye"]
+    assert shape(said) == [
+        "start", "open0", "think0", "close0", "open1", "text1", "close1", "open2", "think2", "close2", "finish", "bye",
+    ]
 
 
 def test_reasoning_with_only_a_signature_is_kept() -> None:
@@ -135,11 +155,17 @@ def test_reasoning_with_only_a_signature_is_kept() -> None:
 def test_empty_deltas_and_empty_parts_say_nothing() -> None:
     said = say([{"id": "a", "d": {"text": ""}}, {"d": {"think": "", "calls": []}}, {"stop": "end"}])
     assert shape(said) == ["start", "finish", "bye"]
-    assert shape(say([{"type": "open", "kind": "text", "key": 0}, {"type": "over", "key": 0}, {"type": "done"}], EXPLICIT)) == ["start", "finish", "bye"]
+    assert shape(
+        say([{"type": "open", "kind": "text", "key": 0}, {"type": "over", "key": 0}, {"type": "done"}], EXPLICIT)
+    ) == ["start", "finish", "bye"]
 
 
 TOOL_SHAPES = {
-    "id and name first, then fragments": [call(0, "c1", "f", ""), call(0, None, None, '{"a"'), call(0, None, None, ":1}")],
+    "id and name first, then fragments": [
+        call(0, "c1", "f", ""),
+        call(0, None, None, '{"a"'),
+        call(0, None, None, ":1}"),
+    ],
     "whole in one event": [call(0, "c1", "f", '{"a":1}')],
     "without index": [call(None, "c1", "f", '{"a":1}')],
     "null arguments first, null name later": [call(0, "c1", "f", None), call(0, "c1", None, '{"a":1}')],
@@ -154,7 +180,9 @@ TOOL_SHAPES = {
 def test_tool_call_shapes(name: str) -> None:
     said = say([*TOOL_SHAPES[name], {"stop": "end"}])
     assert arguments(said) == {0: '{"a":1}'}
-    assert [event for event in said if event != "bye" and event["type"] == "open"] == [{"type": "open", "i": 0, "kind": "tool_call", "nth": 0, "id": "c1", "name": "f"}]
+    assert [event for event in said if event != "bye" and event["type"] == "open"] == [
+        {"type": "open", "i": 0, "kind": "tool_call", "nth": 0, "id": "c1", "name": "f"}
+    ]
     assert said[-2]["stop"] == "tool", "the content decides the stop reason"
 
 
@@ -162,9 +190,24 @@ PARALLEL = {
     "in order": [call(0, "c1", "f", '{"a":1}'), call(1, "c2", "g", '{"b":2}')],
     "new id under a used index": [call(0, "c1", "f", '{"a":1}'), call(0, "c2", "g", '{"b":2}')],
     "two ids without index": [call(None, "c1", "f", '{"a":1}'), call(None, "c2", "g", '{"b":2}')],
-    "interleaved": [call(0, "c1", "f", '{"a"'), call(1, "c2", "g", '{"b"'), call(0, None, None, ":1}"), call(1, None, None, ":2}")],
-    "announced first": [call(0, "c1", "f", ""), call(1, "c2", "g", ""), call(0, None, None, '{"a":1}'), call(1, None, None, '{"b":2}')],
-    "announced first, answered backwards": [call(0, "c1", "f", ""), call(1, "c2", "g", ""), call(1, None, None, '{"b":2}'), call(0, None, None, '{"a":1}')],
+    "interleaved": [
+        call(0, "c1", "f", '{"a"'),
+        call(1, "c2", "g", '{"b"'),
+        call(0, None, None, ":1}"),
+        call(1, None, None, ":2}"),
+    ],
+    "announced first": [
+        call(0, "c1", "f", ""),
+        call(1, "c2", "g", ""),
+        call(0, None, None, '{"a":1}'),
+        call(1, None, None, '{"b":2}'),
+    ],
+    "announced first, answered backwards": [
+        call(0, "c1", "f", ""),
+        call(1, "c2", "g", ""),
+        call(1, None, None, '{"b":2}'),
+        call(0, None, None, '{"a":1}'),
+    ],
 }
 
 
@@ -193,7 +236,10 @@ def test_a_call_without_id_gets_one() -> None:
 
 
 def test_text_beside_a_call_keeps_both() -> None:
-    said = say([{"id": "a", "d": {"text": "hm", "calls": [{"index": 0, "id": "c", "name": "f", "args": "{}"}]}}, {"stop": "length"}])
+    said = say([
+        {"id": "a", "d": {"text": "hm", "calls": [{"index": 0, "id": "c", "name": "f", "args": "{}"}]}},
+        {"stop": "length"},
+    ])
     assert shape(said) == ["start", "open0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
     assert said[-2]["stop"] == "length"
 
@@ -203,17 +249,25 @@ def test_a_tool_stop_without_calls_is_an_end() -> None:
 
 
 def test_explicit_parts_that_interleave_are_held() -> None:
-    said = say([
-        {"type": "begin", "id": "a"}, {"type": "open", "kind": "text", "key": 0}, {"type": "open", "kind": "tool_call", "key": 1, "id": "c", "name": "f"},
-        {"type": "more", "kind": "text", "key": 0, "text": "one"}, {"type": "more", "kind": "tool_call", "key": 1, "text": "{}"}, {"type": "over", "key": 1},
-        {"type": "more", "kind": "text", "key": 0, "text": " two"}, {"type": "over", "key": 0}, {"type": "done"},
-    ], EXPLICIT)
+    said = say(
+        [
+            {"type": "begin", "id": "a"}, {"type": "open", "kind": "text", "key": 0},
+            {"type": "open", "kind": "tool_call", "key": 1, "id": "c", "name": "f"},
+            {"type": "more", "kind": "text", "key": 0, "text": "one"},
+            {"type": "more", "kind": "tool_call", "key": 1, "text": "{}"}, {"type": "over", "key": 1},
+            {"type": "more", "kind": "text", "key": 0, "text": " two"}, {"type": "over", "key": 0}, {"type": "done"},
+        ],
+        EXPLICIT,
+    )
     assert shape(said) == ["start", "open0", "text0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
 
 
 def test_an_upstream_that_dies_is_told() -> None:
     said = say([{"id": "a", "d": {"text": "x"}}])
-    assert said[-2:] == [{"type": "close", "i": 0, "all": "x"}, {"type": "error", "message": "the upstream ended before the answer was finished"}]
+    assert said[-2:] == [
+        {"type": "close", "i": 0, "all": "x"},
+        {"type": "error", "message": "the upstream ended before the answer was finished"},
+    ]
 
 
 def test_an_end_mark_without_a_stop_reason_is_an_end() -> None:
@@ -259,7 +313,10 @@ def test_unknown_events_are_counted() -> None:
 
 def test_a_tap_watches_and_never_raises() -> None:
     tap = Tap(PLAIN)
-    for event in ({"id": "a", "d": {"text": "four"}}, [], None, "x", {"d": 3}, call(0, "c", "f", "{}"), {"stop": "end", "usage": {"input": 1}}):
+    for event in (
+        {"id": "a", "d": {"text": "four"}}, [], None, "x", {"d": 3}, call(0, "c", "f", "{}"),
+        {"stop": "end", "usage": {"input": 1}},
+    ):
         tap.feed(event)
     assert (tap.usage, tap.stop) == ({"input": 1}, "tool")
     assert tap.parts()[0] == {"kind": "text", "text": "four"}
@@ -286,9 +343,16 @@ def told_so_far(*events: dict[str, Any]) -> StreamConverter:
 
 def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> None:
     converter = told_so_far(
-        {"all": "Hel"}, {"all": "Hel"}, {}, {"all": "Hello"},
+        {"all": "Hel"},
+        {"all": "Hel"},
+        {},
+        {"all": "Hello"},
         {"all": "Hello", "calls": [{"nr": 0, "name": "f", "args": '{"a"'}, {"nr": 1, "name": "g", "args": "{"}]},
-        {"all": "Hello", "calls": [{"nr": 0, "name": "f", "args": '{"a":1}'}, {"nr": 1, "name": "g", "args": "{}"}], "why": "tool"},
+        {
+            "all": "Hello",
+            "calls": [{"nr": 0, "name": "f", "args": '{"a":1}'}, {"nr": 1, "name": "g", "args": "{}"}],
+            "why": "tool",
+        },
     )
     assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
         ("text", "Hello"), ("tool_call", '{"a":1}'), ("tool_call", "{}")]

@@ -43,13 +43,18 @@ class Recorded:
 def recorded(dialect: str) -> list[Recorded]:
     """Every exchange of a dialect."""
     rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
-    return [_read(json.loads((FOLDER / row["file"]).read_text())) for row in rows if row["protocol"] == DIALECTS[dialect]]
+    return [
+        _read(json.loads((FOLDER / row["file"]).read_text())) for row in rows if row["protocol"] == DIALECTS[dialect]
+    ]
 
 
 def _read(raw: dict[str, Any]) -> Recorded:
     answer = raw["response"]
     if answer.get("events"):
-        events = [(f["headers"].get(":event-type") or f["headers"].get(":exception-type"), f["payload"]) for f in answer["events"]]
+        events = [
+            (f["headers"].get(":event-type") or f["headers"].get(":exception-type"), f["payload"])
+            for f in answer["events"]
+        ]
     elif answer.get("sse") is not None and answer.get("framing") == "ndjson":
         events = [(None, json.loads(line)) for line in answer["sse"].splitlines() if line.strip()]
     elif answer.get("sse") is not None:
@@ -77,7 +82,9 @@ def answer_misses(dialect: str, client: str, x: Recorded) -> list[str]:
     """What of a whole answer did not reach a client as recorded."""
     before = copy.deepcopy(x.body)
     done = convert_response(cells.mapping(dialect), cells.mapping(client), x.body, cells.context())
-    misses = cells.hub_misses("response", done.hub) + compare.answers(READERS[dialect].answer(x.body), clients.whole(client, done.body), client)
+    misses = cells.hub_misses("response", done.hub) + compare.answers(
+        READERS[dialect].answer(x.body), clients.whole(client, done.body), client
+    )
     return [f"{x.id}: {miss}" for miss in misses] + ([f"{x.id}: its input was changed"] if before != x.body else [])
 
 
@@ -85,7 +92,10 @@ def stream_misses(dialect: str, client: str, x: Recorded) -> list[str]:
     """What of a stream did not reach a client as recorded."""
     converter = StreamConverter(cells.mapping(dialect), cells.mapping(client), cells.context())
     out = [said for name, event in x.events for said in converter.feed(event, name)] + converter.finish()
-    return [f"{x.id}: {miss}" for miss in cells.stream_misses(READERS[dialect].stream(x.events), clients.streamed(client, out), client)]
+    return [
+        f"{x.id}: {miss}"
+        for miss in cells.stream_misses(READERS[dialect].stream(x.events), clients.streamed(client, out), client)
+    ]
 
 
 def tap_misses(dialect: str, x: Recorded) -> list[str]:
@@ -94,7 +104,9 @@ def tap_misses(dialect: str, x: Recorded) -> list[str]:
         tap = Tap(cells.mapping(dialect))
         for name, event in x.events:
             tap.feed(event, name)
-        found = cells.tapped(READERS[dialect].stream(x.events), tap.usage, tap.stop, tap.error["message"] if tap.error else None)
+        found = cells.tapped(
+            READERS[dialect].stream(x.events), tap.usage, tap.stop, tap.error["message"] if tap.error else None
+        )
     else:
         hub = tap_response(cells.mapping(dialect), copy.deepcopy(x.body))
         found = cells.tapped(READERS[dialect].answer(x.body), hub.get("usage"), hub.get("stop"), None)
@@ -105,7 +117,11 @@ def tap_misses(dialect: str, x: Recorded) -> list[str]:
 def requests(client: str) -> list[Any]:
     """Recorded requests of a client format."""
     found = map(exchange, ids(client))
-    return [x for x in found if x.status < 400 and isinstance(x.request, dict) and (x.request.get("messages") or x.request.get("input"))]
+    return [
+        x
+        for x in found
+        if x.status < 400 and isinstance(x.request, dict) and (x.request.get("messages") or x.request.get("input"))
+    ]
 
 
 def context(dialect: str) -> Context:
@@ -115,7 +131,8 @@ def context(dialect: str) -> Context:
 
 
 class Fetched(dict[str, Any]):
-    """Stands for the guarded fetch: whatever is behind an address is its own address, as text, so that readers know it again."""
+    """Stands for the guarded fetch: whatever is behind an address is its own address, as text,
+    so that readers know it again."""
 
     def get(self, url: Any, default: Any = None) -> Any:
         return self[url]
@@ -124,7 +141,10 @@ class Fetched(dict[str, Any]):
         return True
 
     def __missing__(self, url: str) -> dict[str, str]:
-        return {"mime": "application/pdf" if ".pdf" in url else "video/webm" if ".webm" in url else "image/png", "data": url}
+        return {
+            "mime": "application/pdf" if ".pdf" in url else "video/webm" if ".webm" in url else "image/png",
+            "data": url,
+        }
 
 
 @dataclass(frozen=True)
@@ -142,7 +162,10 @@ def sent(client: str, dialect: str, x: Any) -> Sent:
     except Refused as no:
         return Sent(refused=no.message)
     faults = [f"{x.id}: {fault}" for fault in check(dialect, done.body)]
-    return Sent((*faults, *(f"{x.id}: {miss}" for miss in differences(dialect, wanted, READERS[dialect].asked(done.body), done.lost))))
+    return Sent((
+        *faults,
+        *(f"{x.id}: {miss}" for miss in differences(dialect, wanted, READERS[dialect].asked(done.body), done.lost)),
+    ))
 
 
 def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> list[compare.Miss]:
@@ -153,7 +176,9 @@ def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> lis
         w, g = (compare.unnamed("".join(getattr(x, member)), [*wanted.names, *got.names]) for x in (wanted, got))
         if w != g and sorted(w) != sorted(g):
             misses.append(compare.Miss(member, w, g))
-    misses += [m for m in compare.calls(wanted.calls, got.calls, wrapped=True) if m.member != "call id" or dialect != "ollama"]
+    misses += [
+        m for m in compare.calls(wanted.calls, got.calls, wrapped=True) if m.member != "call id" or dialect != "ollama"
+    ]
     if [compare.squeezed(r[1]) for r in wanted.results] != [compare.squeezed(r[1]) for r in got.results]:
         misses.append(compare.Miss("results", wanted.results, got.results))
     if sorted(wanted.media) != sorted(got.media):
@@ -192,9 +217,16 @@ def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> lis
 
 def setting_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
     misses = []
-    if wanted.format not in (None, got.format) and not ("format" in named or wanted.format != "json" and got.format not in (None, "json")
-                                                        and (json.loads(wanted.format) == json.loads(got.format)
-                                                             or dialect == "bedrock" and compare.narrowed(json.loads(wanted.format), json.loads(got.format)))):
+    if wanted.format not in (None, got.format) and not (
+        "format" in named
+        or wanted.format != "json"
+        and got.format not in (None, "json")
+        and (
+            json.loads(wanted.format) == json.loads(got.format)
+            or dialect == "bedrock"
+            and compare.narrowed(json.loads(wanted.format), json.loads(got.format))
+        )
+    ):
         misses.append(compare.Miss("format", wanted.format, got.format))
     if wanted.effort not in (None, "none") and not got.effort and "thinking" not in named and "reasoning" not in named:
         misses.append(compare.Miss("effort", wanted.effort, got.effort))
@@ -203,6 +235,7 @@ def setting_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> 
         if w == g or w is None or name in named:
             continue
         if name in ("temperature", "top_p", "top_k") and (g is not None and abs(g - min(w, 500)) <= 1 or got.effort):
-            continue                                    # moved into the range this format takes, or left out while it thinks
+            # moved into the range this format takes, or left out while it thinks
+            continue
         misses.append(compare.Miss(name, w, g))
     return misses

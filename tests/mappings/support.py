@@ -23,7 +23,13 @@ def mapping(name: str) -> Mapping:
 
 def context(**more: Any) -> Context:
     """A context that gives the same answer every time."""
-    return Context({"upstream": "m", "max_output": 64000}, more.pop("can", {}), more.pop("request", None), run_id="run", now=1_700_000_000)
+    return Context(
+        {"upstream": "m", "max_output": 64000},
+        more.pop("can", {}),
+        more.pop("request", None),
+        run_id="run",
+        now=1_700_000_000,
+    )
 
 
 def converted(source: str, target: str, events: list[Any], run: Context | None = None) -> list[tuple[str | None, Any]]:

@@ -31,7 +31,9 @@ def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
     kinds = [event["type"] for event in events]
     assert kinds[-2:] == ["error", "response.failed"]
     assert not any(kind.endswith(".done") for kind in kinds)
-    assert [(item["type"], item["arguments"]) for item in events[-1]["response"]["output"]] == [("function_call", '{"city"')]
+    assert [(item["type"], item["arguments"]) for item in events[-1]["response"]["output"]] == [
+        ("function_call", '{"city"')
+    ]
 
 
 @pytest.mark.parametrize("fail", [True, False], ids=["the connection broke", "the upstream just ended"])
@@ -62,7 +64,9 @@ def test_a_text_that_broke_off_is_incomplete():
 
 def test_a_text_cut_by_its_limit_is_incomplete_in_its_item_too():
     events = told("responses", [chunk(content="half a"), chunk("length")])
-    assert [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"] == ["incomplete"]
+    assert [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"] == [
+        "incomplete"
+    ]
     assert events[-1]["type"] == "response.incomplete"
 
 
@@ -70,11 +74,21 @@ def block(stop: str | None, *pieces: str, **content: Any) -> list[dict[str, Any]
     """An upstream that says where its blocks end, and only then why it stopped."""
     field, kind = ("partial_json", "input_json_delta") if content["type"] == "tool_use" else ("text", "text_delta")
     return [
-        {"type": "message_start", "message": {"id": "m", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {
+            "type": "message_start",
+            "message": {"id": "m", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 1}},
+        },
         {"type": "content_block_start", "index": 0, "content_block": content},
         *({"type": "content_block_delta", "index": 0, "delta": {"type": kind, field: piece}} for piece in pieces),
         {"type": "content_block_stop", "index": 0},
-        *([{"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 2}}, {"type": "message_stop"}] if stop else []),
+        *(
+            [
+                {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 2}},
+                {"type": "message_stop"},
+            ]
+            if stop
+            else []
+        ),
     ]
 
 
@@ -85,7 +99,10 @@ ENDS = {
     "a call, cut": (block("max_tokens", '{"city"', **CALL), "incomplete"),
     "a call": (block("tool_use", "{}", **CALL), "completed"),
     "a call, before the upstream broke off": (block(None, "{}", **CALL), "completed"),
-    "a call, before the upstream failed": ([*block(None, "{}", **CALL), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}], "completed"),
+    "a call, before the upstream failed": (
+        [*block(None, "{}", **CALL), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}],
+        "completed",
+    ),
 }
 
 
@@ -95,7 +112,9 @@ def test_the_last_item_is_done_as_the_answer_ended_where_blocks_end_before_it(ca
     said = told("responses", events, "messages")
     assert [event["item"]["status"] for event in said if event["type"] == "response.output_item.done"] == [status]
     if said[-1]["type"] != "response.failed":
-        assert said[-1]["response"]["output"] == [event["item"] for event in said if event["type"] == "response.output_item.done"]
+        assert said[-1]["response"]["output"] == [
+            event["item"] for event in said if event["type"] == "response.output_item.done"
+        ]
 
 
 def test_what_was_said_of_a_block_waits_for_no_end():
@@ -103,24 +122,50 @@ def test_what_was_said_of_a_block_waits_for_no_end():
     converter = StreamConverter(mapping("messages"), mapping("responses"), Context(run_id="r1", now=5))
     kinds = [name for event in events for name, _ in converter.feed(event)]
     assert kinds[-1] == "response.function_call_arguments.delta"
-    kinds = [name for name, _ in converter.feed({"type": "content_block_start", "index": 1, "content_block": {**CALL, "id": "u"}})]
+    kinds = [
+        name
+        for name, _ in converter.feed({"type": "content_block_start", "index": 1, "content_block": {**CALL, "id": "u"}})
+    ]
     assert kinds == ["response.function_call_arguments.done", "response.output_item.done", "response.output_item.added"]
 
 
-REFUSED = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal", "stop_sequence": None,
-           "usage": {"input_tokens": 3, "output_tokens": 1}}
+REFUSED = {
+    "id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal",
+    "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1},
+}
 
 
 def test_a_refusal_without_words_is_an_answer_cut_by_a_filter():
     whole = convert_response(mapping("messages"), mapping("responses"), REFUSED, Context()).body
-    assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == ("incomplete", {"reason": "content_filter"}, None)
-    events = told("responses", [{"type": "message_start", "message": REFUSED | {"stop_reason": None}}, {"type": "message_delta", "delta": {"stop_reason": "refusal"}, "usage": {}},
-                                {"type": "message_stop"}], "messages")
-    assert (events[-1]["type"], events[-1]["response"]["incomplete_details"]) == ("response.incomplete", {"reason": "content_filter"})
+    assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == (
+        "incomplete",
+        {"reason": "content_filter"},
+        None,
+    )
+    events = told(
+        "responses",
+        [
+            {"type": "message_start", "message": REFUSED | {"stop_reason": None}},
+            {"type": "message_delta", "delta": {"stop_reason": "refusal"}, "usage": {}},
+            {"type": "message_stop"},
+        ],
+        "messages",
+    )
+    assert (events[-1]["type"], events[-1]["response"]["incomplete_details"]) == (
+        "response.incomplete",
+        {"reason": "content_filter"},
+    )
 
 
 def test_a_refusal_in_words_is_a_whole_answer():
-    words = {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No."}, "finish_reason": "stop"}]}
+    words = {
+        "id": "c",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No."}, "finish_reason": "stop"}
+        ],
+    }
     whole = convert_response(mapping("chat"), mapping("responses"), words, Context()).body
     assert whole["status"] == "completed"
     assert whole["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
@@ -149,7 +194,10 @@ def test_reasoning_beside_an_empty_list_of_details_is_kept():
 def test_the_empty_text_of_a_free_form_call_stays_empty():
     answer = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
               "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}]}
-    for client, read in (("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]), ("responses", lambda body: body["output"][0]["input"])):
+    for client, read in (
+        ("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]),
+        ("responses", lambda body: body["output"][0]["input"]),
+    ):
         context = Context()
         context.request = {"tools": [{"name": "n", "custom": True}]}
         assert read(convert_response(mapping("messages"), mapping(client), answer, context).body) == ""

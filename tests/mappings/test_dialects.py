@@ -1,6 +1,8 @@
-"""Recorded traffic of Bedrock Converse, Cohere and Ollama reaches every client as recorded; every client's requests reach them whole.
+"""Recorded traffic of Bedrock Converse, Cohere and Ollama reaches every client as recorded;
+every client's requests reach them whole.
 
-Answers are read back through the clients' SDKs. The counts are asserted, so that a recording that is no longer read is noticed.
+Answers are read back through the clients' SDKs. The counts are asserted,
+so that a recording that is no longer read is noticed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,16 @@ REQUESTS = {
 }
 """Sent, and refused by name."""
 REFUSALS = {
-    "n greater than 1": {"bedrock", "cohere", "ollama"}, "background": {"bedrock", "cohere", "ollama"}, "previous_response_id": {"bedrock", "cohere", "ollama"},
-    "conversation": {"bedrock", "cohere", "ollama"}, "container_upload": {"bedrock", "cohere", "ollama"}, "an image given by file id": {"bedrock", "cohere", "ollama"},
-    "a file given by id": {"bedrock"}, "a file cannot": {"cohere", "ollama"}, "audio input": {"cohere", "ollama"}, "video input": {"cohere", "ollama"},
+    "n greater than 1": {"bedrock", "cohere", "ollama"},
+    "background": {"bedrock", "cohere", "ollama"},
+    "previous_response_id": {"bedrock", "cohere", "ollama"},
+    "conversation": {"bedrock", "cohere", "ollama"},
+    "container_upload": {"bedrock", "cohere", "ollama"},
+    "an image given by file id": {"bedrock", "cohere", "ollama"},
+    "a file given by id": {"bedrock"},
+    "a file cannot": {"cohere", "ollama"},
+    "audio input": {"cohere", "ollama"},
+    "video input": {"cohere", "ollama"},
 }
 CROSS = [(client, dialect) for client in cells.CLIENTS for dialect in dialects.DIALECTS]
 IDS = [f"{client}-client-{dialect}-upstream" for client, dialect in CROSS]
@@ -37,12 +46,18 @@ IDS = [f"{client}-client-{dialect}-upstream" for client, dialect in CROSS]
 
 @pytest.mark.parametrize("dialect", dialects.DIALECTS)
 def test_every_recording_is_read(dialect: str) -> None:
-    assert (len(dialects.answers(dialect)), len(dialects.streams(dialect)), len(dialects.failures(dialect))) == RECORDED[dialect]
+    assert (
+        len(dialects.answers(dialect)),
+        len(dialects.streams(dialect)),
+        len(dialects.failures(dialect)),
+    ) == RECORDED[dialect]
 
 
 @pytest.mark.parametrize("dialect", dialects.DIALECTS)
 def test_usage_and_stop_are_read_right(dialect: str) -> None:
-    found = [miss for x in dialects.answers(dialect) + dialects.streams(dialect) for miss in dialects.tap_misses(dialect, x)]
+    found = [
+        miss for x in dialects.answers(dialect) + dialects.streams(dialect) for miss in dialects.tap_misses(dialect, x)
+    ]
     assert not found, "\n".join(found)
 
 
@@ -78,8 +93,12 @@ def test_requests_reach_the_upstream_whole_and_in_its_shape(client: str, dialect
 
 def test_a_citation_of_a_document_reaches_a_messages_client_with_its_place() -> None:
     [x] = [x for x in dialects.answers("bedrock") if "citations" in x.features]
-    block = convert_response(cells.mapping("bedrock"), cells.mapping("messages"), x.body, cells.context()).body["content"][0]
-    assert [(c["type"], c["document_title"], c["start_char_index"], c["end_char_index"]) for c in block["citations"]] == [("char_location", "facts", 0, 73)]
+    block = convert_response(cells.mapping("bedrock"), cells.mapping("messages"), x.body, cells.context()).body[
+        "content"
+    ][0]
+    assert [
+        (c["type"], c["document_title"], c["start_char_index"], c["end_char_index"]) for c in block["citations"]
+    ] == [("char_location", "facts", 0, 73)]
 
 
 def test_a_tool_the_model_runs_itself_is_no_call_of_the_client() -> None:

@@ -29,5 +29,9 @@ def test_the_examples_reach_every_line() -> None:
     for found in covered(files, watch):
         lines = found.file and (FOLDER.parent / found.file).read_text("utf-8").splitlines()
         # the stamp of streamed events, and where a request says its tier (test_sent_tier.py), are run by no example
-        missed = [f"{number}: {line}" for number in found.missed if "stamp:" not in (line := lines[number - 1]) and not line.startswith("  service_tier:")]
+        missed = [
+            f"{number}: {line}"
+            for number in found.missed
+            if "stamp:" not in (line := lines[number - 1]) and not line.startswith("  service_tier:")
+        ]
         assert not missed, "\n".join(missed)

@@ -1,4 +1,5 @@
-"""`request.harmless`: places that may go unread without being named as lost; and what the shipped lists leave to say."""
+"""`request.harmless`: places that may go unread without being named as lost;
+and what the shipped lists leave to say."""
 
 from __future__ import annotations
 
@@ -36,22 +37,37 @@ def test_a_harmless_place_is_not() -> None:
     assert lost("[colour, 'input[].id']", BODY) == ["input[].extra", "turns[].role"]
 
 
-@pytest.mark.parametrize(("written", "said"), [
-    ("colour", "list of places"), ("['$.colour']", "field names with dots"), ("[1]", "field names with dots"), ("['input[0]']", "field names with dots"),
-], ids=["no list", "a path", "a number", "an index"])
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("colour", "list of places"),
+        ("['$.colour']", "field names with dots"),
+        ("[1]", "field names with dots"),
+        ("['input[0]']", "field names with dots"),
+    ],
+    ids=["no list", "a path", "a number", "an index"],
+)
 def test_a_wrong_list_is_a_mistake(written: str, said: str) -> None:
     with pytest.raises(ConfigErrors, match=said):
         compile_mapping(read_text(FILE.format(places=written), "odd.yaml"))
 
 
-AGENT = {"model": "m", "store": False, "stream": True, "include": ["reasoning.encrypted_content"], "instructions": "Be an agent.",
-         "parallel_tool_calls": True, "prompt_cache_key": "k", "reasoning": {"effort": "low", "summary": "auto"}, "client_metadata": {"a": "b"},
-         "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}], "tool_choice": "auto",
-         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
-                   {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
-                    "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}]},
-                   {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "f", "arguments": "{}"},
-                   {"type": "function_call_output", "call_id": "c1", "output": "done"}]}
+AGENT = {
+    "model": "m", "store": False, "stream": True, "include": ["reasoning.encrypted_content"],
+    "instructions": "Be an agent.", "parallel_tool_calls": True, "prompt_cache_key": "k",
+    "reasoning": {"effort": "low", "summary": "auto"}, "client_metadata": {"a": "b"},
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}],
+    "tool_choice": "auto",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {
+            "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}],
+        },
+        {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+    ],
+}
 
 
 @pytest.mark.parametrize("upstream", ["chat", "messages", "gemini"])

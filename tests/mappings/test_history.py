@@ -1,4 +1,5 @@
-"""What an earlier answer may hold, whoever gave it, is taken when a client sends it back: it is carried, or lost by name."""
+"""What an earlier answer may hold, whoever gave it, is taken when a client sends it back: it is carried,
+or lost by name."""
 
 from __future__ import annotations
 
@@ -23,8 +24,10 @@ CHAT_PARTS: tuple[dict[str, Any], ...] = (
     {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
     {"type": "document_url", "document_url": "https://x/a.pdf"},
 )
-CARRIED = {"message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", "local_shell_call_output", "text", "thinking", "redacted_thinking", "tool_use",
-           "compaction"}
+CARRIED = {
+    "message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", "local_shell_call_output", "text",
+    "thinking", "redacted_thinking", "tool_use", "compaction",
+}
 """Kinds of items and blocks that have other tests."""
 STATE = {"compaction", "function_call_output", "custom_tool_call_output", "tool_search_output", "additional_tools"}
 """Items that are state of the provider's, or that clients make."""
@@ -32,15 +35,24 @@ STATE = {"compaction", "function_call_output", "custom_tool_call_output", "tool_
 
 def types(union: Any) -> set[str]:
     """The `type` of every member of a union of the clients' libraries."""
-    return {name for member in typing.get_args(typing.get_args(union)[0]) for name in typing.get_args(member.model_fields["type"].annotation)}
+    return {
+        name
+        for member in typing.get_args(typing.get_args(union)[0])
+        for name in typing.get_args(member.model_fields["type"].annotation)
+    }
 
 
 def lost(client: str, target: str, said: Any) -> list[str]:
     if client == "responses":
-        body: dict[str, Any] = {"input": [{"role": "user", "content": "Hi"}, said, {"role": "user", "content": "go on"}]}
+        body: dict[str, Any] = {
+            "input": [{"role": "user", "content": "Hi"}, said, {"role": "user", "content": "go on"}]
+        }
     else:
         answer = {"role": "assistant", "content": [{"type": "text", "text": "Here"}, said]}
-        body = {"max_tokens": 64000, "messages": [{"role": "user", "content": "Hi"}, answer, {"role": "user", "content": "go on"}]}
+        body = {
+            "max_tokens": 64000,
+            "messages": [{"role": "user", "content": "Hi"}, answer, {"role": "user", "content": "go on"}],
+        }
     return convert_request(mapping(client), mapping(target), {"model": "m", **body}, context()).lost
 
 
@@ -63,8 +75,19 @@ def test_any_item_of_a_responses_answer_can_be_sent_back(kind: str, target: str)
     assert lost("responses", target, {"type": kind, "id": "x"})
 
 
-@pytest.mark.parametrize(("client", "part"), [("chat", {"type": "reference"}), ("responses", {"type": "hologram"}), ("messages", {"type": "container_upload", "file_id": "f"})])
+@pytest.mark.parametrize(
+    ("client", "part"),
+    [
+        ("chat", {"type": "reference"}),
+        ("responses", {"type": "hologram"}),
+        ("messages", {"type": "container_upload", "file_id": "f"}),
+    ],
+)
 def test_what_a_user_sends_is_refused_all_the_same(client: str, part: dict[str, Any]) -> None:
-    body = {"model": "m", "max_tokens": 9, "input" if client == "responses" else "messages": [{"role": "user", "content": [part]}]}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "input" if client == "responses" else "messages": [{"role": "user", "content": [part]}],
+    }
     with pytest.raises(Refused):
         convert_request(mapping(client), mapping("gemini"), body, context())

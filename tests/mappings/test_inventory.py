@@ -70,7 +70,9 @@ def name_of(kind: Any) -> str:
     hint = hints.get("type")
     while get_origin(hint) in (Required, NotRequired):
         hint = get_args(hint)[0]
-    words = [w for w in get_args(hint) if isinstance(w, str)] or [w for a in get_args(hint) for w in get_args(a) if isinstance(w, str)]
+    words = [w for w in get_args(hint) if isinstance(w, str)] or [
+        w for a in get_args(hint) for w in get_args(a) if isinstance(w, str)
+    ]
     return words[0] if words else kind.__name__
 
 
@@ -84,10 +86,10 @@ def accounted(client: str, target: str, body: dict[str, Any]) -> str:
 
 
 CARRIED = {
-    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference",
-    "image_url", "input_audio", "file", "refusal", "message", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "reasoning", "additional_tools", "tool_search_output", "custom", "function", "namespace", "Message",
-    "EasyInputMessageParam",
+    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
+    "tool_reference", "image_url", "input_audio", "file", "refusal", "message", "function_call", "function_call_output",
+    "custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "reasoning",
+    "additional_tools", "tool_search_output", "custom", "function", "namespace", "Message", "EasyInputMessageParam",
     "ToolParam", "FunctionToolParam", "allowed_tools", "output_text", "input_text", "input_image", "input_file",
 }
 """Types whose content crosses. Any other must be refused or named."""
@@ -105,9 +107,17 @@ def cases(union: Any) -> list[Any]:
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ContentBlockParam))
 def test_a_messages_block_is_carried_or_named(kind: Any, target: str) -> None:
-    role = "user" if name_of(kind) in ("tool_result", "image", "document", "search_result", "container_upload") else "assistant"
+    role = (
+        "user"
+        if name_of(kind) in ("tool_result", "image", "document", "search_result", "container_upload")
+        else "assistant"
+    )
     block = least(kind)
-    body = {"model": "m", "max_tokens": 5, "messages": [{"role": role, "content": [block, {"type": "text", "text": "and"}]}]}
+    body = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": [{"role": role, "content": [block, {"type": "text", "text": "and"}]}],
+    }
     check(accounted("messages", target, body), name_of(kind))
 
 
@@ -115,8 +125,14 @@ def test_a_messages_block_is_carried_or_named(kind: Any, target: str) -> None:
 @pytest.mark.parametrize("kind", cases(ToolResultContent))
 def test_a_part_of_a_messages_tool_result_is_carried_or_named(kind: Any, target: str) -> None:
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [least(kind)]}
-    body = {"model": "m", "max_tokens": 5, "messages": [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]}, {"role": "user", "content": [block]}]}
+    body = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]},
+            {"role": "user", "content": [block]},
+        ],
+    }
     check(accounted("messages", target, body), name_of(kind))
 
 

@@ -23,44 +23,105 @@ from support.sdks import message_events, response_events
 from tollgate.mapping import convert_request, convert_response
 
 CAN: dict[str, dict[str, Any]] = {"chat": {"reasoning_details": True}, "messages": {}, "responses": {}, "gemini": {}}
-PAIRS = [(c, u) for c in ("chat", "responses", "messages") for u in ("chat", "responses", "messages", "gemini") if c != u]
+PAIRS = [
+    (c, u) for c in ("chat", "responses", "messages") for u in ("chat", "responses", "messages", "gemini") if c != u
+]
 IDS = [f"{c}-client-{u}-upstream" for c, u in PAIRS]
 
-# ---- what an upstream says: round 1 thinks and calls f and g, round 2 thinks and calls f again, round 3 says done ------
-CALLS: list[list[tuple[str, str, dict[str, Any]]]] = [[("c1", "f", {"a": 1}), ("c2", "g", {})], [("c3", "f", {"a": 2})], []]
+# ---- what an upstream says: round 1 thinks and calls f and g, round 2 thinks and calls f again, round 3 says done
+# ------
+CALLS: list[list[tuple[str, str, dict[str, Any]]]] = [
+    [("c1", "f", {"a": 1}), ("c2", "g", {})],
+    [("c3", "f", {"a": 2})],
+    [],
+]
 
 
 def chat_answer(n: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None if CALLS[n] else "done"}
     if CALLS[n]:
-        message["reasoning_details"] = [{"type": "reasoning.text", "text": f"t{n}", "signature": f"SIG{n}", "format": "anthropic-claude-v1", "index": 0}]
-        message["tool_calls"] = [{"id": i, "type": "function", "function": {"name": f, "arguments": json.dumps(a)}} for i, f, a in CALLS[n]]
-    return {"id": f"x{n}", "model": "m", "created": 5, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+        message["reasoning_details"] = [
+            {
+                "type": "reasoning.text", "text": f"t{n}", "signature": f"SIG{n}", "format": "anthropic-claude-v1",
+                "index": 0,
+            }
+        ]
+        message["tool_calls"] = [
+            {"id": i, "type": "function", "function": {"name": f, "arguments": json.dumps(a)}} for i, f, a in CALLS[n]
+        ]
+    return {
+        "id": f"x{n}",
+        "model": "m",
+        "created": 5,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 3},
+    }
 
 
 def responses_answer(n: int) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if CALLS[n]:
-        output.append({"id": f"rs_{n}", "type": "reasoning", "summary": [{"type": "summary_text", "text": f"t{n}"}], "encrypted_content": f"ENC{n}"})
-    output += [{"id": f"fc_{i}", "type": "function_call", "call_id": i, "name": f, "arguments": json.dumps(a)} for i, f, a in CALLS[n]]
+        output.append({
+            "id": f"rs_{n}",
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": f"t{n}"}],
+            "encrypted_content": f"ENC{n}",
+        })
+    output += [
+        {"id": f"fc_{i}", "type": "function_call", "call_id": i, "name": f, "arguments": json.dumps(a)}
+        for i, f, a in CALLS[n]
+    ]
     if not CALLS[n]:
-        output.append({"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done", "annotations": []}]})
-    return {"id": f"resp_{n}", "model": "m", "created_at": 5, "status": "completed", "output": output, "usage": {"input_tokens": 5, "output_tokens": 3}}
+        output.append({
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "done", "annotations": []}],
+        })
+    return {
+        "id": f"resp_{n}",
+        "model": "m",
+        "created_at": 5,
+        "status": "completed",
+        "output": output,
+        "usage": {"input_tokens": 5, "output_tokens": 3},
+    }
 
 
 def messages_answer(n: int) -> dict[str, Any]:
-    content: list[dict[str, Any]] = [{"type": "thinking", "thinking": f"t{n}", "signature": f"SIG{n}"}, {"type": "redacted_thinking", "data": f"RED{n}"}] if CALLS[n] else []
-    content += [{"type": "tool_use", "id": i, "name": f, "input": a} for i, f, a in CALLS[n]] or [{"type": "text", "text": "done"}]
-    return {"id": f"msg_{n}", "model": "m", "content": content, "stop_reason": "tool_use" if CALLS[n] else "end_turn", "usage": {"input_tokens": 5, "output_tokens": 3}}
+    content: list[dict[str, Any]] = (
+        [
+            {"type": "thinking", "thinking": f"t{n}", "signature": f"SIG{n}"},
+            {"type": "redacted_thinking", "data": f"RED{n}"},
+        ]
+        if CALLS[n]
+        else []
+    )
+    content += [{"type": "tool_use", "id": i, "name": f, "input": a} for i, f, a in CALLS[n]] or [
+        {"type": "text", "text": "done"}
+    ]
+    return {
+        "id": f"msg_{n}",
+        "model": "m",
+        "content": content,
+        "stop_reason": "tool_use" if CALLS[n] else "end_turn",
+        "usage": {"input_tokens": 5, "output_tokens": 3},
+    }
 
 
 def gemini_answer(n: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": f"t{n}", "thought": True}] if CALLS[n] else [{"text": "done"}]
     for k, (i, f, a) in enumerate(CALLS[n]):
-        parts.append({"functionCall": {"id": i, "name": f, "args": a}, **({"thoughtSignature": f"SIG{n}"} if k == 0 else {})})
-    return {"responseId": f"r{n}", "modelVersion": "m", "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}],
-            "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}
+        parts.append({
+            "functionCall": {"id": i, "name": f, "args": a},
+            **({"thoughtSignature": f"SIG{n}"} if k == 0 else {}),
+        })
+    return {
+        "responseId": f"r{n}",
+        "modelVersion": "m",
+        "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3},
+    }
 
 
 WHOLE = {"chat": chat_answer, "responses": responses_answer, "messages": messages_answer, "gemini": gemini_answer}
@@ -76,49 +137,121 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
     if upstream == "chat":
         m = answer["choices"][0]["message"]
         base = {"id": answer["id"], "model": "m", "created": 5}
-        deltas = [{"role": "assistant", "content": ""}, *([{"reasoning_details": m["reasoning_details"]}] if CALLS[n] else [{"content": "done"}])]
+        deltas = [
+            {"role": "assistant", "content": ""},
+            *([{"reasoning_details": m["reasoning_details"]}] if CALLS[n] else [{"content": "done"}]),
+        ]
         for k, call in enumerate(m.get("tool_calls", [])):
             text = call["function"]["arguments"]
-            deltas.append({"tool_calls": [{**call, "index": k, "function": {"name": call["function"]["name"], "arguments": ""}}]})
-            deltas += [{"tool_calls": [{"index": k, "function": {"arguments": piece}}]} for piece in (text[:3], text[3:])]
+            deltas.append({
+                "tool_calls": [{**call, "index": k, "function": {"name": call["function"]["name"], "arguments": ""}}]
+            })
+            deltas += [
+                {"tool_calls": [{"index": k, "function": {"arguments": piece}}]} for piece in (text[:3], text[3:])
+            ]
         events = [{**base, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
-        return [*events, {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {**base, "choices": [], "usage": answer["usage"]}, "[DONE]"]
+        return [
+            *events,
+            {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            {**base, "choices": [], "usage": answer["usage"]},
+            "[DONE]",
+        ]
     if upstream == "responses":
         events = [{"type": "response.created", "response": {"id": answer["id"], "model": "m", "created_at": 5}}]
         for k, item in enumerate(answer["output"]):
-            events.append({"type": "response.output_item.added", "output_index": k, "item": {**item, "summary": [], "arguments": "", "content": [], "encrypted_content": "early"}})
+            events.append({
+                "type": "response.output_item.added",
+                "output_index": k,
+                "item": {**item, "summary": [], "arguments": "", "content": [], "encrypted_content": "early"},
+            })
             if item["type"] == "reasoning":
-                events.append({"type": "response.reasoning_summary_text.delta", "output_index": k, "summary_index": 0, "item_id": item["id"], "delta": item["summary"][0]["text"]})
+                events.append({
+                    "type": "response.reasoning_summary_text.delta",
+                    "output_index": k,
+                    "summary_index": 0,
+                    "item_id": item["id"],
+                    "delta": item["summary"][0]["text"],
+                })
             elif item["type"] == "function_call":
-                events += [{"type": "response.function_call_arguments.delta", "output_index": k, "item_id": item["id"], "delta": piece}
-                           for piece in (item["arguments"][:3], item["arguments"][3:])]
+                events += [
+                    {
+                        "type": "response.function_call_arguments.delta",
+                        "output_index": k,
+                        "item_id": item["id"],
+                        "delta": piece,
+                    }
+                    for piece in (item["arguments"][:3], item["arguments"][3:])
+                ]
             else:
-                events.append({"type": "response.output_text.delta", "output_index": k, "content_index": 0, "item_id": item["id"], "delta": "done"})
+                events.append({
+                    "type": "response.output_text.delta",
+                    "output_index": k,
+                    "content_index": 0,
+                    "item_id": item["id"],
+                    "delta": "done",
+                })
             events.append({"type": "response.output_item.done", "output_index": k, "item": item})
         return [*events, {"type": "response.completed", "response": answer}]
     events = [{"type": "message_start", "message": {**answer, "content": [], "stop_reason": None}}]
     for k, block in enumerate(answer["content"]):
         kind = block["type"]
-        empty = {"thinking": {"thinking": "", "signature": ""}, "tool_use": {"input": {}}, "text": {"text": ""}}.get(kind, {})
+        empty = {"thinking": {"thinking": "", "signature": ""}, "tool_use": {"input": {}}, "text": {"text": ""}}.get(
+            kind, {}
+        )
         events.append({"type": "content_block_start", "index": k, "content_block": {**block, **empty}})
-        deltas = {"thinking": lambda b: [{"type": "thinking_delta", "thinking": b["thinking"]}, {"type": "signature_delta", "signature": b["signature"]}],
-                  "tool_use": lambda b: [{"type": "input_json_delta", "partial_json": json.dumps(b["input"]) if b["input"] else ""}],
-                  "text": lambda b: [{"type": "text_delta", "text": b["text"]}]}.get(kind, lambda b: [])(block)
+        deltas = {
+            "thinking": lambda b: [
+                {"type": "thinking_delta", "thinking": b["thinking"]},
+                {"type": "signature_delta", "signature": b["signature"]},
+            ],
+            "tool_use": lambda b: [
+                {"type": "input_json_delta", "partial_json": json.dumps(b["input"]) if b["input"] else ""}
+            ],
+            "text": lambda b: [{"type": "text_delta", "text": b["text"]}],
+        }.get(kind, lambda b: [])(block)
         events += [{"type": "content_block_delta", "index": k, "delta": d} for d in deltas]
         events.append({"type": "content_block_stop", "index": k})
-    return [*events, {"type": "message_delta", "delta": {"stop_reason": answer["stop_reason"], "stop_sequence": None}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
+    return [
+        *events,
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": answer["stop_reason"], "stop_sequence": None},
+            "usage": {"output_tokens": 3},
+        },
+        {"type": "message_stop"},
+    ]
 
 
-# ---- what a client does -----------------------------------------------------------------------------------------------
+# ---- what a client does
+# -----------------------------------------------------------------------------------------------
 def opening(client: str) -> dict[str, Any]:
     if client == "chat":
-        return {"model": "m", "max_completion_tokens": 9000, "reasoning_effort": "low", "messages": [{"role": "user", "content": "go"}],
-                "tools": [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in ("f", "g")]}
+        return {
+            "model": "m",
+            "max_completion_tokens": 9000,
+            "reasoning_effort": "low",
+            "messages": [{"role": "user", "content": "go"}],
+            "tools": [
+                {"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in ("f", "g")
+            ],
+        }
     if client == "responses":
-        return {"model": "m", "max_output_tokens": 9000, "reasoning": {"effort": "low"}, "input": [{"role": "user", "content": "go"}],
-                "tools": [{"type": "function", "name": n, "parameters": {"type": "object"}, "strict": False} for n in ("f", "g")]}
-    return {"model": "m", "max_tokens": 9000, "thinking": {"type": "enabled", "budget_tokens": 2000}, "messages": [{"role": "user", "content": "go"}],
-            "tools": [{"name": n, "input_schema": {"type": "object"}} for n in ("f", "g")]}
+        return {
+            "model": "m",
+            "max_output_tokens": 9000,
+            "reasoning": {"effort": "low"},
+            "input": [{"role": "user", "content": "go"}],
+            "tools": [
+                {"type": "function", "name": n, "parameters": {"type": "object"}, "strict": False} for n in ("f", "g")
+            ],
+        }
+    return {
+        "model": "m",
+        "max_tokens": 9000,
+        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": [{"name": n, "input_schema": {"type": "object"}} for n in ("f", "g")],
+    }
 
 
 def received_whole(client: str, body: dict[str, Any]) -> Any:
@@ -141,7 +274,9 @@ def received_stream(client: str, events: list[tuple[str | None, Any]]) -> Any:
         return Response.model_validate(events[-1][1]["response"])
     snapshot, bufs = None, {}
     for _, event in events:
-        snapshot = accumulate_event(event=message_events().validate_python(event), current_snapshot=snapshot, json_bufs=bufs)
+        snapshot = accumulate_event(
+            event=message_events().validate_python(event), current_snapshot=snapshot, json_bufs=bufs
+        )
     return snapshot
 
 
@@ -155,31 +290,48 @@ def append(client: str, request: dict[str, Any], answer: Any) -> list[tuple[str,
     elif client == "responses":
         request["input"] += [item.to_dict() for item in answer.output]
         calls = [(i.call_id, i.name) for i in answer.output if i.type == "function_call"]
-        request["input"] += [{"type": "function_call_output", "call_id": i, "output": f"result of {i}"} for i, _ in calls]
+        request["input"] += [
+            {"type": "function_call_output", "call_id": i, "output": f"result of {i}"} for i, _ in calls
+        ]
     else:
         request["messages"].append({"role": "assistant", "content": [b.to_dict() for b in answer.content]})
         calls = [(b.id, b.name) for b in answer.content if b.type == "tool_use"]
         if calls:
-            request["messages"].append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": f"result of {i}"} for i, _ in calls]})
+            request["messages"].append({
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": i, "content": f"result of {i}"} for i, _ in calls],
+            })
     return calls
 
 
-# ---- what the upstream must get back ------------------------------------------------------------------------------------
+# ---- what the upstream must get back
+# ------------------------------------------------------------------------------------
 def expect_chat(body: dict[str, Any], rounds: int) -> None:
     assistants = [m for m in body["messages"] if m["role"] == "assistant"]
     for n in range(rounds):
         said = chat_answer(n)["choices"][0]["message"]
-        assert [(d["text"], d["signature"], d["format"]) for d in assistants[n]["reasoning_details"]] == [(f"t{n}", f"SIG{n}", "anthropic-claude-v1")]
-        assert [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in assistants[n]["tool_calls"]] == CALLS[n]
+        assert [(d["text"], d["signature"], d["format"]) for d in assistants[n]["reasoning_details"]] == [
+            (f"t{n}", f"SIG{n}", "anthropic-claude-v1")
+        ]
+        assert [
+            (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+            for c in assistants[n]["tool_calls"]
+        ] == CALLS[n]
         assert said["tool_calls"]
     results = [(m["tool_call_id"], m["content"]) for m in body["messages"] if m["role"] == "tool"]
     assert results == [(i, f"result of {i}") for n in range(rounds) for i, _, _ in CALLS[n]]
 
 
 def expect_responses(body: dict[str, Any], rounds: int) -> None:
-    thoughts = [(i["id"], [s["text"] for s in i["summary"]], i["encrypted_content"]) for i in body["input"] if i["type"] == "reasoning"]
+    thoughts = [
+        (i["id"], [s["text"] for s in i["summary"]], i["encrypted_content"])
+        for i in body["input"]
+        if i["type"] == "reasoning"
+    ]
     assert thoughts == [(f"rs_{n}", [f"t{n}"], f"ENC{n}") for n in range(rounds)]
-    calls = [(i["call_id"], i["name"], json.loads(i["arguments"])) for i in body["input"] if i["type"] == "function_call"]
+    calls = [
+        (i["call_id"], i["name"], json.loads(i["arguments"])) for i in body["input"] if i["type"] == "function_call"
+    ]
     assert calls == [c for n in range(rounds) for c in CALLS[n]]
     results = [(i["call_id"], i["output"]) for i in body["input"] if i["type"] == "function_call_output"]
     assert results == [(c[0], f"result of {c[0]}") for n in range(rounds) for c in CALLS[n]]
@@ -188,7 +340,13 @@ def expect_responses(body: dict[str, Any], rounds: int) -> None:
 def expect_messages(body: dict[str, Any], rounds: int) -> None:
     assistants = [m["content"] for m in body["messages"] if m["role"] == "assistant"]
     assert assistants == [messages_answer(n)["content"] for n in range(rounds)]
-    results = [(b["tool_use_id"], b["content"][0]["text"]) for m in body["messages"] if m["role"] == "user" for b in m["content"] if b["type"] == "tool_result"]
+    results = [
+        (b["tool_use_id"], b["content"][0]["text"])
+        for m in body["messages"]
+        if m["role"] == "user"
+        for b in m["content"]
+        if b["type"] == "tool_result"
+    ]
     assert results == [(i, f"result of {i}") for n in range(rounds) for i, _, _ in CALLS[n]]
     assert body["thinking"]["type"] == "enabled", "the last tool turn is signed: thinking stays on"
 
@@ -197,7 +355,9 @@ def expect_gemini(body: dict[str, Any], rounds: int) -> None:
     models = [c["parts"] for c in body["contents"] if c["role"] == "model"]
     for n in range(rounds):
         calls = [p for p in models[n] if "functionCall" in p]
-        assert [(p["functionCall"]["id"], p["functionCall"]["name"], p["functionCall"]["args"]) for p in calls] == CALLS[n]
+        assert [
+            (p["functionCall"]["id"], p["functionCall"]["name"], p["functionCall"]["args"]) for p in calls
+        ] == CALLS[n]
         assert [p.get("thoughtSignature") for p in calls] == [f"SIG{n}"] + [None] * (len(calls) - 1)
     results = [(p["functionResponse"]["id"], p["functionResponse"]["name"], p["functionResponse"]["response"]["output"])
                for c in body["contents"] for p in c["parts"] if "functionResponse" in p]
@@ -218,7 +378,9 @@ def test_a_loop_of_three_rounds(client: str, upstream: str, stream: bool) -> Non
         if stream:
             answer = received_stream(client, converted(upstream, client, streamed_answer(upstream, n), run))
         else:
-            answer = received_whole(client, convert_response(mapping(upstream), mapping(client), WHOLE[upstream](n), run).body)
+            answer = received_whole(
+                client, convert_response(mapping(upstream), mapping(client), WHOLE[upstream](n), run).body
+            )
         assert append(client, request, answer) == [(i, f) for i, f, _ in CALLS[n]]
 
 
@@ -228,7 +390,13 @@ def test_a_conversation_that_changes_its_upstream_loses_its_reasoning_by_name(cl
     if other == client:
         pytest.skip("the other upstream speaks the client's own format")
     request = opening(client)
-    append(client, request, received_whole(client, convert_response(mapping(upstream), mapping(client), WHOLE[upstream](0), context()).body))
+    append(
+        client,
+        request,
+        received_whole(
+            client, convert_response(mapping(upstream), mapping(client), WHOLE[upstream](0), context()).body
+        ),
+    )
     sent = convert_request(mapping(client), mapping(other), request, context())
     assert any("reasoning" in words for words in sent.lost) or upstream == "chat"
     assert "SIG0" not in json.dumps(sent.body) or upstream == "chat"

@@ -1,4 +1,5 @@
-"""What Gemini, Cohere and Ollama have no place for is named wherever it stands, also beside a loss that is named in words."""
+"""What Gemini, Cohere and Ollama have no place for is named wherever it stands,
+also beside a loss that is named in words."""
 
 from __future__ import annotations
 
@@ -29,11 +30,25 @@ def request() -> dict[str, Any]:
         "system": [{"type": "text", "text": "Be brief."}],
         "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"name": "g", "input_schema": {"type": "object"}}],
         "messages": [
-            {"role": "user", "content": [
-                {"type": "text", "text": "Hi"}, {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}, "title": "T"},
-            ]},
-            {"role": "assistant", "content": [{"type": "text", "text": "So."}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "ok"}]}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Hi"},
+                    {
+                        "type": "document",
+                        "source": {"type": "text", "media_type": "text/plain", "data": "words"},
+                        "title": "T",
+                    },
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "So."}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "ok"}]}],
+            },
         ],
     }
 
@@ -86,31 +101,58 @@ def test_no_tool_is_forced_where_none_is_sent(upstream: str, choice: dict[str, s
 @pytest.mark.parametrize("source", ["chat", "responses", "messages"])
 def test_an_empty_tool_result_reaches_gemini(source: str) -> None:
     bodies: dict[str, dict[str, Any]] = {
-        "chat": {"messages": [
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-            {"role": "tool", "tool_call_id": "t", "content": [{"type": "text", "text": ""}]},
-        ]},
-        "responses": {"input": [
-            {"role": "user", "content": "Hi"},
-            {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "t", "output": [{"type": "input_text", "text": ""}]},
-        ]},
-        "messages": {"max_tokens": 9, "messages": [
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]},
-        ]},
+        "chat": {
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+                },
+                {"role": "tool", "tool_call_id": "t", "content": [{"type": "text", "text": ""}]},
+            ]
+        },
+        "responses": {
+            "input": [
+                {"role": "user", "content": "Hi"},
+                {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "t", "output": [{"type": "input_text", "text": ""}]},
+            ]
+        },
+        "messages": {
+            "max_tokens": 9,
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}],
+                },
+            ],
+        },
     }
     sent = convert_request(mapping(source), mapping("gemini"), {"model": "m", **bodies[source]}, context()).body
     assert sent["contents"][-1]["parts"] == [{"functionResponse": {"id": "t", "name": "f", "response": {"output": ""}}}]
 
 
 @pytest.mark.parametrize("client", ["messages", "responses"])
-@pytest.mark.parametrize(("audio", "named"), [({"data": "AAAA", "transcript": "spoken"}, ["audio of the answer"]), ({"data": "AAAA", "transcript": ""}, ["audio of the answer"])])
-def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(client: str, audio: dict[str, Any], named: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("audio", "named"),
+    [
+        ({"data": "AAAA", "transcript": "spoken"}, ["audio of the answer"]),
+        ({"data": "AAAA", "transcript": ""}, ["audio of the answer"]),
+    ],
+)
+def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(
+    client: str, audio: dict[str, Any], named: list[str]
+) -> None:
     message = {"role": "assistant", "content": None, "audio": {"id": "audio_1", "expires_at": 5, **audio}}
-    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    answer = {
+        "id": "x",
+        "created": 5,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
     made = convert_response(mapping("chat"), mapping(client), answer, context())
     assert made.lost == named
     assert ("spoken" in str(made.body)) == bool(audio["transcript"])
@@ -121,29 +163,58 @@ def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
     body["messages"][0]["content"][1]["context"] = "from a book"
     assert lost("chat", body) == ["messages[].content[].context"]
     del body["messages"][0]["content"][1]["context"]
-    body["messages"][2]["content"][0]["content"].append({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}, "context": "from a book"})
+    body["messages"][2]["content"][0]["content"].append({
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "words"},
+        "context": "from a book",
+    })
     assert lost("chat", body) == ["messages[].content[].content[].context"]
 
 
 def test_thoughts_that_only_their_maker_can_read_are_named() -> None:
-    items = [{"role": "user", "content": "Hi"}, {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"}, {"role": "user", "content": "go"}]
+    items = [
+        {"role": "user", "content": "Hi"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"},
+        {"role": "user", "content": "go"},
+    ]
     made = convert_request(mapping("responses"), mapping("chat"), {"model": "m", "input": items}, context())
     assert made.lost == ["reasoning of earlier turns"]
 
 
 def test_the_title_of_what_a_tool_found_is_told() -> None:
     body = request()
-    body["messages"][2]["content"][0]["content"] = [{"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}]
+    body["messages"][2]["content"][0]["content"] = [
+        {"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}
+    ]
     sent = convert_request(mapping("messages"), mapping("gemini"), body, context()).body
     assert sent["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "T\n\nfound"}
 
 
 @pytest.mark.parametrize("client", ["messages", "responses"])
 def test_a_signature_on_a_call_is_named_where_no_thought_before_it_carries_it(client: str) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "S"}}}
-    answer = {"id": "x", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]},
-                                                                  "finish_reason": "tool_calls"}]}
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+        "extra_content": {"google": {"thought_signature": "S"}},
+    }
+    answer = {
+        "id": "x",
+        "created": 5,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+                "finish_reason": "tool_calls",
+            }
+        ],
+    }
     assert convert_response(mapping("chat"), mapping(client), answer, context()).lost == ["signature of a call"]
     parts = [{"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "S"}]
-    answer = {"responseId": "x", "modelVersion": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    answer = {
+        "responseId": "x",
+        "modelVersion": "m",
+        "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}],
+    }
     assert convert_response(mapping("gemini"), mapping(client), answer, context()).lost == []

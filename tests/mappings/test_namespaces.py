@@ -1,4 +1,5 @@
-"""Tools of one name in several namespaces are told apart towards upstreams without namespaces, and come back as the client knows them."""
+"""Tools of one name in several namespaces are told apart towards upstreams without namespaces,
+and come back as the client knows them."""
 
 from __future__ import annotations
 
@@ -12,13 +13,24 @@ from tollgate.mapping import convert_request, convert_response, request_to_hub
 
 
 def namespace(name: str, *tools: str) -> dict[str, Any]:
-    return {"type": "namespace", "name": name, "tools": [{"type": "function", "name": tool, "parameters": {"type": "object", "properties": {}}} for tool in tools]}
+    return {
+        "type": "namespace",
+        "name": name,
+        "tools": [
+            {"type": "function", "name": tool, "parameters": {"type": "object", "properties": {}}} for tool in tools
+        ],
+    }
 
 
-BODY = {"model": "m", "tools": [namespace("mail", "search", "send"), namespace("files", "search")], "input": [
-    {"role": "user", "content": "Hi"}, {"type": "function_call", "call_id": "c", "namespace": "files", "name": "search", "arguments": "{}"},
-    {"type": "function_call_output", "call_id": "c", "output": "none"},
-]}
+BODY = {
+    "model": "m",
+    "tools": [namespace("mail", "search", "send"), namespace("files", "search")],
+    "input": [
+        {"role": "user", "content": "Hi"},
+        {"type": "function_call", "call_id": "c", "namespace": "files", "name": "search", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "none"},
+    ],
+}
 CALL = {"type": "tool_use", "id": "t", "name": "files__search", "input": {}}
 
 
@@ -35,32 +47,59 @@ def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> N
     convert_request(mapping("responses"), mapping("messages"), BODY, run)
     if streamed:
         events = [
-            {"type": "message_start", "message": {"id": "m", "model": "m"}}, {"type": "content_block_start", "index": 0, "content_block": CALL},
-            {"type": "content_block_stop", "index": 0}, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}, {"type": "message_stop"},
+            {"type": "message_start", "message": {"id": "m", "model": "m"}},
+            {"type": "content_block_start", "index": 0, "content_block": CALL},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
         ]
         said = [data for _, data in converted("messages", "responses", events, run)]
-        assert next(data["name"] for data in said if data["type"] == "response.function_call_arguments.done") == "search"
+        assert (
+            next(data["name"] for data in said if data["type"] == "response.function_call_arguments.done") == "search"
+        )
         item = said[-1]["response"]["output"][0]
     else:
-        answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALL], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}
+        answer = {
+            "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALL],
+            "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
         item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]
     assert (item["name"], item["namespace"]) == ("search", "files")
 
 
 def test_names_that_are_used_once_stay_as_they_are() -> None:
-    made = convert_request(mapping("responses"), mapping("chat"), {"model": "m", "tools": [namespace("mail", "send"), namespace("files", "read")], "input": "Hi"}, context())
+    made = convert_request(
+        mapping("responses"),
+        mapping("chat"),
+        {"model": "m", "tools": [namespace("mail", "send"), namespace("files", "read")], "input": "Hi"},
+        context(),
+    )
     assert [tool["function"]["name"] for tool in made.body["tools"]] == ["send", "read"]
 
 
 def test_a_free_form_tool_of_a_namespace_crosses_and_comes_back() -> None:
-    space = {"type": "namespace", "name": "files", "tools": [{"type": "custom", "name": "patch", "description": "changes files", "format": {"type": "text"}}]}
+    space = {
+        "type": "namespace",
+        "name": "files",
+        "tools": [{"type": "custom", "name": "patch", "description": "changes files", "format": {"type": "text"}}],
+    }
     run = context()
-    made = convert_request(mapping("responses"), mapping("messages"), {"model": "m", "tools": [space], "input": "Hi"}, run)
+    made = convert_request(
+        mapping("responses"), mapping("messages"), {"model": "m", "tools": [space], "input": "Hi"}, run
+    )
     assert [tool["name"] for tool in made.body["tools"]] == ["patch"]
     call = {**CALL, "name": "patch", "input": {"input": "*** Begin"}}
-    answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [call], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}
+    answer = {
+        "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [call], "stop_reason": "tool_use",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
     item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]
-    assert (item["type"], item["name"], item["namespace"], item["input"]) == ("custom_tool_call", "patch", "files", "*** Begin")
+    assert (item["type"], item["name"], item["namespace"], item["input"]) == (
+        "custom_tool_call",
+        "patch",
+        "files",
+        "*** Begin",
+    )
 
 
 def found(*tools: dict[str, Any]) -> dict[str, Any]:
@@ -70,24 +109,44 @@ def found(*tools: dict[str, Any]) -> dict[str, Any]:
 PLAIN = {"type": "function", "name": "search", "parameters": {"type": "object", "properties": {}}}
 TWICE = {
     "found by two searches": ({}, [found(namespace("mail", "search")), found(namespace("mail", "search"))], ["search"]),
-    "declared, to be loaded when it is found": ({"tools": [namespace("mail", "search", "send")]}, [found(namespace("mail", "search"))], ["search", "send"]),
-    "added, and found": ({}, [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}, found(PLAIN)], ["search"]),
-    "another one added beside a namespace": ({"tools": [namespace("mail", "search")]}, [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}],
-                                             ["mail__search", "search"]),
+    "declared, to be loaded when it is found": (
+        {"tools": [namespace("mail", "search", "send")]},
+        [found(namespace("mail", "search"))],
+        ["search", "send"],
+    ),
+    "added, and found": (
+        {},
+        [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}, found(PLAIN)],
+        ["search"],
+    ),
+    "another one added beside a namespace": (
+        {"tools": [namespace("mail", "search")]},
+        [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}],
+        ["mail__search", "search"],
+    ),
 }
 
 
 @pytest.mark.parametrize("case", TWICE)
 def test_a_tool_that_is_told_of_twice_is_declared_once(case: str) -> None:
     more, items, names = TWICE[case]
-    made = convert_request(mapping("responses"), mapping("messages"), {"model": "m", **more, "input": [{"role": "user", "content": "Hi"}, *items]}, context())
+    made = convert_request(
+        mapping("responses"),
+        mapping("messages"),
+        {"model": "m", **more, "input": [{"role": "user", "content": "Hi"}, *items]},
+        context(),
+    )
     assert [tool["name"] for tool in made.body["tools"]] == names
 
 
 def test_thousands_of_tools_take_no_longer_each_than_a_few() -> None:
     """Looking through all names before it for each tool took 16 seconds for this request of 280 KB."""
     tools = [{"type": "function", "name": f"t{number}"} for number in range(8000)]
-    body = {"model": "m", "tools": [*tools[:4000], {"type": "namespace", "name": "space", "tools": tools[:4000]}], "input": [{"role": "user", "content": "Hi"}, found(*tools)]}
+    body = {
+        "model": "m",
+        "tools": [*tools[:4000], {"type": "namespace", "name": "space", "tools": tools[:4000]}],
+        "input": [{"role": "user", "content": "Hi"}, found(*tools)],
+    }
     began = time.process_time()
     hub = request_to_hub(mapping("responses"), body, context())
     assert time.process_time() - began < 2

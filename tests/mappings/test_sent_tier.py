@@ -8,13 +8,22 @@ from mappings.support import context, mapping
 from tollgate.mapping import convert_request
 
 
-@pytest.mark.parametrize(("upstream", "asked", "sent"), [
-    ("chat", "auto", "auto"), ("responses", "auto", "auto"), ("messages", "auto", "auto"), ("bedrock", "auto", None),
-    ("chat", "standard_only", "default"), ("messages", "priority", None), ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None),
-    ("chat", None, None),
-])
+@pytest.mark.parametrize(
+    ("upstream", "asked", "sent"),
+    [
+        ("chat", "auto", "auto"), ("responses", "auto", "auto"), ("messages", "auto", "auto"),
+        ("bedrock", "auto", None), ("chat", "standard_only", "default"), ("messages", "priority", None),
+        ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None),
+        ("chat", None, None),
+    ],
+)
 def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: str | None) -> None:
-    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], **({"service_tier": asked} if asked else {})}
+    body = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": [{"role": "user", "content": "Hi"}],
+        **({"service_tier": asked} if asked else {}),
+    }
     target, read = mapping(upstream), mapping(upstream).sent_tier
     assert read is not None
     assert read(convert_request(mapping("messages"), target, body, context()).body, context()) == sent

@@ -9,10 +9,17 @@ import pytest
 from mappings.support import converted, mapping
 from tollgate.mapping import Tap
 
-START = {"type": "message_start", "message": {"id": "m1", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 0}}}
+START = {
+    "type": "message_start",
+    "message": {"id": "m1", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 0}},
+}
 HOSTED = [
     START,
-    {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use", "id": "s", "name": "search", "input": {}}},
+    {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "server_tool_use", "id": "s", "name": "search", "input": {}},
+    },
     {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"q":"x"}'}},
     {"type": "content_block_stop", "index": 0},
     {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
@@ -30,7 +37,9 @@ def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
 def test_a_hosted_tools_arguments_never_become_a_call(client: str) -> None:
     told = repr([data for name, data in converted("messages", client, HOSTED)])
     assert "found" in told
-    assert '"q"' not in told and "'tool_calls'" not in told and "'function_call'" not in told and "'tool_use'" not in told
+    assert (
+        '"q"' not in told and "'tool_calls'" not in told and "'function_call'" not in told and "'tool_use'" not in told
+    )
 
 
 def test_blocks_are_numbered_without_gaps_where_a_hosted_tool_stood() -> None:
@@ -54,8 +63,13 @@ def test_a_stream_that_only_says_done_has_ended() -> None:
 
 
 def test_citations_told_before_the_text_reach_it() -> None:
-    note = {"type": "url_citation", "url_citation": {"url": "https://x", "title": "X", "start_index": 0, "end_index": 0}}
-    told = converted("chat", "responses", [chunk(annotations=[note]), chunk(reasoning="hm"), chunk(content="a"), chunk("stop")])
+    note = {
+        "type": "url_citation",
+        "url_citation": {"url": "https://x", "title": "X", "start_index": 0, "end_index": 0},
+    }
+    told = converted(
+        "chat", "responses", [chunk(annotations=[note]), chunk(reasoning="hm"), chunk(content="a"), chunk("stop")]
+    )
     items = told[-1][1]["response"]["output"]
     assert [i["type"] for i in items] == ["reasoning", "message"]
     assert items[1]["content"][0]["annotations"][0]["url"] == "https://x"
@@ -63,8 +77,15 @@ def test_citations_told_before_the_text_reach_it() -> None:
 
 def test_a_number_in_message_delta_never_lowers_what_the_cache_told() -> None:
     tap = Tap(mapping("messages"))
-    tap.feed({"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 4, "cache_read_input_tokens": 100, "output_tokens": 1}}})
-    tap.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 4, "output_tokens": 9}})
+    tap.feed({
+        "type": "message_start",
+        "message": {"id": "m", "usage": {"input_tokens": 4, "cache_read_input_tokens": 100, "output_tokens": 1}},
+    })
+    tap.feed({
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"input_tokens": 4, "output_tokens": 9},
+    })
     assert (tap.usage["input"], tap.usage["cache_read"], tap.usage["output"]) == (104, 100, 9)
 
 
@@ -78,14 +99,20 @@ def test_an_output_count_alone_leaves_the_input_as_told() -> None:
 def test_a_signature_without_text_is_kept() -> None:
     events = [
         START,
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+        },
         {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "SIG"}},
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
     ]
     details = [d for _, e in converted("messages", "chat", events) if e != "[DONE]"
                for d in e["choices"][0]["delta"].get("reasoning_details", [])]
-    assert details == [{"type": "reasoning.text", "text": "", "signature": "SIG", "format": "anthropic-claude-v1", "index": 0}]
+    assert details == [
+        {"type": "reasoning.text", "text": "", "signature": "SIG", "format": "anthropic-claude-v1", "index": 0}
+    ]
 
 
 def test_a_call_without_arguments_says_an_empty_object() -> None:
@@ -100,7 +127,9 @@ def test_the_error_event_of_a_chat_stream_is_the_message_alone() -> None:
 
 
 def test_a_failed_responses_stream_says_error_then_failed() -> None:
-    told = converted("messages", "responses", [START, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}])
+    told = converted(
+        "messages", "responses", [START, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
+    )
     assert [name for name, _ in told][-2:] == ["error", "response.failed"]
     assert told[-1][1]["response"]["error"] == {"code": "server_error", "message": "busy"}
     assert told[-1][1]["response"]["status"] == "failed"
@@ -108,7 +137,10 @@ def test_a_failed_responses_stream_says_error_then_failed() -> None:
 
 def test_usage_is_null_in_a_responses_stream_until_it_ends() -> None:
     told = converted("messages", "responses", HOSTED)
-    assert [e["response"]["usage"] for n, e in told if n in ("response.created", "response.in_progress")] == [None, None]
+    assert [e["response"]["usage"] for n, e in told if n in ("response.created", "response.in_progress")] == [
+        None,
+        None,
+    ]
     assert told[-1][1]["response"]["usage"]["total_tokens"] == 4
 
 
@@ -117,6 +149,15 @@ def test_message_start_says_the_estimate_when_the_upstream_told_nothing() -> Non
 
     run = context()
     run.estimate = {"input": 12}
-    told = converted("chat", "messages", [chunk(content="a"), chunk("stop"), {"id": "x1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}], run)
+    told = converted(
+        "chat",
+        "messages",
+        [
+            chunk(content="a"),
+            chunk("stop"),
+            {"id": "x1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}},
+        ],
+        run,
+    )
     assert told[0][1]["message"]["usage"]["input_tokens"] == 12
     assert told[-2][1]["usage"]["input_tokens"] == 9

@@ -1,4 +1,5 @@
-"""A member no mapping knows is named wherever it stands in a client's request: put into every object of every example, one at a time."""
+"""A member no mapping knows is named wherever it stands in a client's request: put into every object of every example,
+one at a time."""
 
 from __future__ import annotations
 
@@ -17,21 +18,34 @@ CARRIED = (
 """Members whose value goes on as it is, unknown members too."""
 WHOLE = {
     "chat": {
-        "tools[] web_search", "tools[].custom.format text",      # of the house, or a format handed on as it is
-        "metadata None", "tool_choice web_search",                # named as lost by its type
-        "web_search_options None",               # named as lost with all it holds
-        "messages[].content[] reference",        # named as lost by its type
-        "messages[].content[] None",             # no known part: told as JSON text
-        "messages[].reasoning_details[] reasoning.encrypted", "messages[].reasoning_details[] reasoning.summary",
-        "messages[].reasoning_details[] reasoning.text",         # a thought is put together from neighbours
+        "tools[] web_search",
+        "tools[].custom.format text",  # of the house, or a format handed on as it is
+        "metadata None",
+        "tool_choice web_search",  # named as lost by its type
+        "web_search_options None",  # named as lost with all it holds
+        "messages[].content[] reference",  # named as lost by its type
+        "messages[].content[] None",  # no known part: told as JSON text
+        "messages[].reasoning_details[] reasoning.encrypted",
+        "messages[].reasoning_details[] reasoning.summary",
+        "messages[].reasoning_details[] reasoning.text",  # a thought is put together from neighbours
     },
     "responses": {
-        "tools[] web_search", "tools[].format text", "tool_choice web_search", "input[].content[] None", "input[].content[] hologram", "input[] web_search_call",
-        "tools[].tools[] mcp", "tools[].tools[].format text", "input[].tools[] mcp",
+        "tools[] web_search",
+        "tools[].format text",
+        "tool_choice web_search",
+        "input[].content[] None",
+        "input[].content[] hologram",
+        "input[] web_search_call",
+        "tools[].tools[] mcp",
+        "tools[].tools[].format text",
+        "input[].tools[] mcp",
     },
     "messages": {
-        "tools[] web_search_20250305", "messages[].content[] server_tool_use", "messages[].content[].citations[] char_location",
-        "messages[].content[] container_upload", "messages[].content[] fallback",
+        "tools[] web_search_20250305",
+        "messages[].content[] server_tool_use",
+        "messages[].content[].citations[] char_location",
+        "messages[].content[] container_upload",
+        "messages[].content[] fallback",
     },
 }
 """Places that are taken with all they hold, and the kind of object there."""
@@ -70,7 +84,9 @@ def test_a_member_nobody_knows_is_named(name: str) -> None:
             body = copy.deepcopy(given)
             at(body, path)["nobody_knows"] = 1
             named = file.walkers["request.to_hub"].lost(body)
-            if any("nobody_knows" in found or place_of(path).startswith(found) for found in named) or {*path[1:]} & {*CARRIED}:
+            if any("nobody_knows" in found or place_of(path).startswith(found) for found in named) or {*path[1:]} & {
+                *CARRIED
+            }:
                 continue
             found = at(given, path)
             hidden.add(f"{place_of(path)} {found.get('type')}")

@@ -9,8 +9,15 @@ import pytest
 from mappings.support import context, converted, mapping
 from tollgate.mapping import StreamConverter, convert_request, convert_response, response_from_hub, stream_from_hub
 
-SUMMARY, CONTENT = [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "thus"}], [{"type": "reasoning_text", "text": "hm"}]
-THOUGHTS = {"summary": (SUMMARY, [], "so\n\nthus"), "full": ([], CONTENT, "hm"), "both": (SUMMARY, CONTENT, "so\n\nthus\n\nhm")}
+SUMMARY, CONTENT = (
+    [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "thus"}],
+    [{"type": "reasoning_text", "text": "hm"}],
+)
+THOUGHTS = {
+    "summary": (SUMMARY, [], "so\n\nthus"),
+    "full": ([], CONTENT, "hm"),
+    "both": (SUMMARY, CONTENT, "so\n\nthus\n\nhm"),
+}
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
@@ -18,22 +25,51 @@ def test_a_summary_and_the_full_thoughts_are_both_told(name: str) -> None:
     summary, content, text = THOUGHTS[name]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary, "content": content}
     answer = {"id": "r", "status": "completed", "created_at": 5, "model": "m", "output": [item]}
-    assert convert_response(mapping("responses"), mapping("chat"), answer, context()).body["choices"][0]["message"]["reasoning"] == text
+    assert (
+        convert_response(mapping("responses"), mapping("chat"), answer, context()).body["choices"][0]["message"][
+            "reasoning"
+        ]
+        == text
+    )
     at = {"item_id": "rs_1", "output_index": 0}
-    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}},
-                                    {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}}]
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**answer, "output": []}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}},
+    ]
     for n, part in enumerate(summary):
-        events += [{"type": "response.reasoning_summary_part.added", **at, "summary_index": n, "part": {"type": "summary_text", "text": ""}},
-                   {"type": "response.reasoning_summary_text.delta", **at, "summary_index": n, "delta": part["text"]}]
+        events += [
+            {
+                "type": "response.reasoning_summary_part.added",
+                **at,
+                "summary_index": n,
+                "part": {"type": "summary_text", "text": ""},
+            },
+            {"type": "response.reasoning_summary_text.delta", **at, "summary_index": n, "delta": part["text"]},
+        ]
     for n, part in enumerate(content):
-        events += [{"type": "response.content_part.added", **at, "content_index": n, "part": {"type": "reasoning_text", "text": ""}},
-                   {"type": "response.reasoning_text.delta", **at, "content_index": n, "delta": part["text"]}]
-    events += [{"type": "response.output_item.done", "output_index": 0, "item": item}, {"type": "response.completed", "response": answer}]
+        events += [
+            {
+                "type": "response.content_part.added",
+                **at,
+                "content_index": n,
+                "part": {"type": "reasoning_text", "text": ""},
+            },
+            {"type": "response.reasoning_text.delta", **at, "content_index": n, "delta": part["text"]},
+        ]
+    events += [
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": answer},
+    ]
     said = [data for _, data in converted("responses", "chat", events) if isinstance(data, dict)]
     assert "".join(data["choices"][0]["delta"].get("reasoning") or "" for data in said if data.get("choices")) == text
 
 
-ARGUMENTS = {"an object": ('{"a":1}', []), "a list": ("[1]", ["arguments that are not an object"]), "broken off": ('{"a":', ["arguments that are not JSON"]), "none": ("", [])}
+ARGUMENTS = {
+    "an object": ('{"a":1}', []),
+    "a list": ("[1]", ["arguments that are not an object"]),
+    "broken off": ('{"a":', ["arguments that are not JSON"]),
+    "none": ("", []),
+}
 
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
@@ -41,62 +77,133 @@ ARGUMENTS = {"an object": ('{"a":1}', []), "a list": ("[1]", ["arguments that ar
 def test_arguments_that_are_no_object_are_named(name: str, client: str) -> None:
     arguments, named = ARGUMENTS[name]
     run = context()
-    converted("messages", client, [
-        {"type": "message_start", "message": {"id": "m", "model": "m"}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": arguments}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}},
-        {"type": "message_stop"},
-    ], run)
+    converted(
+        "messages",
+        client,
+        [
+            {"type": "message_start", "message": {"id": "m", "model": "m"}},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": arguments},
+            },
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}},
+            {"type": "message_stop"},
+        ],
+        run,
+    )
     assert run.lost == named
     call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    answer = {"id": "c", "created": 5, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]},
-                                                                  "finish_reason": "tool_calls"}]}
+    answer = {
+        "id": "c",
+        "created": 5,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+                "finish_reason": "tool_calls",
+            }
+        ],
+    }
     assert convert_response(mapping("chat"), mapping("messages"), answer, context()).lost == named
 
 
 def test_what_is_left_of_an_answer_that_was_refused_without_words_is_incomplete() -> None:
-    answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "refusal", "usage": {"input_tokens": 1, "output_tokens": 1},
-              "content": [{"type": "text", "text": "Well"}, {"type": "text", "text": "it is"}]}
+    answer = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "refusal",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+        "content": [{"type": "text", "text": "Well"}, {"type": "text", "text": "it is"}],
+    }
     made = convert_response(mapping("messages"), mapping("responses"), answer, context()).body
     assert made["status"] == "incomplete" and [item["status"] for item in made["output"]] == ["completed", "incomplete"]
 
 
-NOTE = {"type": "web_search_result_location", "url": "https://a.example", "title": "A", "encrypted_index": "E", "cited_text": "hi"}
-NAMED = {"chat": ["encrypted_index of a citation"], "responses": ["cited text of a citation", "encrypted_index of a citation"]}
+NOTE = {
+    "type": "web_search_result_location",
+    "url": "https://a.example",
+    "title": "A",
+    "encrypted_index": "E",
+    "cited_text": "hi",
+}
+NAMED = {
+    "chat": ["encrypted_index of a citation"],
+    "responses": ["cited text of a citation", "encrypted_index of a citation"],
+}
 
 
 @pytest.mark.parametrize("client", NAMED)
 def test_what_a_citation_loses_is_named_alike(client: str) -> None:
-    answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "content": [{"type": "text", "text": "hi", "citations": [NOTE]}]}
+    answer = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "hi", "citations": [NOTE]}],
+    }
     whole, streamed = context(), context()
     convert_response(mapping("messages"), mapping(client), answer, whole)
-    converted("messages", client, [
-        {"type": "message_start", "message": {**answer, "content": []}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": []}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": NOTE}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}, {"type": "message_stop"},
-    ], streamed)
+    converted(
+        "messages",
+        client,
+        [
+            {"type": "message_start", "message": {**answer, "content": []}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": []}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": NOTE}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+            {"type": "message_stop"},
+        ],
+        streamed,
+    )
     assert whole.lost == streamed.lost == NAMED[client]
 
 
 def test_log_probabilities_are_named_as_lost_to_messages_clients_whole_or_streamed() -> None:
     told = {"content": [{"token": "hi", "logprob": -0.1, "bytes": [104, 105], "top_logprobs": []}]}
     frame, whole, streamed = {"id": "c", "created": 5, "model": "m"}, context(), context()
-    convert_response(mapping("chat"), mapping("messages"), {**frame, "choices": [{"message": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]}, whole)
-    converted("chat", "messages", [{**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]}, "[DONE]"], streamed)
+    convert_response(
+        mapping("chat"),
+        mapping("messages"),
+        {**frame, "choices": [{"message": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]},
+        whole,
+    )
+    converted(
+        "chat",
+        "messages",
+        [
+            {**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]},
+            "[DONE]",
+        ],
+        streamed,
+    )
     assert whole.lost == streamed.lost == ["logprobs of the answer"]
 
 
 @pytest.mark.parametrize("upstream", ["messages", "chat", "bedrock"])
 def test_a_late_result_is_sent_directly_behind_its_call(upstream: str) -> None:
-    body = {"model": "m", "input": [
-        {"role": "user", "content": "Hi"}, {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
-        {"role": "user", "content": "hm"}, {"role": "developer", "content": "Be brief."}, {"type": "function_call_output", "call_id": "t", "output": "42"},
-    ]}
+    body = {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "Hi"},
+            {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"},
+            {"role": "user", "content": "hm"},
+            {"role": "developer", "content": "Be brief."},
+            {"type": "function_call_output", "call_id": "t", "output": "42"},
+        ],
+    }
     sent = convert_request(mapping("responses"), mapping(upstream), body, context()).body["messages"]
     at = next(number for number, message in enumerate(sent) if message["role"] == "assistant")
     assert "42" in str(sent[at + 1]["content"] if upstream == "chat" else sent[at + 1]["content"][0])
@@ -143,7 +250,13 @@ PARTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("name", PARTS)
 def test_a_stream_names_what_a_whole_answer_names(name: str, client: str) -> None:
-    hub = {"id": "x", "model": "m", "created": 5, "parts": [PARTS[name]], "stop": "tool" if PARTS[name]["kind"] == "tool_call" else "end"}
+    hub = {
+        "id": "x",
+        "model": "m",
+        "created": 5,
+        "parts": [PARTS[name]],
+        "stop": "tool" if PARTS[name]["kind"] == "tool_call" else "end",
+    }
     whole, streamed = context(), context()
     response_from_hub(mapping(client), hub, whole)
     stream_from_hub(mapping(client), hub, streamed)

@@ -67,11 +67,15 @@ def row_of(provider: str, model: Any) -> dict[str, Any] | None:
 
 @functools.cache
 def picture_prices() -> dict[str, str]:
-    """USD for a million tokens of generated pictures by upstream name, as the image services' facts have it; one more from its vendor's page ($0.039 for 1290 tokens)."""
+    """USD for a million tokens of generated pictures by upstream name, as the image services' facts have it; one more
+    from its vendor's page ($0.039 for 1290 tokens)."""
     apis = json.loads(FACTS.with_name("images.json").read_text())["apis"]
-    return {"gemini-2.5-flash-image": "30"} | {model["id"].partition("/")[2]: model["pricing"]["image_output"] for api in apis for model in api["models"]
-                                               if model["id"].startswith("google/")
-            and "image_output" in model["pricing"]}
+    return {"gemini-2.5-flash-image": "30"} | {
+        model["id"].partition("/")[2]: model["pricing"]["image_output"]
+        for api in apis
+        for model in api["models"]
+        if model["id"].startswith("google/") and "image_output" in model["pricing"]
+    }
 
 
 def cost(pricing: dict[str, Any], used: Buckets, at: datetime) -> Decimal:
@@ -85,18 +89,27 @@ def cost(pricing: dict[str, Any], used: Buckets, at: datetime) -> Decimal:
     for row in pricing.get("volumes") or ():
         if prompt <= row.get("min_prompt_tokens", -1) or prompt > row.get("max_prompt_tokens", 10**12):
             continue
-        if answer < row.get("min_completion_tokens", 0) or row.get("thinking", used.reasoning > 0) != (used.reasoning > 0):
+        if answer < row.get("min_completion_tokens", 0) or row.get("thinking", used.reasoning > 0) != (
+            used.reasoning > 0
+        ):
             continue
         prices |= {name: Fraction(value) for name, value in row.items() if isinstance(value, str)}
 
     def price(*names: str) -> Fraction:
         return next((prices[name] for name in names if name in prices), Fraction(0))
 
-    tokens = (used.input * price("prompt") + used.read * price("input_cache_read", "prompt") + used.write * price("input_cache_write", "prompt")
-              + used.write_1h * price("input_cache_write_1h", "input_cache_write", "prompt") + used.output * price("completion")
-              + used.reasoning * price("internal_reasoning", "completion") + used.audio_in * price("audio", "prompt")
-              + used.audio_out * price("audio_output", "completion") + used.audio_read * price("input_audio_cache", "input_cache_read", "prompt")
-              + used.image_out * price("image_output_token", "completion"))
+    tokens = (
+        used.input * price("prompt")
+        + used.read * price("input_cache_read", "prompt")
+        + used.write * price("input_cache_write", "prompt")
+        + used.write_1h * price("input_cache_write_1h", "input_cache_write", "prompt")
+        + used.output * price("completion")
+        + used.reasoning * price("internal_reasoning", "completion")
+        + used.audio_in * price("audio", "prompt")
+        + used.audio_out * price("audio_output", "completion")
+        + used.audio_read * price("input_audio_cache", "input_cache_read", "prompt")
+        + used.image_out * price("image_output_token", "completion")
+    )
     due = tokens / pricing.get("unit", 1) + price("request") + used.searches * price("web_search")
     due *= CNY if pricing.get("currency") == "CNY" else 1
     with localcontext() as context:
@@ -119,8 +132,19 @@ def _n(value: Any) -> int:
 
 def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
     inside, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    read = next((_n(value) for value in (inside.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cached_tokens"),
-                                         usage.get("num_cached_tokens")) if value is not None), 0)
+    read = next(
+        (
+            _n(value)
+            for value in (
+                inside.get("cached_tokens"),
+                usage.get("prompt_cache_hit_tokens"),
+                usage.get("cached_tokens"),
+                usage.get("num_cached_tokens"),
+            )
+            if value is not None
+        ),
+        0,
+    )
     write = _n(inside.get("cache_write_tokens")) or _n(usage.get("cache_creation_input_tokens"))
     write = min(write, _n(usage.get("prompt_tokens")) - read)  # one reseller counts the same tokens as read and written
     reasoning = _n(made.get("reasoning_tokens")) or _n(usage.get("reasoning_tokens"))
@@ -135,42 +159,84 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
     else:
         reasoning = min(reasoning, answer)
         answer -= reasoning
-    return Buckets(_n(usage.get("prompt_tokens")) - read - write - audio_in, read, write, 0, answer - audio_out, reasoning, audio_in, audio_out,
-                   _n((usage.get("server_tool_use_details") or {}).get("web_search_requests")))
+    return Buckets(
+        _n(usage.get("prompt_tokens")) - read - write - audio_in, read, write, 0, answer - audio_out, reasoning,
+        audio_in, audio_out, _n((usage.get("server_tool_use_details") or {}).get("web_search_requests")),
+    )
 
 
 def responses(usage: dict[str, Any]) -> Buckets:
     inside, made = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
-    read, write, reasoning = _n(inside.get("cached_tokens")), _n(inside.get("cache_write_tokens")), _n(made.get("reasoning_tokens"))
-    return Buckets(_n(usage["input_tokens"]) - read - write, read, write, 0, _n(usage["output_tokens"]) - reasoning, reasoning,
-                   searches=usage.get("searches", 0))
+    read, write, reasoning = (
+        _n(inside.get("cached_tokens")),
+        _n(inside.get("cache_write_tokens")),
+        _n(made.get("reasoning_tokens")),
+    )
+    return Buckets(
+        _n(usage["input_tokens"]) - read - write,
+        read,
+        write,
+        0,
+        _n(usage["output_tokens"]) - reasoning,
+        reasoning,
+        searches=usage.get("searches", 0),
+    )
 
 
 def messages(usage: dict[str, Any]) -> Buckets:
     passes = [messages({**step, "iterations": None}) for step in usage.get("iterations") or ()]
     if passes:  # each is billed; a compaction and another model's advice are in no other counter
-        rest = messages({"output_tokens_details": usage.get("output_tokens_details"), "server_tool_use": usage.get("server_tool_use")})
+        rest = messages({
+            "output_tokens_details": usage.get("output_tokens_details"),
+            "server_tool_use": usage.get("server_tool_use"),
+        })
         return sum(passes, rest)
-    write, hour = _n(usage.get("cache_creation_input_tokens")), _n((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens"))
+    write, hour = (
+        _n(usage.get("cache_creation_input_tokens")),
+        _n((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens")),
+    )
     reasoning = _n((usage.get("output_tokens_details") or {}).get("thinking_tokens"))
-    return Buckets(_n(usage.get("input_tokens")), _n(usage.get("cache_read_input_tokens")), write - hour, hour,
-                   _n(usage.get("output_tokens")) - reasoning, reasoning, searches=_n((usage.get("server_tool_use") or {}).get("web_search_requests")))
+    return Buckets(
+        _n(usage.get("input_tokens")),
+        _n(usage.get("cache_read_input_tokens")),
+        write - hour,
+        hour,
+        _n(usage.get("output_tokens")) - reasoning,
+        reasoning,
+        searches=_n((usage.get("server_tool_use") or {}).get("web_search_requests")),
+    )
 
 
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
-    audio = sum(_n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO")
-    kept = sum(_n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO")
-    drawn = sum(_n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE")
-    spoken = sum(_n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO")
-    return Buckets(_n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept, 0, 0,
-                   _n(usage.get("candidatesTokenCount")) - spoken - drawn, _n(usage.get("thoughtsTokenCount")), audio - kept, spoken, usage.get("searches", 0), kept, drawn)
+    audio = sum(
+        _n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO"
+    )
+    kept = sum(
+        _n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO"
+    )
+    drawn = sum(
+        _n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE"
+    )
+    spoken = sum(
+        _n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO"
+    )
+    return Buckets(
+        _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept,
+        0, 0, _n(usage.get("candidatesTokenCount")) - spoken - drawn, _n(usage.get("thoughtsTokenCount")), audio - kept,
+        spoken, usage.get("searches", 0), kept, drawn,
+    )
 
 
 def bedrock(usage: dict[str, Any]) -> Buckets:
     hour = sum(_n(entry.get("inputTokens")) for entry in usage.get("cacheDetails") or () if entry.get("ttl") == "1h")
-    return Buckets(_n(usage.get("inputTokens")), _n(usage.get("cacheReadInputTokens")), _n(usage.get("cacheWriteInputTokens")) - hour, hour,
-                   _n(usage.get("outputTokens")))
+    return Buckets(
+        _n(usage.get("inputTokens")),
+        _n(usage.get("cacheReadInputTokens")),
+        _n(usage.get("cacheWriteInputTokens")) - hour,
+        hour,
+        _n(usage.get("outputTokens")),
+    )
 
 
 def cohere(usage: dict[str, Any]) -> Buckets:

@@ -19,9 +19,17 @@ CANARY = "sk-canary-0123456789"
 @functools.cache
 def secrets() -> dict[str, str]:
     """A value for every secret any provider file names."""
-    names = {name for path in (REPOSITORY / "providers").glob("*.yaml") for name in re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)", path.read_text("utf-8"))}
+    names = {
+        name
+        for path in (REPOSITORY / "providers").glob("*.yaml")
+        for name in re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)", path.read_text("utf-8"))
+    }
     values = {name: CANARY for name in names}
-    return values | {name: "http://127.0.0.1:9" for name in names if name.endswith("_URL")} | {"AWS_REGION": "us-east-1", "AZURE_RESOURCE_NAME": "acme"}
+    return (
+        values
+        | {name: "http://127.0.0.1:9" for name in names if name.endswith("_URL")}
+        | {"AWS_REGION": "us-east-1", "AZURE_RESOURCE_NAME": "acme"}
+    )
 
 
 @functools.cache

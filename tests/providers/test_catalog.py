@@ -11,8 +11,10 @@ from tollgate.config.model import Model
 
 pytestmark = pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
 PROVIDERS = sorted(path.stem for path in (shipped.REPOSITORY / "providers" / "models").glob("*.yaml"))
-TOKENS = ("prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning", "audio", "input_audio_cache",
-          "audio_output")
+TOKENS = (
+    "prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
+    "audio", "input_audio_cache", "audio_output",
+)
 
 
 def models(provider: str) -> list[Model]:
@@ -25,7 +27,9 @@ def per_token(prices, unit: int) -> dict[str, Fraction]:
 
 
 def told(row: dict, unit: int) -> dict[str, Fraction]:
-    return {name: Fraction(row[name]) / unit for name in TOKENS if name in row} | {name: Fraction(row[name]) for name in ("request", "web_search") if name in row}
+    return {name: Fraction(row[name]) / unit for name in TOKENS if name in row} | {
+        name: Fraction(row[name]) for name in ("request", "web_search") if name in row
+    }
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -38,23 +42,53 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
         assert per_token(price.prices, price.unit) == told(pricing, unit), model.id
         assert price.currency == pricing["currency"], model.id
         volumes = [volume for volume in pricing.get("volumes", ()) if told(volume, unit)]
-        assert [(per_token(v.prices, price.unit), v.min_prompt_tokens, v.max_prompt_tokens, v.min_completion_tokens, v.thinking) for v in price.volumes] == [
-            (told(v, unit), v.get("min_prompt_tokens"), v.get("max_prompt_tokens"), v.get("min_completion_tokens"), v.get("thinking")) for v in volumes], model.id
+        assert [
+            (
+                per_token(v.prices, price.unit), v.min_prompt_tokens, v.max_prompt_tokens, v.min_completion_tokens,
+                v.thinking,
+            )
+            for v in price.volumes
+        ] == [
+            (
+                told(v, unit), v.get("min_prompt_tokens"), v.get("max_prompt_tokens"), v.get("min_completion_tokens"),
+                v.get("thinking"),
+            )
+            for v in volumes
+        ], model.id
         assert {tier: per_token(prices, price.unit) for tier, prices in price.service_tiers.items()} == {
             tier: told(prices, unit) for tier, prices in pricing.get("service_tiers", {}).items()}, model.id
-        assert {name: Fraction(value) for name, value in price.multipliers.items()} == {n: Fraction(v) for n, v in pricing.get("multipliers", {}).items()}
+        assert {name: Fraction(value) for name, value in price.multipliers.items()} == {
+            n: Fraction(v) for n, v in pricing.get("multipliers", {}).items()
+        }
         assert [(f"{w.start}-{w.end}", list(w.days), per_token(w.prices, price.unit)) for w in price.windows] == [
-            (hours, window["weekdays"], told(window, unit)) for window in pricing.get("windows", ()) for hours in window["hours_utc"]], model.id
+            (hours, window["weekdays"], told(window, unit))
+            for window in pricing.get("windows", ())
+            for hours in window["hours_utc"]
+        ], model.id
 
 
 def test_every_chat_model_that_draws_has_the_price_of_its_pictures() -> None:
-    """The tokens of a picture cost ten times those of words and more; the image services of the same models have that price in the facts."""
-    drawn = {model.upstream.rpartition("/")[2].removesuffix("-preview"): str(model.price.prices["image_output_token"]) for provider in PROVIDERS
-             for model in models(provider) if "image_output_token" in model.price.prices}
-    assert drawn == {"gemini-2.5-flash-image": "30.00", "gemini-3-pro-image": "120.00", "gemini-3.1-flash-image": "60.00", "gemini-3.1-flash-lite-image": "30.00"}
+    """The tokens of a picture cost ten times those of words and more;
+    the image services of the same models have that price in the facts."""
+    drawn = {
+        model.upstream.rpartition("/")[2].removesuffix("-preview"): str(model.price.prices["image_output_token"])
+        for provider in PROVIDERS
+        for model in models(provider)
+        if "image_output_token" in model.price.prices
+    }
+    assert drawn == {
+        "gemini-2.5-flash-image": "30.00",
+        "gemini-3-pro-image": "120.00",
+        "gemini-3.1-flash-image": "60.00",
+        "gemini-3.1-flash-lite-image": "30.00",
+    }
     assert all(Fraction(drawn[name]) == Fraction(price) for name, price in facts.picture_prices().items())
-    assert not [model.id for provider in PROVIDERS for model in models(provider) if "gemini" in model.id and "image" in model.id
-                and "image_output_token" not in model.price.prices]
+    assert not [
+        model.id
+        for provider in PROVIDERS
+        for model in models(provider)
+        if "gemini" in model.id and "image" in model.id and "image_output_token" not in model.price.prices
+    ]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -62,11 +96,21 @@ def test_limits_and_abilities_are_the_facts(provider: str) -> None:
     for model in models(provider):
         row = facts.row_of(provider, model)
         shape = row["architecture"]
-        assert (model.context, model.max_output or 0) == (row["context_length"] or 0, row.get("max_output_tokens") or 0), model.id
+        assert (model.context, model.max_output or 0) == (
+            row["context_length"] or 0,
+            row.get("max_output_tokens") or 0,
+        ), model.id
         assert model.type == row["type"] and list(model.parameters) == row["supported_parameters"], model.id
-        assert model.type == "embedding" or (list(model.input_modalities), list(model.output_modalities)) == (shape["input_modalities"], shape["output_modalities"])
-        assert (model.name, model.created, model.tokenizer) == (row["name"], row["created"], shape["tokenizer"]), model.id
-        assert set(model.dimensions) == set(row.get("dimensions") or ()) and (model.max_dimension or 0) == (row.get("max_dimension") or 0), model.id
+        assert model.type == "embedding" or (list(model.input_modalities), list(model.output_modalities)) == (
+            shape["input_modalities"],
+            shape["output_modalities"],
+        )
+        assert (model.name, model.created, model.tokenizer) == (row["name"], row["created"], shape["tokenizer"]), (
+            model.id
+        )
+        assert set(model.dimensions) == set(row.get("dimensions") or ()) and (model.max_dimension or 0) == (
+            row.get("max_dimension") or 0
+        ), model.id
         assert model.retires == row.get("retires", "") and model.hugging_face_id == row.get("hugging_face_id"), model.id
         assert row.get("native_endpoint") != "responses" or "responses" in model.protocols or "responses" not in \
             shipped.loaded().gateway.providers[provider].endpoints, model.id
@@ -74,10 +118,14 @@ def test_limits_and_abilities_are_the_facts(provider: str) -> None:
 
 
 def test_nothing_on_sale_was_forgotten() -> None:
-    """What a provider of ours sells and is not here is on the list of its own file, has no price, or is a second offer of a model."""
+    """What a provider of ours sells and is not here is on the list of its own file, has no price,
+    or is a second offer of a model."""
     ours = {(facts.sources()[provider], model.id) for provider in PROVIDERS for model in models(provider)}
-    sold = {(row["provider"], row["id"]) for row in facts.rows().values() if row["status"] == "current" and row["pricing"] and row["provider"] in
-            set(facts.sources().values())}
+    sold = {
+        (row["provider"], row["id"])
+        for row in facts.rows().values()
+        if row["status"] == "current" and row["pricing"] and row["provider"] in set(facts.sources().values())
+    }
     assert len(ours) >= 0.97 * len(sold)
     assert ours <= sold
 
@@ -94,10 +142,14 @@ def test_the_catalog_is_wide_and_each_model_has_one_meaning() -> None:
     assert catalog.resolve("glm-latest") is None
 
 
-@pytest.mark.parametrize(("model", "first"), [
-    ("openai/gpt-5.2", "openai"), ("anthropic/claude-opus-5.5", "anthropic"), ("deepseek/deepseek-v4-pro", "deepseek"), ("z-ai/glm-5.3", "zai"),
-    ("google/gemini-2.5-pro", "gemini"), ("mistralai/mistral-large", "mistral"), ("x-ai/grok-4.3", "xai"), ("qwen/qwen3-max", "dashscope"),
-])
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [
+        ("openai/gpt-5.2", "openai"), ("anthropic/claude-opus-5.5", "anthropic"),
+        ("deepseek/deepseek-v4-pro", "deepseek"), ("z-ai/glm-5.3", "zai"), ("google/gemini-2.5-pro", "gemini"),
+        ("mistralai/mistral-large", "mistral"), ("x-ai/grok-4.3", "xai"), ("qwen/qwen3-max", "dashscope"),
+    ],
+)
 def test_the_vendors_own_service_comes_first(model: str, first: str) -> None:
     routes = shipped.runtime().routes[model]
     assert routes[0].provider == first

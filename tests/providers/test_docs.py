@@ -9,18 +9,30 @@ from tests.providers import shipped
 
 def test_the_table_names_every_provider_with_its_secrets() -> None:
     text = (shipped.REPOSITORY / "docs" / "providers.md").read_text("utf-8")
-    table = {row[0].strip(): row[1] for row in (line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| [a-z]", line))}
-    wanted = {name: provider for name, provider in shipped.loaded().gateway.providers.items() if not provider.images and not name.startswith("sandbox")}
+    table = {
+        row[0].strip(): row[1]
+        for row in (line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| [a-z]", line))
+    }
+    wanted = {
+        name: provider
+        for name, provider in shipped.loaded().gateway.providers.items()
+        if not provider.images and not name.startswith("sandbox")
+    }
     assert set(table) == set(wanted)
     for name, provider in wanted.items():
         written = re.sub(r"(?m)(^|\s)#.*$", "", provider.document.text)
-        assert set(re.findall(r"`(\w+)`", table[name])) == set(re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)(?![\w?])", written)), name
+        assert set(re.findall(r"`(\w+)`", table[name])) == set(
+            re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)(?![\w?])", written)
+        ), name
 
 
 def test_there_are_at_least_thirty() -> None:
-    asked_for = {"openai", "azure-openai", "anthropic", "gemini", "vertex", "bedrock", "mistral", "groq", "deepseek", "xai", "cohere", "together", "fireworks",
-                 "openrouter", "cerebras", "perplexity", "moonshot", "moonshot-cny", "dashscope", "dashscope-cny", "zai", "zhipu", "minimax", "nvidia",
-                 "huggingface", "sambanova", "ollama", "vllm", "llama-cpp", "lm-studio", "deepinfra", "novita", "siliconflow", "volcengine", "voyage"}
+    asked_for = {
+        "openai", "azure-openai", "anthropic", "gemini", "vertex", "bedrock", "mistral", "groq", "deepseek", "xai",
+        "cohere", "together", "fireworks", "openrouter", "cerebras", "perplexity", "moonshot", "moonshot-cny",
+        "dashscope", "dashscope-cny", "zai", "zhipu", "minimax", "nvidia", "huggingface", "sambanova", "ollama", "vllm",
+        "llama-cpp", "lm-studio", "deepinfra", "novita", "siliconflow", "volcengine", "voyage",
+    }
     assert asked_for <= set(shipped.loaded().gateway.providers)
 
 

@@ -8,6 +8,14 @@ from tests.providers.shipped import offers
 def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -> None:
     # "When using Chat Completions, the model always retrieves information from the web" (OpenAI's guide to web search);
     # a price by the call stands on the pricing page, and in the facts.
-    found = {offer.model.id: offer for offer in offers("openai") if offer.endpoint == "chat" and offer.can.get("always_searches")}
-    assert {"openai/gpt-4o-search-preview", "openai/gpt-4o-mini-search-preview", "openai/gpt-5-search-api"} <= found.keys()
+    found = {
+        offer.model.id: offer
+        for offer in offers("openai")
+        if offer.endpoint == "chat" and offer.can.get("always_searches")
+    }
+    assert {
+        "openai/gpt-4o-search-preview",
+        "openai/gpt-4o-mini-search-preview",
+        "openai/gpt-5-search-api",
+    } <= found.keys()
     assert all("-search-" in name and offer.model.price.prices["web_search"] > 0 for name, offer in found.items())

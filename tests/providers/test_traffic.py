@@ -1,4 +1,5 @@
-"""Recorded traffic of each provider, replayed through its own file: requests, answers, streams, usage, prices, errors."""
+"""Recorded traffic of each provider, replayed through its own file: requests, answers, streams, usage, prices,
+errors."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def excludes(exchange: traffic.Exchange) -> frozenset[str]:
 
 def edited_events(exchange: traffic.Exchange) -> list[tuple[str | None, Any]]:
     change = edits(exchange, "stream")
-    return [(name, change(copy.deepcopy(event)) if isinstance(event, dict) else event) for name, event in exchange.events]
+    return [
+        (name, change(copy.deepcopy(event)) if isinstance(event, dict) else event) for name, event in exchange.events
+    ]
 
 
 # -- requests
@@ -60,13 +63,22 @@ def edited_events(exchange: traffic.Exchange) -> list[tuple[str | None, Any]]:
 MUST_DROP = {
     "mistral": ("stream_options", "user", "logit_bias", "store", "max_completion_tokens", "seed"),
     "groq": ("logprobs", "logit_bias", "top_logprobs", "max_tokens"),
-    "deepseek": ("store", "max_completion_tokens"), "xai": ("store", "web_search_options", "max_tokens"),
-    "together": ("max_completion_tokens", "store", "user", "service_tier"), "fireworks": ("store",), "perplexity": ("tools", "tool_choice", "stream_options"),
-    "dashscope": ("store", "service_tier"), "zai": ("store", "n", "logprobs", "presence_penalty", "frequency_penalty", "seed", "stream_options"),
-    "cerebras": ("store",), "vertex": ("model",), "bedrock": ("stream",),
+    "deepseek": ("store", "max_completion_tokens"),
+    "xai": ("store", "web_search_options", "max_tokens"),
+    "together": ("max_completion_tokens", "store", "user", "service_tier"),
+    "fireworks": ("store",),
+    "perplexity": ("tools", "tool_choice", "stream_options"),
+    "dashscope": ("store", "service_tier"),
+    "zai": ("store", "n", "logprobs", "presence_penalty", "frequency_penalty", "seed", "stream_options"),
+    "cerebras": ("store",),
+    "vertex": ("model",),
+    "bedrock": ("stream",),
 }
 """What makes these providers refuse a whole request, from their own documentation."""
-NO_DEVELOPER = ("mistral", "deepseek", "xai", "together", "fireworks", "dashscope", "zai", "cerebras", "perplexity", "huggingface", "sambanova")
+NO_DEVELOPER = (
+    "mistral", "deepseek", "xai", "together", "fireworks", "dashscope", "zai", "cerebras", "perplexity", "huggingface",
+    "sambanova",
+)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -90,8 +102,15 @@ def test_requests_pass_the_files_edits_and_lose_what_must_go(file: str) -> None:
             roles = [message.get("role") for message in sent["messages"]]
             assert file not in NO_DEVELOPER or "developer" not in roles, exchange.id
             assert len(roles) == len(before["messages"]), exchange.id
-            assert [m.get("content") for m in sent["messages"] if m.get("role") == "user" and isinstance(m.get("content"), str)] == \
-                [m.get("content") for m in before["messages"] if m.get("role") == "user" and isinstance(m.get("content"), str)], exchange.id
+            assert [
+                m.get("content")
+                for m in sent["messages"]
+                if m.get("role") == "user" and isinstance(m.get("content"), str)
+            ] == [
+                m.get("content")
+                for m in before["messages"]
+                if m.get("role") == "user" and isinstance(m.get("content"), str)
+            ], exchange.id
         json.dumps(sent)
 
 
@@ -101,15 +120,25 @@ def test_a_hostile_request_is_tamed(file: str) -> None:
     for offer in shipped.offers(file):
         if offer.endpoint != "chat" or offer.request_edits is None:
             continue
-        body = {"model": offer.model.upstream, "messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi", "name": "bob"}],
-                "max_completion_tokens": 5, "max_tokens": 5, "temperature": 1.9, "top_p": 0.9, "n": 1, "seed": 7, "user": "u", "store": False, "logit_bias": {},
-                "logprobs": True, "top_logprobs": 1, "presence_penalty": 0.1, "frequency_penalty": 0.1, "stop": ["x", "y"], "metadata": {}, "stream": True,
-                "stream_options": {"include_usage": True}, "service_tier": "auto", "reasoning_effort": "low", "web_search_options": {}}
+        body = {
+            "model": offer.model.upstream,
+            "messages": [
+                {"role": "developer", "content": "Be brief."},
+                {"role": "user", "content": "Hi", "name": "bob"},
+            ],
+            "max_completion_tokens": 5, "max_tokens": 5, "temperature": 1.9, "top_p": 0.9, "n": 1, "seed": 7,
+            "user": "u", "store": False, "logit_bias": {}, "logprobs": True, "top_logprobs": 1, "presence_penalty": 0.1,
+            "frequency_penalty": 0.1, "stop": ["x", "y"], "metadata": {}, "stream": True,
+            "stream_options": {"include_usage": True}, "service_tier": "auto", "reasoning_effort": "low",
+            "web_search_options": {},
+        }
         if file == "perplexity":
             body |= {"tool_choice": "auto"}
         sent = offer.request_edits(copy.deepcopy(body), Context(offer.model_facts, offer.can))
         assert not {*MUST_DROP.get(file, ())} & sent.keys(), offer.route
-        assert not {"max_tokens", "max_completion_tokens"} <= sent.keys() or file in ("openai", "azure-openai"), offer.route
+        assert not {"max_tokens", "max_completion_tokens"} <= sent.keys() or file in ("openai", "azure-openai"), (
+            offer.route
+        )
         assert sent["temperature" if "temperature" in sent else "messages"], offer.route
         if file in ("zai", "minimax", "moonshot"):
             assert sent["temperature"] <= 1
@@ -126,28 +155,49 @@ def test_answers_keep_their_text_and_thoughts(file: str) -> None:
         if exchange.mapping == "chat":
             for before, after in zip(exchange.body["choices"], changed["choices"], strict=True):
                 old, new = before.get("message", {}), after.get("message", {})
-                assert new.get("content") == old.get("content") and new.get("tool_calls") == old.get("tool_calls"), exchange.id
+                assert new.get("content") == old.get("content") and new.get("tool_calls") == old.get("tool_calls"), (
+                    exchange.id
+                )
                 thought = old.get("reasoning_content") or old.get("reasoning")
                 assert (new.get("reasoning") or new.get("reasoning_content")) == thought, exchange.id
         for client in CLIENTS:
-            made = convert_response(shipped.mapping(exchange.mapping), shipped.mapping(client), changed, context(offer_of(exchange)))
+            made = convert_response(
+                shipped.mapping(exchange.mapping), shipped.mapping(client), changed, context(offer_of(exchange))
+            )
             assert made.body, exchange.id
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_streams_reach_every_client(file: str) -> None:
     for exchange in traffic.of(file):
-        if not exchange.stream or exchange.status >= 400 or any(isinstance(e, dict) and e.get("object") == "text_completion" for _, e in exchange.events):
+        if (
+            not exchange.stream
+            or exchange.status >= 400
+            or any(isinstance(e, dict) and e.get("object") == "text_completion" for _, e in exchange.events)
+        ):
             continue
         events = edited_events(exchange)
         for client in CLIENTS:
-            converter = StreamConverter(shipped.mapping(exchange.mapping), shipped.mapping(client), context(offer_of(exchange)))
+            converter = StreamConverter(
+                shipped.mapping(exchange.mapping), shipped.mapping(client), context(offer_of(exchange))
+            )
             out = [said for name, event in events for said in converter.feed(event, name)] + converter.finish()
             assert out, exchange.id
             failed = converter.error is not None
-            told = any(isinstance(event, dict) and (event.get("error") or event.get("type") in ("error", "response.failed")
-                                                    or "rror" in str((event.get("delta") or {}).get("finish_reason", "")
-                                                                     if isinstance(event.get("delta"), dict) else "").title()) for _, event in events)
+            told = any(
+                isinstance(event, dict)
+                and (
+                    event.get("error")
+                    or event.get("type") in ("error", "response.failed")
+                    or "rror"
+                    in str(
+                        (event.get("delta") or {}).get("finish_reason", "")
+                        if isinstance(event.get("delta"), dict)
+                        else ""
+                    ).title()
+                )
+                for _, event in events
+            )
             if failed and not told:
                 assert converter.stop is None or converter.stop == "error", (exchange.id, converter.error)
 
@@ -168,10 +218,17 @@ def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
                 tap.feed(event, name)
             hub = tap.usage
         else:
-            hub = tap_response(shipped.mapping(exchange.mapping), edits(exchange, "response")(copy.deepcopy(exchange.body))).get("usage")
+            hub = tap_response(
+                shipped.mapping(exchange.mapping), edits(exchange, "response")(copy.deepcopy(exchange.body))
+            ).get("usage")
         usage = from_hub(hub, excludes=excludes(exchange))
-        assert facts.Buckets(usage.input, usage.cache_read, usage.cache_write, usage.cache_write_1h, usage.output, usage.reasoning, usage.audio_input,
-                             usage.audio_output, usage.searches, usage.audio_cache_read, usage.image_output) == used, (exchange.id, usage, hub)
+        assert (
+            facts.Buckets(
+                usage.input, usage.cache_read, usage.cache_write, usage.cache_write_1h, usage.output, usage.reasoning,
+                usage.audio_input, usage.audio_output, usage.searches, usage.audio_cache_read, usage.image_output,
+            )
+            == used
+        ), (exchange.id, usage, hub)
         row = facts.row_of(file, offer.model) if offer else None
         if row is None:
             continue
@@ -187,7 +244,10 @@ def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
 # -- errors
 
 VERDICTS = {
-    "oc-zai-045a4d": ("later", None), "am-anthropic-9a6838": ("next", None), "am-anthropic-da5af7": ("later", None), "oc-cerebras-0aeb9e": ("later", None),
+    "oc-zai-045a4d": ("later", None),
+    "am-anthropic-9a6838": ("next", None),
+    "am-anthropic-da5af7": ("later", None),
+    "oc-cerebras-0aeb9e": ("later", None),
     "gg-gemini-0636a8": ("next", "key"),
 }
 
@@ -202,16 +262,25 @@ def test_every_recorded_error_is_judged(file: str) -> None:
         if exchange.id in VERDICTS:
             assert (verdict.kind, verdict.alarm) == VERDICTS[exchange.id], exchange.id
         if exchange.status in (401, 403):
-            assert (verdict.kind, verdict.alarm) == ("next", "key") or verdict.alarm == "balance" or file in ("bedrock", "openrouter"), exchange.id
-        if "error_quota" in exchange.features and file != "gemini":  # there "quota" is a limit by the minute, and says how long to wait
+            assert (
+                (verdict.kind, verdict.alarm) == ("next", "key")
+                or verdict.alarm == "balance"
+                or file in ("bedrock", "openrouter")
+            ), exchange.id
+        # there "quota" is a limit by the minute, and says how long to wait
+        if "error_quota" in exchange.features and file != "gemini":
             assert (verdict.kind, verdict.alarm) == ("next", "balance"), exchange.id
         if exchange.status == 429:
             assert verdict.kind in ("later", "next"), exchange.id
         if exchange.status in (500, 502, 503, 529):
             assert verdict.kind in ("later", "next"), exchange.id
         if exchange.status == 400 and not exchange.features & {"error_model_not_found", "error_auth", "error_quota"}:
-            assert verdict.kind == "stop" or verdict.alarm == "balance" or verdict.kind in ("later", "next") and file in ("groq", "huggingface", "bedrock", "gemini",
-                                                                                                                          "together"), (exchange.id, verdict)
+            assert (
+                verdict.kind == "stop"
+                or verdict.alarm == "balance"
+                or verdict.kind in ("later", "next")
+                and file in ("groq", "huggingface", "bedrock", "gemini", "together")
+            ), (exchange.id, verdict)
         if "error_model_not_found" in exchange.features:
             assert verdict.kind == "next" or exchange.status == 404, (exchange.id, verdict)
         if "retry-after" in exchange.headers and verdict.kind != "stop":
@@ -225,7 +294,11 @@ def test_good_answers_are_no_errors_and_bad_ones_inside_a_200_are(file: str) -> 
             verdict = rules(exchange).judge(exchange.status, exchange.headers, exchange.body)
             assert verdict is None or "error_in_200" in exchange.features, (exchange.id, verdict)
         if exchange.stream and exchange.status < 400:
-            judged = [rules(exchange).judge(200, {}, event, chunk=True) for _, event in exchange.events if isinstance(event, dict)]
+            judged = [
+                rules(exchange).judge(200, {}, event, chunk=True)
+                for _, event in exchange.events
+                if isinstance(event, dict)
+            ]
             wanted = "stream_error" in exchange.features and exchange.mapping in ("chat", "messages", "ollama")
             assert any(judged) or not wanted, exchange.id
             if exchange.features.isdisjoint({"stream_error", "error_in_200", "incomplete"}):
@@ -236,13 +309,23 @@ EMBEDDINGS = {"openai-embeddings", "cohere-embed", "gemini-embeddings", "vertex-
 
 
 def test_every_recorded_embeddings_error_is_judged_by_its_file() -> None:
-    rows = [row for row in json.loads((traffic.FOLDER / "index.json").read_text())["exchanges"] if row["protocol"] in EMBEDDINGS and row["status"] >= 400]
+    rows = [
+        row
+        for row in json.loads((traffic.FOLDER / "index.json").read_text())["exchanges"]
+        if row["protocol"] in EMBEDDINGS and row["status"] >= 400
+    ]
     assert len(rows) >= 10
     for row in rows:
         answer = json.loads((traffic.FOLDER / row["file"]).read_text())["response"]
         provider = shipped.runtime().providers[traffic.FILES[row["provider"]]]
-        spoken = provider.spoken.get(row["protocol"]) or next(found for name, found in provider.spoken.items() if name.endswith("embeddings"))
-        verdict = spoken.errors.judge(answer["status"], {name.lower(): value for name, value in answer.get("headers", {}).items()}, answer.get("body"))
+        spoken = provider.spoken.get(row["protocol"]) or next(
+            found for name, found in provider.spoken.items() if name.endswith("embeddings")
+        )
+        verdict = spoken.errors.judge(
+            answer["status"],
+            {name.lower(): value for name, value in answer.get("headers", {}).items()},
+            answer.get("body"),
+        )
         assert verdict is not None and verdict.message, row["id"]
         if answer["status"] in (401, 403):
             assert verdict.alarm == "key", row["id"]

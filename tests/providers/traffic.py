@@ -14,16 +14,23 @@ from tests.replay.traffic import FOLDER, read_sse
 ABSENT = "no recorded traffic at shared/traffic beside the repository"
 
 FILES = {
-    "openai": "openai", "azure-openai": "azure-openai", "anthropic": "anthropic", "gemini": "gemini", "vertexai": "vertex", "bedrock": "bedrock",
-    "bedrock-mantle": "bedrock-mantle", "mistral": "mistral", "groq": "groq", "deepseek": "deepseek", "xai": "xai", "cohere": "cohere",
-    "together": "together", "fireworks": "fireworks", "openrouter": "openrouter", "cerebras": "cerebras", "perplexity": "perplexity",
-    "alibaba": "dashscope", "zai": "zai", "huggingface": "huggingface", "ollama": "ollama", "sambanova": "sambanova", "novita": "novita", "voyage": "voyage",
+    "openai": "openai", "azure-openai": "azure-openai", "anthropic": "anthropic", "gemini": "gemini",
+    "vertexai": "vertex", "bedrock": "bedrock", "bedrock-mantle": "bedrock-mantle", "mistral": "mistral",
+    "groq": "groq", "deepseek": "deepseek", "xai": "xai", "cohere": "cohere", "together": "together",
+    "fireworks": "fireworks", "openrouter": "openrouter", "cerebras": "cerebras", "perplexity": "perplexity",
+    "alibaba": "dashscope", "zai": "zai", "huggingface": "huggingface", "ollama": "ollama", "sambanova": "sambanova",
+    "novita": "novita", "voyage": "voyage",
 }
 """Recorded provider -> file here."""
 ENDPOINTS = {
-    "openai-chat": ("chat", "chat"), "openai-responses": ("responses", "responses"), "anthropic-messages": ("messages", "messages"),
-    "gemini-generate": ("gemini", "gemini"), "bedrock-converse": ("bedrock", "bedrock"), "bedrock-invoke": ("messages", "messages"),
-    "cohere-chat": ("cohere", "cohere"), "ollama-chat": ("ollama", "ollama"),
+    "openai-chat": ("chat", "chat"),
+    "openai-responses": ("responses", "responses"),
+    "anthropic-messages": ("messages", "messages"),
+    "gemini-generate": ("gemini", "gemini"),
+    "bedrock-converse": ("bedrock", "bedrock"),
+    "bedrock-invoke": ("messages", "messages"),
+    "cohere-chat": ("cohere", "cohere"),
+    "ollama-chat": ("ollama", "ollama"),
 }
 """Recorded protocol -> (endpoint, mapping)."""
 
@@ -53,7 +60,11 @@ class Exchange:
         told = _last_usage(self.mapping, self.events) if self.stream else _usage(self.mapping, self.body)
         if not told:
             return None
-        return facts.chat(told, reasoning_beside=self.beside) if self.mapping == "chat" else getattr(facts, self.mapping)(told)
+        return (
+            facts.chat(told, reasoning_beside=self.beside)
+            if self.mapping == "chat"
+            else getattr(facts, self.mapping)(told)
+        )
 
     @property
     def answered(self) -> bool:
@@ -67,9 +78,21 @@ def _usage(mapping: str, body: Any) -> dict[str, Any] | None:
     if not isinstance(body, dict):
         return None
     if mapping == "gemini":
-        return _with_searches(body.get("usageMetadata"), [q for c in body.get("candidates") or [] for q in (c.get("groundingMetadata") or {}).get("webSearchQueries") or [] if q])
+        return _with_searches(
+            body.get("usageMetadata"),
+            [
+                q
+                for c in body.get("candidates") or []
+                for q in (c.get("groundingMetadata") or {}).get("webSearchQueries") or []
+                if q
+            ],
+        )
     if mapping == "responses":
-        ran = [i for i in body.get("output") or [] if i["type"] == "web_search_call" and (i.get("action") or {}).get("type") in (None, "search")]
+        ran = [
+            i
+            for i in body.get("output") or []
+            if i["type"] == "web_search_call" and (i.get("action") or {}).get("type") in (None, "search")
+        ]
         return _with_searches(body.get("usage"), ran)
     if mapping == "ollama":
         return body if "eval_count" in body else None
@@ -108,11 +131,17 @@ def exchanges() -> tuple[Exchange, ...]:
     if not (FOLDER / "index.json").is_file():
         return ()
     rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
-    return tuple(_read(row) for row in rows if row["provider"] in FILES and row["protocol"] in ENDPOINTS
-                 and not (row["provider"] == "ollama" and row["protocol"] == "openai-chat") and not (row["provider"] == "gemini" and row["protocol"] == "openai-chat")
-                 and not (row["provider"] == "openrouter" and row["protocol"] == "openai-responses")
-                 and not (row["provider"] == "deepseek" and row["protocol"] == "openai-responses")
-                 and not (row["protocol"] == "bedrock-invoke" and "anthropic" not in (row["model"] or "")))
+    return tuple(
+        _read(row)
+        for row in rows
+        if row["provider"] in FILES
+        and row["protocol"] in ENDPOINTS
+        and not (row["provider"] == "ollama" and row["protocol"] == "openai-chat")
+        and not (row["provider"] == "gemini" and row["protocol"] == "openai-chat")
+        and not (row["provider"] == "openrouter" and row["protocol"] == "openai-responses")
+        and not (row["provider"] == "deepseek" and row["protocol"] == "openai-responses")
+        and not (row["protocol"] == "bedrock-invoke" and "anthropic" not in (row["model"] or ""))
+    )
 
 
 def of(file: str) -> list[Exchange]:
@@ -126,7 +155,10 @@ def _read(row: dict[str, Any]) -> Exchange:
     events: list[tuple[str | None, Any]] = []
     if answer.get("events"):
         for frame in answer["events"]:
-            name, payload = frame["headers"].get(":event-type") or frame["headers"].get(":exception-type"), frame["payload"]
+            name, payload = (
+                frame["headers"].get(":event-type") or frame["headers"].get(":exception-type"),
+                frame["payload"],
+            )
             if row["protocol"] == "bedrock-invoke" and isinstance(payload, dict) and "bytes" in payload:
                 payload = json.loads(base64.b64decode(payload["bytes"]))
             events.append((name, payload))
@@ -136,6 +168,9 @@ def _read(row: dict[str, Any]) -> Exchange:
         events = list(read_sse(sse))
     elif isinstance(body, list):
         events = [(None, item) for item in body]
-    return Exchange(raw["id"], FILES[row["provider"]], *endpoint, raw.get("model"), bool(events), answer["status"], frozenset(raw["features"]),
-                    (raw["request"] or {}).get("body"), {name.lower(): value for name, value in answer.get("headers", {}).items()}, body, tuple(events),
-                    row["provider"] == "xai")
+    return Exchange(
+        raw["id"], FILES[row["provider"]], *endpoint, raw.get("model"), bool(events), answer["status"],
+        frozenset(raw["features"]), (raw["request"] or {}).get("body"),
+        {name.lower(): value for name, value in answer.get("headers", {}).items()}, body, tuple(events),
+        row["provider"] == "xai",
+    )

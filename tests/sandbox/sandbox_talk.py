@@ -66,8 +66,14 @@ def body_of(protocol: str, text: object, /, **more: object) -> tuple[str, dict]:
 def start(*options: str) -> tuple[subprocess.Popen[str], str]:
     """A `tollgate sandbox` process and its base address (without /v1)."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", "127.0.0.1:0", *options],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+        [
+            sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", "127.0.0.1:0",
+            *options,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     line = process.stdout.readline()  # type: ignore[union-attr]
     assert line.startswith("The sandbox provider is listening on http://"), line
     return process, line.split(" on ")[1].strip().removesuffix("/v1")

@@ -14,7 +14,11 @@ from tollgate.sandbox import MARKERS, Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
 
 PROTOCOLS = ("chat", "responses", "messages")
-GET = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 3}}, "required": ["city"]}
+GET = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 3}},
+    "required": ["city"],
+}
 TOOLS = {"chat": [{"type": "function", "function": {"name": n, "parameters": GET}} for n in ("get", "put")],
          "responses": [{"type": "function", "name": n, "parameters": GET} for n in ("get", "put")],
          "messages": [{"name": n, "input_schema": GET} for n in ("get", "put")]}
@@ -146,14 +150,25 @@ async def test_tool_loop_ends_with_text(sandbox, protocol):
     assert calls_of(protocol, first)[0][1] == {"city": "weather", "days": 3}
     if protocol == "chat":
         asked = first["choices"][0]["message"]
-        body["messages"] += [asked, *({"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in asked["tool_calls"])]
+        body["messages"] += [
+            asked,
+            *({"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in asked["tool_calls"]),
+        ]
     elif protocol == "responses":
-        body["input"] += [*first["output"], *({"type": "function_call_output", "call_id": i["call_id"], "output": "sunny"}
-                                              for i in first["output"])]
+        body["input"] += [
+            *first["output"],
+            *({"type": "function_call_output", "call_id": i["call_id"], "output": "sunny"} for i in first["output"]),
+        ]
     else:
-        body["messages"] += [{"role": "assistant", "content": first["content"]},
-                             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": b["id"], "content": "sunny"}
-                                                          for b in first["content"]]}]
+        body["messages"] += [
+            {"role": "assistant", "content": first["content"]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": b["id"], "content": "sunny"} for b in first["content"]
+                ],
+            },
+        ]
     second = (await hear(sandbox, path, body)).json
     assert text_of(protocol, second) == "The tool said: sunny; sunny"
     assert calls_of(protocol, second) == []
@@ -166,7 +181,9 @@ async def test_a_call_without_a_result_is_refused(sandbox, protocol):
     if protocol == "responses":
         body["input"] += [*first["output"], {"role": "user", "content": "well?"}]
     else:
-        turn = first["choices"][0]["message"] if protocol == "chat" else {"role": "assistant", "content": first["content"]}
+        turn = (
+            first["choices"][0]["message"] if protocol == "chat" else {"role": "assistant", "content": first["content"]}
+        )
         body["messages"] += [turn, {"role": "user", "content": "well?"}]
     assert (await hear(sandbox, path, body)).status == 400
 
@@ -187,15 +204,32 @@ async def test_tool_choice_is_obeyed(ask, protocol):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_one_call_at_a_time_when_parallel_calls_are_off(ask, protocol):
-    off = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}} if protocol == "messages" else {"parallel_tool_calls": False}
+    off = (
+        {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+        if protocol == "messages"
+        else {"parallel_tool_calls": False}
+    )
     assert len(calls_of(protocol, (await ask(protocol, "x [[tools=3]]", tools=TOOLS[protocol], **off)).json)) == 1
 
 
-SCHEMA = {"type": "object", "additionalProperties": False, "required": ["name", "age", "tags", "kind", "next", "when"], "properties": {
-    "name": {"type": "string", "minLength": 3}, "age": {"type": "integer", "exclusiveMinimum": 17, "multipleOf": 4},
-    "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}, "kind": {"const": "x"}, "ok": {"type": ["boolean", "null"]},
-    "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}, "when": {"type": "string", "format": "date-time"}},
-    "$defs": {"node": {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}, "required": ["next"]}}}
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "age", "tags", "kind", "next", "when"],
+    "properties": {
+        "name": {"type": "string", "minLength": 3}, "age": {"type": "integer", "exclusiveMinimum": 17, "multipleOf": 4},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}, "kind": {"const": "x"},
+        "ok": {"type": ["boolean", "null"]}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+        "when": {"type": "string", "format": "date-time"},
+    },
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+            "required": ["next"],
+        }
+    },
+}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -206,12 +240,20 @@ async def test_structured_output_fits_the_schema(ask, protocol):
     jsonschema.validate(json.loads(text_of(protocol, (await ask(protocol, "hello", **wanted)).json)), SCHEMA)
 
 
-SCHEMAS = [{"type": "number", "maximum": -5}, {"type": "integer", "minimum": 7}, {"type": "number", "exclusiveMaximum": 1},
-           {"type": "string", "maxLength": 2}, {"type": "array", "items": {"type": "null"}, "minItems": 3}, {"type": "object"},
-           {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
-                      {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}]},
-           {"oneOf": [{"type": "string"}, {"type": "integer"}]}, {"type": "string", "format": "uuid"},
-           {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2}, {}]
+SCHEMAS = [
+    {"type": "number", "maximum": -5}, {"type": "integer", "minimum": 7}, {"type": "number", "exclusiveMaximum": 1},
+    {"type": "string", "maxLength": 2}, {"type": "array", "items": {"type": "null"}, "minItems": 3}, {"type": "object"},
+    {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            {"properties": {"b": {"type": "boolean"}}, "required": ["b"]},
+        ]
+    },
+    {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+    {"type": "string", "format": "uuid"},
+    {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2},
+    {},
+]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=[json.dumps(s)[:50] for s in SCHEMAS])
@@ -236,7 +278,11 @@ async def test_stop_sequences_end_the_answer(ask):
 
 async def test_several_choices_share_one_prompt(ask):
     one, three = (await ask("chat", "hi")).json, (await ask("chat", "hi", n=3)).json
-    assert [c["message"]["content"] for c in three["choices"]] == ["You said: hi", "You said: hi (choice 2)", "You said: hi (choice 3)"]
+    assert [c["message"]["content"] for c in three["choices"]] == [
+        "You said: hi",
+        "You said: hi (choice 2)",
+        "You said: hi (choice 3)",
+    ]
     assert three["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
 
 
@@ -266,8 +312,14 @@ async def test_pictures_are_acknowledged_and_counted(ask, protocol):
 async def test_the_reasoner_reasons_in_each_protocols_way(ask):
     chat = (await ask("chat", "hi", model="reasoner")).json
     assert chat["choices"][0]["message"]["reasoning"].startswith("The user says")
-    assert chat["usage"]["completion_tokens_details"]["reasoning_tokens"] == counting.count(chat["choices"][0]["message"]["reasoning"])
-    responses = (await ask("responses", "hi", model="reasoner", reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])).json
+    assert chat["usage"]["completion_tokens_details"]["reasoning_tokens"] == counting.count(
+        chat["choices"][0]["message"]["reasoning"]
+    )
+    responses = (
+        await ask(
+            "responses", "hi", model="reasoner", reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"]
+        )
+    ).json
     item = responses["output"][0]
     assert (item["type"], item["summary"][0]["text"][:13]) == ("reasoning", "The user says")
     assert signing.is_sealed(item["encrypted_content"])
@@ -277,11 +329,16 @@ async def test_the_reasoner_reasons_in_each_protocols_way(ask):
 
 
 async def test_effort_none_switches_reasoning_off(ask):
-    assert "reasoning" not in (await ask("chat", "hi", model="reasoner", reasoning_effort="none")).json["choices"][0]["message"]
+    assert (
+        "reasoning"
+        not in (await ask("chat", "hi", model="reasoner", reasoning_effort="none")).json["choices"][0]["message"]
+    )
 
 
 async def test_thinking_may_be_omitted_but_is_signed(ask):
-    heard = await ask("messages", "hi", stream=True, max_tokens=3000, thinking={"type": "adaptive", "display": "omitted"})
+    heard = await ask(
+        "messages", "hi", stream=True, max_tokens=3000, thinking={"type": "adaptive", "display": "omitted"}
+    )
     deltas = [e["delta"]["type"] for e in heard.objects if e["type"] == "content_block_delta" and e["index"] == 0]
     assert deltas == ["signature_delta"]
 
@@ -292,14 +349,18 @@ async def test_altered_signatures_are_refused(sandbox, altered):
     first = (await hear(sandbox, path, body)).json["content"]
     if altered:
         first[0]["thinking"] += " "
-    body["messages"] += [{"role": "assistant", "content": first},
-                         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": first[1]["id"], "content": "ok"}]}]
+    body["messages"] += [
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": first[1]["id"], "content": "ok"}]},
+    ]
     assert (await hear(sandbox, path, body)).status == (400 if altered else 200)
 
 
 @pytest.mark.parametrize("altered", [False, True])
 async def test_altered_encrypted_content_is_refused(sandbox, altered):
-    path, body = body_of("responses", "x [[tool]]", tools=TOOLS["responses"], model="reasoner", include=["reasoning.encrypted_content"])
+    path, body = body_of(
+        "responses", "x [[tool]]", tools=TOOLS["responses"], model="reasoner", include=["reasoning.encrypted_content"]
+    )
     first = (await hear(sandbox, path, body)).json["output"]
     if altered:
         first[0]["encrypted_content"] = "AAAA" + first[0]["encrypted_content"][4:]
@@ -310,18 +371,27 @@ async def test_altered_encrypted_content_is_refused(sandbox, altered):
 async def test_stored_responses_are_remembered(sandbox, ask):
     first = (await ask("responses", "x [[tool]]", tools=TOOLS["responses"])).json
     output = [{"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "sunny"}]
-    second = await hear(sandbox, "/v1/responses", {"model": "echo", "input": output, "previous_response_id": first["id"]})
+    second = await hear(
+        sandbox, "/v1/responses", {"model": "echo", "input": output, "previous_response_id": first["id"]}
+    )
     assert text_of("responses", second.json) == "The tool said: sunny"
     assert second.json["previous_response_id"] == first["id"]
     unstored = (await ask("responses", "x", store=False)).json
-    third = await hear(sandbox, "/v1/responses", {"model": "echo", "input": "y", "previous_response_id": unstored["id"]})
+    third = await hear(
+        sandbox, "/v1/responses", {"model": "echo", "input": "y", "previous_response_id": unstored["id"]}
+    )
     assert (third.status, third.json["error"]["code"]) == (400, "previous_response_not_found")
 
 
 async def test_marked_prefixes_are_written_then_read(ask):
     system = [{"type": "text", "text": "rules " * 50, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
     first, second = [(await ask("messages", "hi", system=system)).json["usage"] for _ in range(2)]
-    assert first["cache_creation"]["ephemeral_1h_input_tokens"] == first["cache_creation_input_tokens"] == second["cache_read_input_tokens"] > 50
+    assert (
+        first["cache_creation"]["ephemeral_1h_input_tokens"]
+        == first["cache_creation_input_tokens"]
+        == second["cache_read_input_tokens"]
+        > 50
+    )
     assert (first["cache_read_input_tokens"], second["cache_creation_input_tokens"]) == (0, 0)
     assert first["input_tokens"] == second["input_tokens"] == 1 + counting.PER_MESSAGE
 
@@ -361,7 +431,10 @@ async def test_message_streams_have_the_published_order(ask):
     heard = await ask("messages", "hi [[tool=get {}]] [[preface]] [[think]]", stream=True)
     order = [name for name, _ in heard.events if name != "content_block_delta"]
     block = ["content_block_start", "content_block_stop"]
-    assert order == ["message_start", "content_block_start", "ping", "content_block_stop", *block, *block, "message_delta", "message_stop"]
+    assert order == [
+        "message_start", "content_block_start", "ping", "content_block_stop", *block, *block, "message_delta",
+        "message_stop",
+    ]
     assert heard.objects[0]["message"]["usage"]["output_tokens"] == 1
     assert [name for name, data in heard.events if data["type"] != name] == []
 
@@ -391,8 +464,10 @@ async def test_paths_without_the_version_and_with_a_query_work(sandbox):
 async def test_a_key_may_be_required():
     sandbox = Sandbox(key="secret")
     path, body = body_of("chat", "hi")
-    statuses = [(await hear(sandbox, path, body, headers)).status
-                for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "Bearer secret"}, {"x-api-key": "secret"})]
+    statuses = [
+        (await hear(sandbox, path, body, headers)).status
+        for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "Bearer secret"}, {"x-api-key": "secret"})
+    ]
     assert statuses == [401, 401, 200, 200]
 
 
@@ -401,16 +476,48 @@ BAD = {
     "empty messages": ("chat", {"model": "echo", "messages": []}, "messages"),
     "messages are a string": ("chat", {"model": "echo", "messages": "x"}, "messages"),
     "unknown role": ("chat", {"model": "echo", "messages": [{"role": "bot", "content": "x"}]}, "messages.[0].role"),
-    "null content": ("chat", {"model": "echo", "messages": [{"role": "user", "content": None}]}, "messages.[0].content"),
-    "unknown part": ("chat", {"model": "echo", "messages": [{"role": "user", "content": [{"type": "x"}]}]}, "messages.[0].content.[0].type"),
-    "orphan result": ("chat", {"model": "echo", "messages": [{"role": "tool", "tool_call_id": "a", "content": "x"}]}, "messages.[0]"),
-    "tool without name": ("chat", {"model": "echo", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}, "tools[0].function.name"),
-    "limit is text": ("chat", {"model": "echo", "messages": [{"role": "user", "content": "x"}], "max_tokens": "5"}, "max_tokens"),
-    "limit is zero": ("chat", {"model": "echo", "messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens"),
+    "null content": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "user", "content": None}]},
+        "messages.[0].content",
+    ),
+    "unknown part": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "user", "content": [{"type": "x"}]}]},
+        "messages.[0].content.[0].type",
+    ),
+    "orphan result": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "tool", "tool_call_id": "a", "content": "x"}]},
+        "messages.[0]",
+    ),
+    "tool without name": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]},
+        "tools[0].function.name",
+    ),
+    "limit is text": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "user", "content": "x"}], "max_tokens": "5"},
+        "max_tokens",
+    ),
+    "limit is zero": (
+        "chat",
+        {"model": "echo", "messages": [{"role": "user", "content": "x"}], "max_tokens": 0},
+        "max_tokens",
+    ),
     "unknown model": ("chat", {"model": "missing-1", "messages": []}, None),
     "no input": ("responses", {"model": "echo"}, "input"),
-    "orphan output": ("responses", {"model": "echo", "input": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "input"),
-    "unknown content": ("responses", {"model": "echo", "input": [{"role": "user", "content": [{"type": "image"}]}]}, "input[0].content[0].type"),
+    "orphan output": (
+        "responses",
+        {"model": "echo", "input": [{"type": "function_call_output", "call_id": "c", "output": ""}]},
+        "input",
+    ),
+    "unknown content": (
+        "responses",
+        {"model": "echo", "input": [{"role": "user", "content": [{"type": "image"}]}]},
+        "input[0].content[0].type",
+    ),
 }
 
 
@@ -422,10 +529,20 @@ async def test_bad_requests_are_named(sandbox, protocol, body, param):
     assert heard.json["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [{"model": "echo", "messages": [{"role": "user", "content": "x"}]},
-                                  {"model": "echo", "max_tokens": 5, "messages": [{"role": "user", "content": ""}]},
-                                  {"model": "echo", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}],
-                                   "thinking": {"type": "enabled", "budget_tokens": 1024}}], ids=["no limit", "empty text", "budget over limit"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "echo", "messages": [{"role": "user", "content": "x"}]},
+        {"model": "echo", "max_tokens": 5, "messages": [{"role": "user", "content": ""}]},
+        {
+            "model": "echo",
+            "max_tokens": 5,
+            "messages": [{"role": "user", "content": "x"}],
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+        },
+    ],
+    ids=["no limit", "empty text", "budget over limit"],
+)
 async def test_messages_refuses_in_its_own_shape(sandbox, body):
     heard = await hear(sandbox, "/v1/messages", body)
     assert (heard.status, heard.json["type"], heard.json["error"]["type"]) == (400, "error", "invalid_request_error")
@@ -459,8 +576,12 @@ async def _marker_delay(ask):
 
 async def _marker_duration(ask):
     sandbox = Sandbox()
-    statuses = [(await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": f"x [[duration={d}]]"}})).json["status"]
-                for d in ("9s", "0s")]
+    statuses = [
+        (await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": f"x [[duration={d}]]"}})).json[
+            "status"
+        ]
+        for d in ("9s", "0s")
+    ]
     assert statuses == ["starting", "succeeded"]
 
 
@@ -539,7 +660,11 @@ async def _marker_reset(ask):
 
 async def _marker_html(ask):
     heard = await ask("chat", "x [[html]]", stream=True)
-    assert (heard.status, heard.headers["content-type"], heard.raw[:15]) == (200, "text/html; charset=utf-8", b"<!doctype html>")
+    assert (heard.status, heard.headers["content-type"], heard.raw[:15]) == (
+        200,
+        "text/html; charset=utf-8",
+        b"<!doctype html>",
+    )
     assert (await ask("chat", "x [[html=502]]")).status == 502
 
 
@@ -569,7 +694,10 @@ async def _marker_finish(ask):
 async def _marker_no_usage(ask):
     assert "usage" not in (await ask("chat", "x [[no-usage]]")).json
     assert (await ask("responses", "x [[no-usage]]")).json["usage"] is None
-    assert all("usage" not in e and "usage" not in e.get("message", {}) for e in (await ask("messages", "x [[no-usage]]", stream=True)).objects)
+    assert all(
+        "usage" not in e and "usage" not in e.get("message", {})
+        for e in (await ask("messages", "x [[no-usage]]", stream=True)).objects
+    )
 
 
 async def _marker_late_usage(ask):
@@ -578,7 +706,9 @@ async def _marker_late_usage(ask):
 
 
 async def _marker_prompt_tokens(ask):
-    assert usage_of("messages", (await ask("messages", "x [[prompt-tokens=1000]] [[cached-tokens=300]]")).json)[0] == 1000
+    assert (
+        usage_of("messages", (await ask("messages", "x [[prompt-tokens=1000]] [[cached-tokens=300]]")).json)[0] == 1000
+    )
     heard = await hear(Sandbox(), "/v1/embeddings", {"model": "embed", "input": "x [[prompt-tokens=77]]"})
     assert heard.json["usage"]["prompt_tokens"] == 77
 
@@ -588,7 +718,9 @@ async def _marker_completion_tokens(ask):
 
 
 async def _marker_cached_tokens(ask):
-    assert (await ask("chat", "x [[prompt-tokens=9]] [[cached-tokens=5]]")).json["usage"]["prompt_tokens_details"]["cached_tokens"] == 5
+    assert (await ask("chat", "x [[prompt-tokens=9]] [[cached-tokens=5]]")).json["usage"]["prompt_tokens_details"][
+        "cached_tokens"
+    ] == 5
 
 
 async def _marker_cache_write_tokens(ask):
@@ -603,7 +735,9 @@ async def _marker_reasoning_tokens(ask):
 
 async def _marker_fail(ask):
     sandbox = Sandbox()
-    heard = await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": "x [[fail=no_way]] [[duration=0s]]"}})
+    heard = await hear(
+        sandbox, "/v1/images", {"model": "draw", "input": {"prompt": "x [[fail=no_way]] [[duration=0s]]"}}
+    )
     assert (heard.json["status"], heard.json["error"], heard.json["images"]) == ("failed", "no way", [])
 
 
@@ -620,16 +754,25 @@ def test_vectors_are_unit_length_and_repeat():
     assert one == embeddings.vector("hi", 256) != two
 
 
-@pytest.mark.parametrize(("given", "rows", "tokens"), [("hi you", 1, 2), (["a", "b c"], 2, 3), ([1, 2, 3], 1, 3), ([[1, 2], [3]], 2, 3)],
-                         ids=["string", "strings", "tokens", "token arrays"])
+@pytest.mark.parametrize(
+    ("given", "rows", "tokens"),
+    [("hi you", 1, 2), (["a", "b c"], 2, 3), ([1, 2, 3], 1, 3), ([[1, 2], [3]], 2, 3)],
+    ids=["string", "strings", "tokens", "token arrays"],
+)
 async def test_every_kind_of_embedding_input_is_counted(sandbox, given, rows, tokens):
     body = (await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": given, "dimensions": 256})).json
     assert (len(body["data"]), [len(d["embedding"]) for d in body["data"]]) == (rows, [256] * rows)
     assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-@pytest.mark.parametrize("body", [{}, {"input": []}, {"input": ""}, {"input": [""]}, {"input": {}}, {"input": ["a"] * 2049}, {"input": "a", "dimensions": 7},
-                                  {"input": "a", "encoding_format": "hex"}], ids=lambda b: str(b)[:40])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"input": []}, {"input": ""}, {"input": [""]}, {"input": {}}, {"input": ["a"] * 2049},
+        {"input": "a", "dimensions": 7}, {"input": "a", "encoding_format": "hex"},
+    ],
+    ids=lambda b: str(b)[:40],
+)
 async def test_a_bad_embedding_request_is_a_400(sandbox, body):
     assert (await hear(sandbox, "/v1/embeddings", {"model": "embed", **body})).status == 400
 
@@ -644,7 +787,9 @@ async def test_an_image_job_runs_by_the_clock():
         job = (await hear(sandbox, f"/v1/images/{job['id']}", None, {"host": "box:1"})).json
         seen.append(job["status"])
     assert seen == ["starting", "starting", "processing", "processing", "succeeded"]
-    assert [(i["url"], i["width"], i["height"]) for i in job["images"]] == [(f"http://box:1/v1/images/{job['id']}/{n}.png", 16, 9) for n in (0, 1)]
+    assert [(i["url"], i["width"], i["height"]) for i in job["images"]] == [
+        (f"http://box:1/v1/images/{job['id']}/{n}.png", 16, 9) for n in (0, 1)
+    ]
     picture = await hear(sandbox, f"/v1/images/{job['id']}/1.png", None)
     assert (picture.headers["content-type"], picture.raw[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n")
 
@@ -662,14 +807,22 @@ async def test_pictures_asked_for_at_once_come_with_their_usage(sandbox):
     assert body["usage"]["output_tokens"] == 128
 
 
-@pytest.mark.parametrize("body", [{"model": "p"}, {"input": {"prompt": "x"}}, {"model": "p", "input": {}},
-                                  {"model": "p", "input": {"prompt": "x", "count": 99}}, {"model": "p", "input": {"prompt": "x", "aspect_ratio": "2"}}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "p"}, {"input": {"prompt": "x"}}, {"model": "p", "input": {}},
+        {"model": "p", "input": {"prompt": "x", "count": 99}},
+        {"model": "p", "input": {"prompt": "x", "aspect_ratio": "2"}},
+    ],
+)
 async def test_a_bad_image_request_is_a_400(sandbox, body):
     assert (await hear(sandbox, "/v1/images", body)).status == 400
 
 
 async def test_unknown_paths_and_jobs_are_404(sandbox):
-    assert [(await hear(sandbox, p, b)).status for p, b in (("/v1/images/none", None), ("/v1/what", None), ("/v1/what", {}))] == [404] * 3
+    assert [
+        (await hear(sandbox, p, b)).status for p, b in (("/v1/images/none", None), ("/v1/what", None), ("/v1/what", {}))
+    ] == [404] * 3
 
 
 # Who leaves is counted.

@@ -28,7 +28,11 @@ def talk(sandbox_url):
 
 def test_chat_whole_and_streamed(client):
     assert client.chat.completions.create(model="echo", messages=HELLO).choices[0].message.content == "You said: hi"
-    chunks = list(client.chat.completions.create(model="echo", messages=HELLO, stream=True, stream_options={"include_usage": True}))
+    chunks = list(
+        client.chat.completions.create(
+            model="echo", messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+    )
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "You said: hi"
     assert chunks[-1].usage.total_tokens == 9
 
@@ -54,7 +58,9 @@ def test_chat_parse_helper_gets_schema_valid_json(client):
         name: str
         age: int
 
-    done = client.chat.completions.parse(model="echo", messages=[{"role": "user", "content": "Ada"}], response_format=Person)
+    done = client.chat.completions.parse(
+        model="echo", messages=[{"role": "user", "content": "Ada"}], response_format=Person
+    )
     assert done.choices[0].message.parsed == Person(name="Ada", age=1)
 
 
@@ -91,25 +97,40 @@ def test_models_are_listed(client):
     assert [m.id for m in client.models.list()][:2] == ["draw", "echo"]
 
 
-ERRORS = {400: openai.BadRequestError, 401: openai.AuthenticationError, 403: openai.PermissionDeniedError, 404: openai.NotFoundError,
-          429: openai.RateLimitError, 500: openai.InternalServerError, 503: openai.InternalServerError}
+ERRORS = {
+    400: openai.BadRequestError,
+    401: openai.AuthenticationError,
+    403: openai.PermissionDeniedError,
+    404: openai.NotFoundError,
+    429: openai.RateLimitError,
+    500: openai.InternalServerError,
+    503: openai.InternalServerError,
+}
 
 
 @pytest.mark.parametrize("status", ERRORS)
 def test_errors_are_raised_as_their_class(client, status):
     with pytest.raises(ERRORS[status]) as caught:
-        client.chat.completions.create(model="echo", messages=[{"role": "user", "content": f"[[error={status} code=why]]"}])
+        client.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": f"[[error={status} code=why]]"}]
+        )
     assert caught.value.code == "why"
 
 
 def test_a_stream_error_is_raised(client):
     with pytest.raises(openai.APIError, match="server had an error"):
-        list(client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "[[stream-error=2]]"}], stream=True))
+        list(
+            client.chat.completions.create(
+                model="echo", messages=[{"role": "user", "content": "[[stream-error=2]]"}], stream=True
+            )
+        )
 
 
 def test_messages_whole_and_streamed(talk):
     assert talk.messages.create(model="echo", max_tokens=100, messages=HELLO).content[0].text == "You said: hi"
-    with talk.messages.stream(model="echo", max_tokens=3000, messages=HELLO, thinking={"type": "enabled", "budget_tokens": 1024}) as stream:
+    with talk.messages.stream(
+        model="echo", max_tokens=3000, messages=HELLO, thinking={"type": "enabled", "budget_tokens": 1024}
+    ) as stream:
         assert "".join(stream.text_stream) == "You said: hi"
         done = stream.get_final_message()
     assert [b.type for b in done.content] == ["thinking", "text"]
@@ -129,8 +150,12 @@ def test_messages_tool_loop(talk):
 
 
 async def test_the_asynchronous_messages_client_streams_a_tool_call(sandbox_url):
-    async with anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as talk, \
-            talk.messages.stream(model="echo", max_tokens=100, messages=[{"role": "user", "content": "[[tool=get {\"a\": 1}]]"}]) as stream:
+    async with (
+        anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as talk,
+        talk.messages.stream(
+            model="echo", max_tokens=100, messages=[{"role": "user", "content": '[[tool=get {"a": 1}]]'}]
+        ) as stream,
+    ):
         done = await stream.get_final_message()
     assert (done.stop_reason, done.content[0].input) == ("tool_use", {"a": 1})
 
@@ -143,6 +168,10 @@ def test_messages_errors_are_raised_as_their_class(talk):
     with pytest.raises(anthropic.APIStatusError) as caught:
         talk.messages.create(model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[error=529]]"}])
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
-    with pytest.raises(anthropic.APIStatusError, match="Overloaded"), \
-            talk.messages.stream(model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[stream-error=3]]"}]) as stream:
+    with (
+        pytest.raises(anthropic.APIStatusError, match="Overloaded"),
+        talk.messages.stream(
+            model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[stream-error=3]]"}]
+        ) as stream,
+    ):
         stream.get_final_message()

@@ -12,28 +12,77 @@ from sandbox_talk import hear
 
 from tollgate.sandbox import Sandbox
 
-JUNK = st.recursive(st.none() | st.booleans() | st.integers(-3, 300) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-                    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "name", "role", "id"]), inner, max_size=2),
-                    max_leaves=3)
-SCHEMA = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}}, "required": ["a"], "$defs": {"b": {"type": "integer"}}}
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["type", "text", "name", "role", "id"]), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]}},
+    "required": ["a"],
+    "$defs": {"b": {"type": "integer"}},
+}
 GOOD = {
-    "/chat/completions": {"model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"], "max_tokens": 50,
-                          "stream_options": {"include_usage": True},
-                          "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
-                                       {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-                                       {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "hi [[tool]] [[preface]]"}],
-                          "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}], "tool_choice": {"type": "function", "function": {"name": "f"}},
-                          "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, "reasoning": {"effort": "low"}},
-    "/responses": {"model": "reasoner", "stream": True, "instructions": "i", "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low", "summary": "auto"},
-                   "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-                             {"type": "function_call_output", "call_id": "c", "output": "r"}, {"role": "user", "content": "hi [[tool]]"}],
-                   "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}], "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
-                   "previous_response_id": None, "top_logprobs": 1, "max_output_tokens": 50},
-    "/messages": {"model": "echo", "stream": True, "max_tokens": 2000, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
-                  "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
-                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]},
-                                                            {"type": "text", "text": "hi [[tool]]"}]}],
-                  "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 1024}},
+    "/chat/completions": {
+        "model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"],
+        "max_tokens": 50, "stream_options": {"include_usage": True},
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c", "content": "r"},
+            {"role": "user", "content": "hi [[tool]] [[preface]]"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+        "reasoning": {"effort": "low"},
+    },
+    "/responses": {
+        "model": "reasoner", "stream": True, "instructions": "i", "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "r"},
+            {"role": "user", "content": "hi [[tool]]"},
+        ],
+        "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}, "previous_response_id": None,
+        "top_logprobs": 1, "max_output_tokens": 50,
+    },
+    "/messages": {
+        "model": "echo",
+        "stream": True,
+        "max_tokens": 2000,
+        "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+        "messages": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "r"}]},
+                    {"type": "text", "text": "hi [[tool]]"},
+                ],
+            },
+        ],
+        "tools": [{"name": "f", "input_schema": SCHEMA}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    },
     "/embeddings": {"model": "embed", "input": ["a", [1]], "dimensions": 256, "encoding_format": "base64"},
     "/images": {"model": "draw", "input": {"prompt": "x", "count": 1, "aspect_ratio": "1:1", "output": "url"}},
     "/images/generations": {"model": "draw", "prompt": "x", "n": 1, "response_format": "url"},
@@ -67,24 +116,49 @@ def test_the_untouched_body_is_good(route):
     assert asyncio.run(hear(Sandbox(), route, GOOD[route])).status == 200
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, {"$ref": "#/nowhere"}, "text", 5])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"}, {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, {"$ref": "#/nowhere"},
+        "text", 5,
+    ],
+)
 def test_odd_schemas_are_answered(schema):
-    body = {"model": "echo", "messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
+    body = {
+        "model": "echo",
+        "messages": [{"role": "user", "content": "x"}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
+    }
     assert asyncio.run(hear(Sandbox(), "/chat/completions", body)).status in (200, 400)
 
 
 async def test_deep_nesting_is_refused():
-    raw = b'{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":[{"type":"odd","x":' + b"[" * 400 + b"]" * 400 + b"}]}]}"
+    raw = (
+        b'{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":[{"type":"odd","x":'
+        + b"[" * 400
+        + b"]" * 400
+        + b"}]}]}"
+    )
     status, _, _ = await Sandbox()("POST", "/messages", {}, raw)
     assert status == 400
 
 
-@pytest.mark.parametrize(("path", "body"), [
-    ("/chat/completions", {"messages": [{"role": "user", "content": "a," * 70_000}]}),
-    ("/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "word" * 200_000}] * 2}]}),
-    ("/responses", {"input": "word" * 400_000}),
-    ("/embeddings", {"input": ["hi", "a" * 80_000]}),
-], ids=["tokens", "characters of several parts", "characters", "an embedding"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat/completions", {"messages": [{"role": "user", "content": "a," * 70_000}]}),
+        (
+            "/messages",
+            {
+                "max_tokens": 9,
+                "messages": [{"role": "user", "content": [{"type": "text", "text": "word" * 200_000}] * 2}],
+            },
+        ),
+        ("/responses", {"input": "word" * 400_000}),
+        ("/embeddings", {"input": ["hi", "a" * 80_000]}),
+    ],
+    ids=["tokens", "characters of several parts", "characters", "an embedding"],
+)
 async def test_what_is_longer_than_the_context_is_refused(path, body):
     """Inside a gateway, counting it would hold up everybody."""
     heard = await hear(Sandbox(), path, {"model": "echo", **body})
@@ -95,5 +169,8 @@ async def test_stored_conversations_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr("tollgate.sandbox.stored._MOST_BYTES", 5000)
     sandbox = Sandbox()
     ids = [(await hear(sandbox, "/responses", {"model": "echo", "input": "x" * 1000})).json["id"] for _ in range(5)]
-    again = [(await hear(sandbox, "/responses", {"model": "echo", "input": "and", "previous_response_id": each})).status for each in ids]
+    again = [
+        (await hear(sandbox, "/responses", {"model": "echo", "input": "and", "previous_response_id": each})).status
+        for each in ids
+    ]
     assert again[0] == 400 and again[-1] == 200

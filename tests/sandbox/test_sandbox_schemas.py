@@ -13,7 +13,10 @@ jsonschema = pytest.importorskip("jsonschema")
 
 TOOLS = [{"type": "function", "name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
          {"type": "custom", "name": "free"}]
-CHAT_TOOLS = [{"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}, {"type": "custom", "custom": {"name": "free"}}]
+CHAT_TOOLS = [
+    {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}},
+    {"type": "custom", "custom": {"name": "free"}},
+]
 
 
 @cache
@@ -29,7 +32,11 @@ def _plain(node):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {("anyOf" if k == "oneOf" else k): _plain(v) for k, v in node.items() if k not in ("discriminator", "example", "examples", "default")}
+    made = {
+        ("anyOf" if k == "oneOf" else k): _plain(v)
+        for k, v in node.items()
+        if k not in ("discriminator", "example", "examples", "default")
+    }
     return {"anyOf": [made, {"type": "null"}]} if made.pop("nullable", None) is True else made
 
 
@@ -53,12 +60,20 @@ def checker(name: str) -> Callable[[object], None]:
 
 
 EVENTS = {
-    "response.created": "ResponseCreatedEvent", "response.in_progress": "ResponseInProgressEvent", "response.completed": "ResponseCompletedEvent",
-    "response.incomplete": "ResponseIncompleteEvent", "response.failed": "ResponseFailedEvent", "error": "ResponseErrorEvent",
-    "response.output_item.added": "ResponseOutputItemAddedEvent", "response.output_item.done": "ResponseOutputItemDoneEvent",
-    "response.content_part.added": "ResponseContentPartAddedEvent", "response.content_part.done": "ResponseContentPartDoneEvent",
-    "response.output_text.delta": "ResponseTextDeltaEvent", "response.output_text.done": "ResponseTextDoneEvent",
-    "response.refusal.delta": "ResponseRefusalDeltaEvent", "response.refusal.done": "ResponseRefusalDoneEvent",
+    "response.created": "ResponseCreatedEvent",
+    "response.in_progress": "ResponseInProgressEvent",
+    "response.completed": "ResponseCompletedEvent",
+    "response.incomplete": "ResponseIncompleteEvent",
+    "response.failed": "ResponseFailedEvent",
+    "error": "ResponseErrorEvent",
+    "response.output_item.added": "ResponseOutputItemAddedEvent",
+    "response.output_item.done": "ResponseOutputItemDoneEvent",
+    "response.content_part.added": "ResponseContentPartAddedEvent",
+    "response.content_part.done": "ResponseContentPartDoneEvent",
+    "response.output_text.delta": "ResponseTextDeltaEvent",
+    "response.output_text.done": "ResponseTextDoneEvent",
+    "response.refusal.delta": "ResponseRefusalDeltaEvent",
+    "response.refusal.done": "ResponseRefusalDoneEvent",
     "response.function_call_arguments.delta": "ResponseFunctionCallArgumentsDeltaEvent",
     "response.function_call_arguments.done": "ResponseFunctionCallArgumentsDoneEvent",
     "response.custom_tool_call_input.delta": "ResponseCustomToolCallInputDeltaEvent",
@@ -70,12 +85,28 @@ EVENTS = {
 }
 
 RESPONSES = {
-    "text": ("hi", {}), "reasoning": ("hi", {"model": "reasoner", "reasoning": {"summary": "auto", "effort": "low"}, "include": ["reasoning.encrypted_content"]}),
-    "tools": ("hi [[tools=2]] [[preface]]", {"tools": TOOLS, "tool_choice": {"type": "function", "name": "get"}}), "custom": ("[[tool=free]]", {"tools": TOOLS}),
-    "incomplete": ("a b c d e", {"max_output_tokens": 3}), "filtered": ("[[finish=content_filter]]", {}), "refusal": ("[[refuse]]", {}),
-    "empty": ("[[empty]]", {}), "error": ("[[stream-error=5]]", {}), "logprobs": ("hi", {"include": ["message.output_text.logprobs"], "top_logprobs": 2}),
-    "settings": ("hi", {"instructions": "be short", "temperature": 0.2, "metadata": {"a": "b"}, "user": "u", "prompt_cache_key": "k", "truncation": "auto",
-                        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"}}),
+    "text": ("hi", {}),
+    "reasoning": (
+        "hi",
+        {
+            "model": "reasoner",
+            "reasoning": {"summary": "auto", "effort": "low"},
+            "include": ["reasoning.encrypted_content"],
+        },
+    ),
+    "tools": ("hi [[tools=2]] [[preface]]", {"tools": TOOLS, "tool_choice": {"type": "function", "name": "get"}}),
+    "custom": ("[[tool=free]]", {"tools": TOOLS}), "incomplete": ("a b c d e", {"max_output_tokens": 3}),
+    "filtered": ("[[finish=content_filter]]", {}), "refusal": ("[[refuse]]", {}), "empty": ("[[empty]]", {}),
+    "error": ("[[stream-error=5]]", {}),
+    "logprobs": ("hi", {"include": ["message.output_text.logprobs"], "top_logprobs": 2}),
+    "settings": (
+        "hi",
+        {
+            "instructions": "be short", "temperature": 0.2, "metadata": {"a": "b"}, "user": "u",
+            "prompt_cache_key": "k", "truncation": "auto",
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+        },
+    ),
 }
 
 
@@ -90,9 +121,16 @@ async def test_responses_objects_and_events_fit(ask, text, more):
 
 
 CHAT = {
-    "text": ("hi", {}), "tools": ("hi [[tools=2]] [[preface]]", {"tools": CHAT_TOOLS}), "choices": ("hi", {"n": 2}), "refusal": ("[[refuse]]", {}),
-    "reasoning": ("hi", {"model": "reasoner"}), "logprobs": ("hi", {"logprobs": True, "top_logprobs": 3}), "length": ("a b c d", {"max_tokens": 2}),
-    "filtered": ("[[finish=content_filter]]", {}), "empty": ("[[empty]]", {}), "no usage": ("[[no-usage]]", {}),
+    "text": ("hi", {}),
+    "tools": ("hi [[tools=2]] [[preface]]", {"tools": CHAT_TOOLS}),
+    "choices": ("hi", {"n": 2}),
+    "refusal": ("[[refuse]]", {}),
+    "reasoning": ("hi", {"model": "reasoner"}),
+    "logprobs": ("hi", {"logprobs": True, "top_logprobs": 3}),
+    "length": ("a b c d", {"max_tokens": 2}),
+    "filtered": ("[[finish=content_filter]]", {}),
+    "empty": ("[[empty]]", {}),
+    "no usage": ("[[no-usage]]", {}),
 }
 
 
@@ -105,7 +143,9 @@ async def test_chat_objects_and_chunks_fit(ask, text, more):
 
 
 async def test_embeddings_models_and_errors_fit(sandbox):
-    checker("CreateEmbeddingResponse")((await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": ["a", "b"]})).json)
+    checker("CreateEmbeddingResponse")(
+        (await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": ["a", "b"]})).json
+    )
     checker("ListModelsResponse")((await hear(sandbox, "/v1/models", None)).json)
     checker("ImagesResponse")((await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x"})).json)
     checker("ErrorResponse")((await hear(sandbox, "/v1/chat/completions", {})).json)

@@ -35,7 +35,10 @@ async def post(url: str, text: str, *, leave_after: float | None = None, **more)
     reader, writer = await asyncio.open_connection(host, int(port))
     path, body = body_of("chat", text, **more)
     data = json.dumps(body).encode()
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
     received = b""
     try:
         async with asyncio.timeout(leave_after or 5):
@@ -63,7 +66,9 @@ async def test_a_tidy_cut_ends_its_body_without_done(served):
     assert received.endswith(b"0\r\n\r\n") and b"[DONE]" not in received
 
 
-@pytest.mark.parametrize(("marker", "stream"), [("delay=9s", False), ("pace=200ms", True), ("stall=2", True), ("stall", False)])
+@pytest.mark.parametrize(
+    ("marker", "stream"), [("delay=9s", False), ("pace=200ms", True), ("stall=2", True), ("stall", False)]
+)
 async def test_a_client_that_leaves_is_seen(served, marker, stream):
     before = stats(served)
     await post(served, f"hi [[{marker}]]", stream=stream, leave_after=0.15)
@@ -101,6 +106,11 @@ def test_the_key_option_is_enforced():
 
 def test_an_address_in_use_is_said(sandbox_url):
     bind = sandbox_url.removeprefix("http://")
-    found = subprocess.run([sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", bind],
-                           capture_output=True, text=True, timeout=20, env={"PYTHONPATH": str(ROOT / "src")})
+    found = subprocess.run(
+        [sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", bind],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={"PYTHONPATH": str(ROOT / "src")},
+    )
     assert (found.returncode, f"could not listen on {bind}" in found.stderr) == (1, True)

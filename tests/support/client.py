@@ -43,7 +43,9 @@ class Raw:
     async def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers of the answer."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        return int(lines[0].split()[1]), {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:]) if name}
+        return int(lines[0].split()[1]), {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:]) if name
+        }
 
     async def body(self, headers: dict[str, str]) -> bytes:
         """The whole body."""

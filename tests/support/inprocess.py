@@ -23,13 +23,16 @@ from tollgate.config.known import Known
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
-UpstreamApp = Callable[[str, str, Mapping[str, str], bytes], Awaitable[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]]
+UpstreamApp = Callable[
+    [str, str, Mapping[str, str], bytes], Awaitable[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]
+]
 
 
 _mappings: dict[str, Any] = {}
 """Mapping files read so far: as at a reload, what holds the same text is not read again."""
 _runtimes: list[Runtime] = []
-"""One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again, as at a reload."""
+"""One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again,
+as at a reload."""
 
 
 @dataclass
@@ -46,8 +49,15 @@ class Here:
 
     async def post(self, path: str, body: Any, *, key: str | None = None, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.http.post(path, content=content, headers={"authorization": f"Bearer {key or self.key}", "content-type": "application/json",
-                                                                    **{name.replace("_", "-"): value for name, value in headers.items()}})
+        return await self.http.post(
+            path,
+            content=content,
+            headers={
+                "authorization": f"Bearer {key or self.key}",
+                "content-type": "application/json",
+                **{name.replace("_", "-"): value for name, value in headers.items()},
+            },
+        )
 
     async def get(self, path: str, *, key: str | None = "") -> httpx.Response:
         return await self.http.get(path, headers={} if key is None else {"authorization": f"Bearer {key or self.key}"})
@@ -57,8 +67,15 @@ class Here:
 
 
 @contextlib.asynccontextmanager
-async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None, apps: Mapping[str, UpstreamApp] | None = None, settings: str = "",
-                    environ: Mapping[str, str] | None = None, sandbox: bool = True) -> AsyncIterator[Here]:
+async def inprocess(
+    folder: Path,
+    *,
+    providers: Mapping[str, str] | None = None,
+    apps: Mapping[str, UpstreamApp] | None = None,
+    settings: str = "",
+    environ: Mapping[str, str] | None = None,
+    sandbox: bool = True,
+) -> AsyncIterator[Here]:
     """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
@@ -74,11 +91,16 @@ async def inprocess(folder: Path, *, providers: Mapping[str, str] | None = None,
 
 
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
-    """The configuration at `path`, read and compiled as at a reload of that among the earlier ones which has most in common with it."""
+    """The configuration at `path`, read and compiled as at a reload of that among the
+    earlier ones which has most in common with it."""
     loaded = load_gateway(path, environ=environ, previous=Known({}, _mappings, ()))
     _mappings.update(loaded.known.mappings)
     texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
-    nearest = max(_runtimes, key=lambda one: sum(texts.get(name) == one.gateway.mappings[name].text for name in one.mappings), default=None)
+    nearest = max(
+        _runtimes,
+        key=lambda one: sum(texts.get(name) == one.gateway.mappings[name].text for name in one.mappings),
+        default=None,
+    )
     runtime = build_runtime(loaded, previous=nearest)
     if nearest is None or any(nearest.mappings.get(name) is not mapping for name, mapping in runtime.mappings.items()):
         _runtimes.append(runtime)
@@ -86,12 +108,21 @@ def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
 
 
 def unspoken(name: str) -> str:
-    """The text of a mapping file as small as one can be: for formats a test's providers declare and nobody speaks there."""
+    """The text of a mapping file as small as one can be:
+    for formats a test's providers declare and nobody speaks there."""
     return f"mapping: {name}\nrequest: {{from_hub: {{$copy: [model]}}}}\nresponse: {{to_hub: {{$copy: [model]}}}}\n"
 
 
-def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, settings: str = "", sandbox: bool = True, store: str = "") -> Path:
-    """A gateway.yaml in `folder` with its state beside it; gives its path. `store` holds further settings of the store."""
+def write_config(
+    folder: Path,
+    *,
+    providers: Mapping[str, str] | None = None,
+    settings: str = "",
+    sandbox: bool = True,
+    store: str = "",
+) -> Path:
+    """A gateway.yaml in `folder` with its state beside it; gives its path.
+    `store` holds further settings of the store."""
     root = Path(__file__).resolve().parents[2]
     (folder / "providers").mkdir(parents=True, exist_ok=True)
     if sandbox:
@@ -99,15 +130,25 @@ def write_config(folder: Path, *, providers: Mapping[str, str] | None = None, se
     for name, text in (providers or {}).items():
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"
-    path.write_text(f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}{store and ', ' + store}}}\n{settings}")
+    path.write_text(
+        f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}{store and ', ' + store}}}\n{settings}"
+    )
     return path
 
 
-def replying(status: int = 200, body: bytes = b"", *, headers: Mapping[str, str] | None = None, blocks: list[bytes] | None = None,
-             seen: list[tuple[str, str, dict[str, str], bytes]] | None = None) -> UpstreamApp:
+def replying(
+    status: int = 200,
+    body: bytes = b"",
+    *,
+    headers: Mapping[str, str] | None = None,
+    blocks: list[bytes] | None = None,
+    seen: list[tuple[str, str, dict[str, str], bytes]] | None = None,
+) -> UpstreamApp:
     """An upstream that always answers the same; what it was sent is appended to `seen`."""
 
-    async def app(method: str, path: str, sent: Mapping[str, str], raw: bytes) -> tuple[int, Mapping[str, str], AsyncIterator[bytes]]:
+    async def app(
+        method: str, path: str, sent: Mapping[str, str], raw: bytes
+    ) -> tuple[int, Mapping[str, str], AsyncIterator[bytes]]:
         if seen is not None:
             seen.append((method, path, dict(sent), raw))
 

@@ -1,4 +1,5 @@
-"""Bodies that clients should not send: valid ones with something wrong in them, made from a seed so that each can be made again."""
+"""Bodies that clients should not send: valid ones with something wrong in them,
+made from a seed so that each can be made again."""
 
 from __future__ import annotations
 
@@ -8,32 +9,45 @@ import random
 from typing import Any
 
 RAW = "\x00raw:"
-"""Text with this in front stands in the body as it is, unquoted: numbers and tokens that `json.dumps` would not write."""
+"""Text with this in front stands in the body as it is, unquoted:
+numbers and tokens that `json.dumps` would not write."""
 
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**25, 0.5, -0.0, 1e308, "", " ", "\0", "text", "🙂", "\u202e\u2028",
-    "x" * 300, "null", "None", "$secret.X", "{{ $ }}", "a\r\nx-injected: yes", "user", "auto", "ephemeral", "data:,", "data:image/png;base64,", "data:image/png;base64,####",
-    "http://", "http://127.0.0.1:1/x.png", "file:///etc/passwd", [], {}, [None], [[]], [{}], {"": ""}, {"type": None}, {"type": "text"}, {"type": "nonsense", "x": 1},
-    {"type": "text", "text": None}, [{"type": "text", "text": 3}], {"cache_control": 5}, [1, "a", None, {}], RAW + "NaN", RAW + "-Infinity", RAW + "1e400", RAW + "1E-400",
-    RAW + '"\\ud800"', RAW + '"\\udc00x\\ud83d"', RAW + '{"a": 1, "a": 2}', RAW + "9" * 400, RAW + "0.1" + "1" * 300, RAW + "[" * 150 + "]" * 150, RAW + "01", RAW + '"\\x"',
-    RAW + "{",
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**25, 0.5, -0.0, 1e308, "", " ", "\0",
+    "text", "🙂", "\u202e\u2028", "x" * 300, "null", "None", "$secret.X", "{{ $ }}", "a\r\nx-injected: yes", "user",
+    "auto", "ephemeral", "data:,", "data:image/png;base64,", "data:image/png;base64,####", "http://",
+    "http://127.0.0.1:1/x.png", "file:///etc/passwd", [], {}, [None], [[]], [{}], {"": ""}, {"type": None},
+    {"type": "text"}, {"type": "nonsense", "x": 1}, {"type": "text", "text": None}, [{"type": "text", "text": 3}],
+    {"cache_control": 5}, [1, "a", None, {}], RAW + "NaN", RAW + "-Infinity", RAW + "1e400", RAW + "1E-400",
+    RAW + '"\\ud800"', RAW + '"\\udc00x\\ud83d"', RAW + '{"a": 1, "a": 2}', RAW + "9" * 400, RAW + "0.1" + "1" * 300,
+    RAW + "[" * 150 + "]" * 150, RAW + "01", RAW + '"\\x"', RAW + "{",
 )
-_FIELDS = ("type", "text", "content", "role", "name", "id", "tool_call_id", "tool_calls", "function", "arguments", "input", "thinking", "signature", "cache_control",
-           "image_url", "url", "source", "media_type", "data", "call_id", "output", "summary", "encrypted_content", "annotations", "logprobs", "refusal", "strict",
-           "parameters", "input_schema", "description", "budget_tokens", "effort", "max_tokens", "stream", "stop", "n", "user", "metadata", "system", "tools",
-           "file_id", "file", "file_data", "filename", "file_ids", "vector_store_ids", "container", "conversation", "prompt", "item_reference", "audio", "input_audio",
-           "tool_use_id", "is_error", "title", "context", "citations", "ttl", "detail", "id", "index", "reasoning_details", "reasoning_content", "functions", "function_call",
-           "modalities", "service_tier", "allowed_tools", "mode", "status", "phase", "action", "thinking", "context_management", "output_config", "mcp_servers", "betas",
-           "tool_choice", "response_format", "json_schema", "schema", "format", "verbosity", "previous_response_id", "store", "reasoning", "stream_options", "model",
-           "\ud83d\ude42", "a\nb", "__class__", "constructor", "$ref")
+_FIELDS = (
+    "type", "text", "content", "role", "name", "id", "tool_call_id", "tool_calls", "function", "arguments", "input",
+    "thinking", "signature", "cache_control", "image_url", "url", "source", "media_type", "data", "call_id", "output",
+    "summary", "encrypted_content", "annotations", "logprobs", "refusal", "strict", "parameters", "input_schema",
+    "description", "budget_tokens", "effort", "max_tokens", "stream", "stop", "n", "user", "metadata", "system",
+    "tools", "file_id", "file", "file_data", "filename", "file_ids", "vector_store_ids", "container", "conversation",
+    "prompt", "item_reference", "audio", "input_audio", "tool_use_id", "is_error", "title", "context", "citations",
+    "ttl", "detail", "id", "index", "reasoning_details", "reasoning_content", "functions", "function_call",
+    "modalities", "service_tier", "allowed_tools", "mode", "status", "phase", "action", "thinking",
+    "context_management", "output_config", "mcp_servers", "betas", "tool_choice", "response_format", "json_schema",
+    "schema", "format", "verbosity", "previous_response_id", "store", "reasoning", "stream_options", "model",
+    "\ud83d\ude42", "a\nb", "__class__", "constructor", "$ref",
+)
 
 
-_TYPES = ("text", "image_url", "input_audio", "file", "refusal", "input_text", "input_image", "input_file", "output_text", "summary_text", "reasoning", "reasoning_text",
-          "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "item_reference", "computer_call_output", "web_search_call",
-          "image_generation_call", "mcp_call", "mcp_list_tools", "local_shell_call", "shell_call_output", "apply_patch_call", "compaction", "image", "document", "search_result",
-          "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result", "container_upload", "base64", "url", "content", "function",
-          "custom", "web_search", "file_search", "code_interpreter", "mcp", "namespace", "allowed_tools", "json_schema", "json_object", "enabled", "adaptive", "disabled", "any",
-          "none", "tool", "grammar", "ephemeral", "bash_20250124", "text_editor_20250728", "computer_20250124", "tool_search_call", "video_url", "reasoning.encrypted")
+_TYPES = (
+    "text", "image_url", "input_audio", "file", "refusal", "input_text", "input_image", "input_file", "output_text",
+    "summary_text", "reasoning", "reasoning_text", "message", "function_call", "function_call_output",
+    "custom_tool_call", "custom_tool_call_output", "item_reference", "computer_call_output", "web_search_call",
+    "image_generation_call", "mcp_call", "mcp_list_tools", "local_shell_call", "shell_call_output", "apply_patch_call",
+    "compaction", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking",
+    "server_tool_use", "web_search_tool_result", "container_upload", "base64", "url", "content", "function", "custom",
+    "web_search", "file_search", "code_interpreter", "mcp", "namespace", "allowed_tools", "json_schema", "json_object",
+    "enabled", "adaptive", "disabled", "any", "none", "tool", "grammar", "ephemeral", "bash_20250124",
+    "text_editor_20250728", "computer_20250124", "tool_search_call", "video_url", "reasoning.encrypted",
+)
 
 
 def _made(rng: random.Random, depth: int = 0) -> Any:
@@ -59,7 +73,13 @@ def mutated(body: dict[str, Any], rng: random.Random) -> bytes:
     raw = written(body)
     if rng.random() < 0.03:
         at = rng.randrange(len(raw) + 1)
-        raw = rng.choice((raw[:at], raw[:at] + b"\xff" + raw[at:], b"\xef\xbb\xbf" + raw, raw + b"{}", raw.decode().encode("utf-16")))
+        raw = rng.choice((
+            raw[:at],
+            raw[:at] + b"\xff" + raw[at:],
+            b"\xef\xbb\xbf" + raw,
+            raw + b"{}",
+            raw.decode().encode("utf-16"),
+        ))
     return raw
 
 

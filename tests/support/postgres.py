@@ -28,7 +28,9 @@ def programs() -> Path | None:
         bundled = sorted(Path(package.origin).parent.glob("pginstall*/bin/initdb"))
         if bundled:
             return bundled[-1].parent
-    found = shutil.which("initdb") or next((str(each) for each in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
+    found = shutil.which("initdb") or next(
+        (str(each) for each in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None
+    )
     return Path(found).parent if found else None
 
 
@@ -53,8 +55,16 @@ class Server:
             programs = _for_everybody(programs, folder / "server")
         self._programs = programs
         self.port = free_port()
-        subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "tollgate", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
-                       check=True, stdout=subprocess.DEVNULL, user=self._user, cwd=folder)
+        subprocess.run(
+            [
+                programs / "initdb", "-D", folder / "data", "-U", "tollgate", "-A", "trust", "-E", "UTF8", "--locale=C",
+                "--no-sync",
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=self._user,
+            cwd=folder,
+        )
         self._databases = 0
 
     def start(self) -> None:
@@ -66,7 +76,13 @@ class Server:
         self._control("stop", "-m", "immediate")
 
     def _control(self, *words: str) -> None:
-        subprocess.run([self._programs / "pg_ctl", "-D", self._folder / "data", *words], check=True, stdout=subprocess.DEVNULL, user=self._user, cwd=self._folder)
+        subprocess.run(
+            [self._programs / "pg_ctl", "-D", self._folder / "data", *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=self._user,
+            cwd=self._folder,
+        )
 
     def _address(self, database: str) -> str:
         return f"postgresql://tollgate@127.0.0.1:{self.port}/{database}"

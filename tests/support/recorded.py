@@ -55,14 +55,17 @@ def headers_of(exchange_id: str) -> dict[str, str]:
 
 @dataclass
 class Player:
-    """An upstream app that answers with the exchange in `playing`, streams cut at random places; keeps what it was sent."""
+    """An upstream app that answers with the exchange in `playing`, streams cut at random places;
+    keeps what it was sent."""
 
     seed: int = 1
     playing: Exchange | None = None
     seen: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     sent: bytes = b""
 
-    async def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], AsyncIterator[bytes]]:
+    async def __call__(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], AsyncIterator[bytes]]:
         x = self.playing
         assert x is not None
         self.seen.append((path, dict(headers), json.loads(body) if body else None))
@@ -73,7 +76,10 @@ class Player:
         if isinstance(x.body, str):
             self.sent, kind = x.body.encode(), "text/plain"
         elif isinstance(x.body, list) and x.protocol == "gemini":  # a stream without alt=sse: the gateway asks with it
-            self.sent, kind = b"".join(b"data: " + json.dumps(item).encode() + b"\r\n\r\n" for item in x.body), "text/event-stream"
+            self.sent, kind = (
+                b"".join(b"data: " + json.dumps(item).encode() + b"\r\n\r\n" for item in x.body),
+                "text/event-stream",
+            )
         else:
             self.sent, kind = json.dumps(x.body, indent=1).encode(), "application/json"
         return x.status, {**kept, "content-type": kind}, self._pieces()

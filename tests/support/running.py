@@ -50,7 +50,13 @@ class Running:
 
     def cli(self, *words: str) -> str:
         """Run a `tollgate` command in the gateway's folder; gives its output."""
-        done = subprocess.run([sys.executable, "-m", "tollgate", *words], cwd=self.folder, env=environment(), capture_output=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", "tollgate", *words],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 
@@ -76,14 +82,21 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "src"), **extra}
 
 
-def start_gateway(folder: Path, *, port: int | None = None, extra: tuple[str, ...] = (), environ: dict[str, str] | None = None) -> Running:
+def start_gateway(
+    folder: Path, *, port: int | None = None, extra: tuple[str, ...] = (), environ: dict[str, str] | None = None
+) -> Running:
     """Start `tollgate serve` in `folder` and wait until it answers. A `gateway.yaml` there is used."""
     port = port or free_port()
     log = folder / "gateway.log"
     with log.open("ab") as sink:
         began = sink.tell()
-        process = subprocess.Popen([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", *extra], cwd=folder,
-                                   env=environment(**(environ or {})), stdout=sink, stderr=sink)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", *extra],
+            cwd=folder,
+            env=environment(**(environ or {})),
+            stdout=sink,
+            stderr=sink,
+        )
     base = f"http://127.0.0.1:{port}"
     _until_it_answers(base + "/healthz", process, log, began)
     found = re.search(r"sk-tg-\S+", log.read_text())
@@ -96,8 +109,13 @@ def start_sandbox(folder: Path, port: int | None = None) -> tuple[str, subproces
     log = folder / "sandbox.log"
     with log.open("ab") as sink:
         began = sink.tell()
-        process = subprocess.Popen([sys.executable, "-m", "tollgate", "sandbox", "--bind", f"127.0.0.1:{port}"], cwd=folder, env=environment(),
-                                   stdout=sink, stderr=sink)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tollgate", "sandbox", "--bind", f"127.0.0.1:{port}"],
+            cwd=folder,
+            env=environment(),
+            stdout=sink,
+            stderr=sink,
+        )
     base = f"http://127.0.0.1:{port}"
     _until_it_answers(base + "/_sandbox/stats", process, log, began)
     return base, process

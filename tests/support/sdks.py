@@ -1,4 +1,5 @@
-"""The official clients, pointed at an in-process gateway: what an SDK makes of an answer, in the shape the readers take."""
+"""The official clients, pointed at an in-process gateway: what an SDK makes of an answer,
+in the shape the readers take."""
 
 from __future__ import annotations
 
@@ -30,13 +31,19 @@ def client_of(here: Any, protocol: str) -> Any:
     """An SDK client whose requests reach the gateway without a socket."""
     wire = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=here.opened.app))
     if protocol == "messages":
-        return anthropic.AsyncAnthropic(base_url="http://127.0.0.1:8787", api_key=here.key, max_retries=0, http_client=wire)
+        return anthropic.AsyncAnthropic(
+            base_url="http://127.0.0.1:8787", api_key=here.key, max_retries=0, http_client=wire
+        )
     return openai.AsyncOpenAI(base_url="http://127.0.0.1:8787/v1", api_key=here.key, max_retries=0, http_client=wire)
 
 
 def create_of(client: Any, protocol: str) -> Any:
     """The method that sends a request of this protocol."""
-    return {"chat": lambda: client.chat.completions, "responses": lambda: client.responses, "messages": lambda: client.messages}[protocol]().create
+    return {
+        "chat": lambda: client.chat.completions,
+        "responses": lambda: client.responses,
+        "messages": lambda: client.messages,
+    }[protocol]().create
 
 
 async def whole(client: Any, protocol: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +52,8 @@ async def whole(client: Any, protocol: str, body: dict[str, Any]) -> dict[str, A
 
 
 async def events(client: Any, protocol: str, body: dict[str, Any]) -> list[tuple[str | None, Any]]:
-    """A stream's events as the SDK parsed them; an error it raised in mid-stream is the last. Raises what came before the first."""
+    """A stream's events as the SDK parsed them; an error it raised in mid-stream is the last.
+    Raises what came before the first."""
     found: list[tuple[str | None, Any]] = []
     stream = await create_of(client, protocol)(**split({**body, "stream": True}))
     try:

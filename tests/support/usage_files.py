@@ -20,7 +20,9 @@ def usage_rows(folder: Path, where: str = "true") -> list[dict[str, Any]]:
     if not any(folder.glob("usage/**/*.duckdb")):
         return []
     with _reader().cursor() as cursor:
-        cursor.execute(f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') SELECT * WHERE {where} ORDER BY time")
+        cursor.execute(
+            f"FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage') SELECT * WHERE {where} ORDER BY time"
+        )
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

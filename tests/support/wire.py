@@ -1,4 +1,5 @@
-"""An upstream made of raw bytes on a loopback socket: everything a server can do wrong that an HTTP library would not."""
+"""An upstream made of raw bytes on a loopback socket:
+everything a server can do wrong that an HTTP library would not."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ async def wire(behaviour: Behaviour) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+            length = next(
+                (
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length:")
+                ),
+                0,
+            )
             await behaviour(await reader.readexactly(length), reader, writer)
             await writer.drain()
         writer.close()

@@ -1,4 +1,5 @@
-"""/v1/images/mcp with the official MCP client over a real loopback server: both protocol eras, all tools, all messages."""
+"""/v1/images/mcp with the official MCP client over a real loopback server: both protocol eras, all tools,
+all messages."""
 
 import asyncio
 import contextlib
@@ -41,7 +42,9 @@ async def server(folder, *, slow=None, settings="", **options):
         (folder / "mappings").mkdir(exist_ok=True)
         (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
-    async with inprocess(folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options) as here:
+    async with inprocess(
+        folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options
+    ) as here:
         port = free_port()
         config = Config()
         config.bind = [f"127.0.0.1:{port}"]
@@ -92,15 +95,26 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
             assert (client.server_info.name, client.server_info.version) == ("service-images", "1.0.0")
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["list_models", "get_model", "generate_image", "get_generation"]
-        assert [tool.input_schema.get("required", []) for tool in tools] == [[], ["model_id"], ["model_id", "input"], ["id"]]
+        assert [tool.input_schema.get("required", []) for tool in tools] == [
+            [],
+            ["model_id"],
+            ["model_id", "input"],
+            ["id"],
+        ]
         listed = await client.call_tool("list_models", {})
         assert len(listed.content) == 1
-        assert said(listed)[0] == {"id": "sandbox/draw", "name": "Sandbox Draw", "description": said(listed)[0]["description"],
-                                   "pricing": {"price": 0.01, "currency": "USD", "unit": 1}}
+        assert said(listed)[0] == {
+            "id": "sandbox/draw",
+            "name": "Sandbox Draw",
+            "description": said(listed)[0]["description"],
+            "pricing": {"price": 0.01, "currency": "USD", "unit": 1},
+        }
         assert listed.structured_content == {"result": said(listed)}
         model = said(await client.call_tool("get_model", {"model_id": "sandbox/draw"}))
         assert model["input_schema"]["required"] == ["prompt"]
-        made = await client.call_tool("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat", "count": 2}})
+        made = await client.call_tool(
+            "generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat", "count": 2}}
+        )
         assert not made.is_error
         assert said(made)["status"] == "succeeded"
         assert [image["context_type"] for image in said(made)["images"]] == ["image/png"] * 2
@@ -120,12 +134,28 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         ("generate_image", {"model_id": "acme/none", "input": {}}, "model not found: acme/none"),
         ("generate_image", {"model_id": "sandbox/draw"}, "input is required and must be an object"),
         ("generate_image", {"model_id": "sandbox/draw", "input": "a cat"}, "input is required and must be an object"),
-        ("generate_image", {"model_id": "sandbox/draw", "input": {}}, "input validation failed: input.prompt: is required"),
-        ("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a", "count": 9}}, "input validation failed: input.count: 9 is greater than the maximum of 4"),
-        ("generate_image", {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": 2**70}}, "input validation failed: input cannot be read: Integer exceeds 64-bit range"),
+        (
+            "generate_image",
+            {"model_id": "sandbox/draw", "input": {}},
+            "input validation failed: input.prompt: is required",
+        ),
+        (
+            "generate_image",
+            {"model_id": "sandbox/draw", "input": {"prompt": "a", "count": 9}},
+            "input validation failed: input.count: 9 is greater than the maximum of 4",
+        ),
+        (
+            "generate_image",
+            {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": 2**70}},
+            "input validation failed: input cannot be read: Integer exceeds 64-bit range",
+        ),
         ("get_generation", {}, "invalid id format"),
         ("get_generation", {"id": "12"}, "invalid id format"),
-        ("get_generation", {"id": "00000000-0000-4000-8000-000000000000"}, "generation not found: 00000000-0000-4000-8000-000000000000"),
+        (
+            "get_generation",
+            {"id": "00000000-0000-4000-8000-000000000000"},
+            "generation not found: 00000000-0000-4000-8000-000000000000",
+        ),
         ("paint", {}, "unknown tool: paint"),
     ],
 )
@@ -150,8 +180,13 @@ async def test_a_failed_generation_is_flagged(tmp_path, mode):
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, mode, monkeypatch):
     monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
-    async with server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here, assistant(here, mode) as client:
-        waiting = asyncio.create_task(client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}))
+    async with (
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here,
+        assistant(here, mode) as client,
+    ):
+        waiting = asyncio.create_task(
+            client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
+        )
         await asyncio.sleep(0.2)
         await here.get("/v1/images/models")
         assert not waiting.done()
@@ -162,7 +197,11 @@ async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, m
 
 
 async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tmp_path):
-    async with inprocess(tmp_path, providers={"slow": SLOW}, apps={"slow": Provider(lambda *_: (200, {"id": "j", "status": "processing"}))}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"slow": SLOW},
+        apps={"slow": Provider(lambda *_: (200, {"id": "j", "status": "processing"}))},
+    ) as here:
         jobs, submit = jobs_of(here.services), Jobs._submit
         now = 0.0
 
@@ -174,7 +213,12 @@ async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tm
         jobs.clock, jobs._submit = lambda: now, slowly
         key = here.services.ledger.find_key(here.key)
         async with asyncio.timeout(5):
-            made = await call_tool(here.services, Caller(key, "req_1"), "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
+            made = await call_tool(
+                here.services,
+                Caller(key, "req_1"),
+                "generate_image",
+                {"model_id": "slow/draw", "input": {"prompt": "a"}},
+            )
         assert made == {"id": made["id"], "status": "processing"}
 
 
@@ -186,8 +230,13 @@ async def test_progress_is_told_to_who_asks(tmp_path, mode, monkeypatch):
     async def hear(progress, total, message):
         heard.append((progress, total))
 
-    async with server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here, assistant(here, mode) as client:
-        result = await client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=hear)
+    async with (
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here,
+        assistant(here, mode) as client,
+    ):
+        result = await client.call_tool(
+            "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=hear
+        )
         assert said(result)["status"] == "processing"
     assert len(heard) >= 3
     assert all(0 <= progress <= 1.01 for progress, _ in heard)
@@ -197,11 +246,20 @@ REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
 async def test_the_http_layer(tmp_path):
-    async with server(tmp_path, settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: ['https://old.example/api/v1']}\n") as here:
+    async with server(
+        tmp_path,
+        settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: ['https://old.example/api/v1']}\n",
+    ) as here:
         async with httpx.AsyncClient(timeout=10) as http:
             async def post(body=REQUEST, **headers):
-                sent = {"authorization": f"Bearer {here.key}", "accept": "application/json, text/event-stream"} | {name.replace("_", "-"): value for name, value in headers.items()}
-                return await http.post(here.mcp, headers={name: value for name, value in sent.items() if value}, content=body if isinstance(body, bytes) else json.dumps(body))
+                sent = {"authorization": f"Bearer {here.key}", "accept": "application/json, text/event-stream"} | {
+                    name.replace("_", "-"): value for name, value in headers.items()
+                }
+                return await http.post(
+                    here.mcp,
+                    headers={name: value for name, value in sent.items() if value},
+                    content=body if isinstance(body, bytes) else json.dumps(body),
+                )
 
             plain = await post(content_type="application/json", accept="application/json")
             assert plain.status_code == 200
@@ -217,28 +275,57 @@ async def test_the_http_layer(tmp_path):
             assert wrong.status_code == 401
             by_name = await post(content_type="application/json", authorization="", x_api_key=here.key)
             assert by_name.status_code == 200
-            for host, status in (("gw.example", 200), ("old.example:8443", 200), ("localhost:9", 200), ("evil.example", 421)):
+            for host, status in (
+                ("gw.example", 200),
+                ("old.example:8443", 200),
+                ("localhost:9", 200),
+                ("evil.example", 421),
+            ):
                 assert (await post(content_type="application/json", host=host)).status_code == status, host
-            for origin, status in (("https://gw.example", 200), ("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)):
+            for origin, status in (
+                ("https://gw.example", 200),
+                ("http://localhost:3000", 200),
+                ("https://evil.example", 403),
+                ("null", 403),
+            ):
                 assert (await post(content_type="application/json", origin=origin)).status_code == status, origin
             assert (await post(b"{", content_type="application/json")).json()["error"]["code"] == -32700
-            assert (await post({**REQUEST, "method": "nope"}, content_type="application/json")).json()["error"]["code"] == -32601
-            assert (await post({"jsonrpc": "2.0", "method": "notifications/initialized"}, content_type="application/json")).status_code == 202
+            assert (await post({**REQUEST, "method": "nope"}, content_type="application/json")).json()["error"][
+                "code"
+            ] == -32601
+            assert (
+                await post({"jsonrpc": "2.0", "method": "notifications/initialized"}, content_type="application/json")
+            ).status_code == 202
             assert (await post(b" " * 100_001, content_type="application/json")).status_code == 413
             deleted = await http.delete(here.mcp, headers={"authorization": f"Bearer {here.key}"})
             assert deleted.status_code == 405
             about = await http.get(here.mcp, headers={"authorization": f"Bearer {here.key}"})
-            assert about.json() == {"name": "service-images", "version": "1.0.0", "transport": "streamable-http", "stateless": True}
-            async with http.stream("GET", here.mcp, headers={"authorization": f"Bearer {here.key}", "accept": "text/event-stream"}) as listening:
-                assert (listening.status_code, listening.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            assert about.json() == {
+                "name": "service-images",
+                "version": "1.0.0",
+                "transport": "streamable-http",
+                "stateless": True,
+            }
+            async with http.stream(
+                "GET", here.mcp, headers={"authorization": f"Bearer {here.key}", "accept": "text/event-stream"}
+            ) as listening:
+                assert (listening.status_code, listening.headers["content-type"]) == (
+                    200,
+                    "text/event-stream; charset=utf-8",
+                )
                 assert await anext(listening.aiter_text()) == ": listening\n\n"
             assert (await http.get(here.mcp)).status_code == 401
 
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
 MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "list_models"}
-ENVELOPE = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-                      "io.modelcontextprotocol/clientCapabilities": {}}}
+ENVELOPE = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
 
 
 @pytest.mark.parametrize("spelled", [b'"tools/call"', b'"tools\\/call"', b'"tools\\u002fcall"', b'"\\u0074ools/call"'])
@@ -247,13 +334,16 @@ async def test_every_spelling_of_a_tool_call_is_counted(tmp_path, spelled):
         _, key = await here.services.ledger.create_key("default", rpm=2)
 
         async def post(body):
-            return await http.post(here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json"}, content=body)
+            return await http.post(
+                here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json"}, content=body
+            )
 
         body = json.dumps(CALL).encode().replace(b'"tools/call"', spelled)
         replies = [await post(body) for _ in range(3)]
         assert [reply.status_code for reply in replies] == [200, 200, 429]
         assert replies[0].json()["result"]["isError"] is False
-        assert (await post(json.dumps(REQUEST | {"params": {"_meta": {"note": "tools/call"}}}))).status_code == 200  # no call: not counted
+        # no call: not counted
+        assert (await post(json.dumps(REQUEST | {"params": {"_meta": {"note": "tools/call"}}}))).status_code == 200
 
 
 async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_path):
@@ -262,34 +352,72 @@ async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_
     for body, headers in ((nan, {}), (wide, MODERN)):
         async with server(tmp_path) as here, httpx.AsyncClient() as http:
             _, key = await here.services.ledger.create_key("default", rpm=2)
-            replies = [await http.post(here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json", **headers}, content=body) for _ in range(3)]
+            replies = [
+                await http.post(
+                    here.mcp,
+                    headers={"authorization": f"Bearer {key}", "content-type": "application/json", **headers},
+                    content=body,
+                )
+                for _ in range(3)
+            ]
             assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
             assert "Rate limit reached" in replies[2].json()["result"]["content"][0]["text"]
 
 
 async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):
     """The other era's parser stops at 200 levels by itself."""
-    called = {**CALL, "params": {"name": "generate_image", "arguments": {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": "deep"}}, **ENVELOPE}}
+    called = {
+        **CALL,
+        "params": {
+            "name": "generate_image",
+            "arguments": {"model_id": "sandbox/paint", "input": {"prompt": "a", "more": "deep"}},
+            **ENVELOPE,
+        },
+    }
     body = json.dumps(called).encode().replace(b'"deep"', b"[" * 260 + b"]" * 260)
     async with server(tmp_path) as here, httpx.AsyncClient() as http:
-        reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json", **MODERN, "mcp-name": "generate_image"}, content=body)
+        reply = await http.post(
+            here.mcp,
+            headers={
+                "authorization": f"Bearer {here.key}",
+                "content-type": "application/json",
+                **MODERN,
+                "mcp-name": "generate_image",
+            },
+            content=body,
+        )
         result = reply.json()["result"]
-        assert (result["isError"], result["content"][0]["text"]) == (True, "input validation failed: input is nested more than 199 levels deep")
+        assert (result["isError"], result["content"][0]["text"]) == (
+            True,
+            "input validation failed: input is nested more than 199 levels deep",
+        )
 
 
 async def test_a_message_of_too_many_values_is_refused_before_it_is_read(tmp_path):
     async with server(tmp_path) as here, httpx.AsyncClient() as http:
         body = json.dumps({**REQUEST, "params": {"x": [[]] * 20_000}})
-        reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=body)
-        assert (reply.status_code, reply.json()["message"]) == (400, "input validation failed: the message holds more than 20000 values")
+        reply = await http.post(
+            here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=body
+        )
+        assert (reply.status_code, reply.json()["message"]) == (
+            400,
+            "input validation failed: the message holds more than 20000 values",
+        )
 
 
 async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
     async with server(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.995"))
         async with httpx.AsyncClient() as http:
-            reply = await http.post(here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=json.dumps(REQUEST))
-            assert (reply.status_code, reply.json()) == (403, {"success": False, "code": 403, "message": "insufficient quota"})
+            reply = await http.post(
+                here.mcp,
+                headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"},
+                content=json.dumps(REQUEST),
+            )
+            assert (reply.status_code, reply.json()) == (
+                403,
+                {"success": False, "code": 403, "message": "insufficient quota"},
+            )
 
 
 async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tmp_path):
@@ -297,7 +425,9 @@ async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tm
         await here.services.ledger.grant("default", Decimal(-95))
         with await here.services.ledger.hold(KeyRecord("key_other", "default"), Decimal(5)):
             assert said(await client.call_tool("list_models", {}))
-            refused = await client.call_tool("generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat"}})
+            refused = await client.call_tool(
+                "generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat"}}
+            )
             assert (refused.is_error, refused.content[0].text) == (True, "insufficient quota")
 
 
@@ -305,13 +435,20 @@ async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(tmp_path):
     async with server(tmp_path, settings="server: {legacy_base_urls: ['https://old.example/api/v1']}\n") as here:
         async with httpx.AsyncClient() as http:
             for path in ("/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"):
-                reply = await http.post(here.base + path, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=json.dumps(REQUEST))
+                reply = await http.post(
+                    here.base + path,
+                    headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"},
+                    content=json.dumps(REQUEST),
+                )
                 assert reply.status_code == 200, path
 
 
 async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a_500_with_an_id(tmp_path, monkeypatch):
     async with server(tmp_path) as here:
-        sent = {"headers": {"authorization": f"Bearer {here.key}", "content-type": "application/json"}, "content": json.dumps(REQUEST)}
+        sent = {
+            "headers": {"authorization": f"Bearer {here.key}", "content-type": "application/json"},
+            "content": json.dumps(REQUEST),
+        }
         async with httpx.AsyncClient() as http:
             with monkeypatch.context() as patch:
                 patch.setattr(type(here.services.ledger), "ready", False)
@@ -320,7 +457,10 @@ async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a
             with monkeypatch.context() as patch:
                 patch.setattr(type(here.services.ledger), "find_key", lambda *_: 1 / 0)
                 reply = await http.post(here.mcp, **sent)
-                assert (reply.status_code, reply.json()) == (500, {"success": False, "code": 500, "message": "internal server error"})
+                assert (reply.status_code, reply.json()) == (
+                    500,
+                    {"success": False, "code": 500, "message": "internal server error"},
+                )
                 assert reply.headers["x-request-id"].startswith("req_")
             assert (await http.post(here.mcp, **sent)).status_code == 200
 
@@ -329,6 +469,11 @@ def test_a_tool_call_leaves_no_line_in_the_log(tmp_path):
     write_config(tmp_path)
     with gateway(tmp_path) as started:
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
-        answer = httpx.post(started.url + "/images/mcp", json=call, headers={"Authorization": f"Bearer {started.key}", "accept": "application/json, text/event-stream"}, timeout=30)
+        answer = httpx.post(
+            started.url + "/images/mcp",
+            json=call,
+            headers={"Authorization": f"Bearer {started.key}", "accept": "application/json, text/event-stream"},
+            timeout=30,
+        )
         assert answer.status_code == 200 and not answer.json()["result"]["isError"]
         assert "mcp." not in started.log.read_text()
