@@ -18,7 +18,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.shared import tables
+from tollgate.ledger.shared import link, news, tables
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -190,6 +190,13 @@ async def left_by(ledger: Ledger, eye: asyncpg.Connection, *rows: str) -> None:
     await ledger.close()
 
 
+async def ended(ledger: Ledger, instance: str) -> None:
+    """Wait until the database has noticed that a gateway's session is over."""
+    async with asyncio.timeout(20):
+        while not await ledger.gone({instance}):
+            await asyncio.sleep(0.01)
+
+
 def published(folder: Path) -> list[tuple[str, list[str]]]:
     """What each name's usage files hold."""
     return duckdb.sql(f"SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', "
@@ -206,6 +213,7 @@ async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_
         await looking.look()
         assert looking._gone == set(), "it has its session"
         await left_by(first, eye, "req_2", "req_3")
+        await ended(other, "a")
         await looking.look()
         assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
         async with ledger_of(store("c"), Credits()) as third:
@@ -248,6 +256,29 @@ async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monk
     monkeypatch.setattr(tables, "VERSIONS", ())
     with pytest.raises(TollgateError, match="schema version 2, this program knows up to 0"):
         await gateway("b")
+
+
+async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
+    """PgBouncer refuses a connection that begins with other settings."""
+    assert link._options("x")["server_settings"].keys() == {"application_name", "timezone"}
+    assert await alice.ledger._shared.rounds._connection.fetchval("SHOW tcp_keepalives_idle") == "10"
+
+
+async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
+        store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a pooler of transactions, which takes notifications for itself."""
+    async def in_vain(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", in_vain)
+    monkeypatch.setattr(news, "_HELLO_SECONDS", 0.2)
+    with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"):
+        await ledger_of(store("a"), Credits()).open()
+
+
+async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing() -> None:
+    with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"), link.told():
+        raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 
 @pytest.mark.parametrize(("url", "said"), [

@@ -17,7 +17,7 @@ from tollgate.config.model import Store
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
-from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.link import KEEPALIVE, Desk
 from tollgate.ledger.shared.records import GONE
 from tollgate.ledger.usage_source import UsageSource
 
@@ -52,6 +52,7 @@ class Leftovers:
         try:
             locks.take_usage(self._settings.usage_directory, name)
             async with self._desk.connection() as connection, connection.transaction():
+                await connection.execute(KEEPALIVE["LOCAL"])
                 if await connection.fetchval(_TURN, name):
                     try:
                         await asyncio.to_thread(self._turn, name)

@@ -18,8 +18,12 @@ CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
 """A database that takes longer for one call is as good as gone."""
 _MOST_CONNECTIONS = 4
-_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
-"""So that the database notices a machine that is gone within half a minute, and others may use what it held."""
+KEEPALIVE = {scope: " ".join(f"SET {scope} {name} = {value};" for name, value in (
+    ("tcp_keepalives_idle", 10), ("tcp_keepalives_interval", 5), ("tcp_keepalives_count", 3))) for scope in ("SESSION", "LOCAL")}
+"""So that the database notices a machine that is gone within half a minute, and others may use what it held. Not said as the
+connection begins: a pooler refuses what it does not know."""
+
+POOLED = "something before the database gives its sessions to others in between; a pooler has to pool sessions, not transactions"
 
 
 class Lost(Unavailable):
@@ -33,7 +37,9 @@ class Refused(TollgateError):
 async def connect(address: str, name: str) -> Connection:
     """A connection of the program `name`. Raises `Lost`, and `TollgateError` for an address that cannot be used."""
     with told():
-        return await driver().connect(address, **_options(name))
+        connection: Connection = await driver().connect(address, **_options(name))
+        await connection.execute(KEEPALIVE["SESSION"])
+        return connection
 
 
 def driver() -> Any:
@@ -47,7 +53,7 @@ def driver() -> Any:
 
 def _options(name: str) -> dict[str, Any]:
     return {"timeout": CONNECT_SECONDS, "command_timeout": CALL_SECONDS,
-            "server_settings": {"application_name": name, "timezone": "UTC", **_KEEPALIVE}}
+            "server_settings": {"application_name": name, "timezone": "UTC"}}
 
 
 @contextlib.contextmanager
@@ -61,6 +67,8 @@ def told() -> Iterator[None]:
         raise Lost("the database does not answer") from error
     except (kinds.ClientConfigurationError, ValueError) as error:
         raise TollgateError("store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database") from error
+    except (kinds.InvalidSQLStatementNameError, kinds.DuplicatePreparedStatementError) as error:
+        raise Lost(POOLED) from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
         raise Refused(f"the database refused: {_line(error)}") from error
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.link import connect, told
+from tollgate.ledger.shared.link import POOLED, Lost, connect, told
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -22,6 +23,7 @@ log = logging.getLogger("tollgate.ledger")
 CHANNEL = "tollgate"
 _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 10.0
+_HELLO_SECONDS = 5.0
 
 
 class News:
@@ -56,11 +58,28 @@ class News:
             await connection.add_listener(CHANNEL, lambda *said: self._said.put_nowait(said[-1]))
         connection.add_termination_listener(lambda _: self._said.put_nowait(""))
         try:
+            await self._hear_something()
             await self._missed()
         except BaseException:
             connection.terminate()
             raise
         self._connection = connection
+
+    async def _hear_something(self) -> None:
+        """Make sure that notifications arrive: a pooler of transactions takes them away. Raises `Lost`."""
+        word = f"hello {secrets.token_hex(8)}"
+        other = await connect(self._address, self._name)
+        try:
+            with told():
+                await other.execute("SELECT pg_notify($1, $2)", CHANNEL, word)
+        finally:
+            other.terminate()
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                while await self._said.get() != word:
+                    pass  # what was said before everything is read is read with it
+        except TimeoutError as error:
+            raise Lost(POOLED) from error
 
     async def _run(self) -> None:
         while not self._closing:
@@ -70,7 +89,8 @@ class News:
                     if self.problem:
                         log.warning("changes of other gateways are heard again")
                         self.problem = ""
-                await self._next(self._connection)
+                if not self._closing:  # it may have been told while all this was under way
+                    await self._next(self._connection)
             except TollgateError as error:
                 lost = self._connection is not None
                 self._drop()

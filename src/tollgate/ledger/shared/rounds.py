@@ -331,7 +331,7 @@ class Rounds:
                                      self._session, self._name)
         for _ in range(10):
             if await connection.fetchval("SELECT pg_try_advisory_lock(tollgate.lock_of($1))", self._instance):
-                self._session = connection.get_server_pid()
+                self._session = await connection.fetchval("SELECT pg_backend_pid()")  # a pooler tells the driver another one
                 return
             await asyncio.sleep(0.05)
         raise StoreInUse(f"another gateway named \"{self._instance}\" uses this store; give each a `store.instance` of its own")
