@@ -59,6 +59,15 @@ def test_a_body_without_such_names_stays_as_it_came(raw):
     assert sent(raw) == raw.replace(b'"m"', b'"up/model-1"')
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_the_model_is_found_wherever_it_stands(place):
+    others = [("messages", [{"model": "m"}, '"model":"m"']), ("tools", [{"model": "m"}]), ("x", {'a"model': "m", "model": "m"})]
+    body = dict([*others[:place], ("model", "m"), *others[place:]])
+    assert sent(orjson.dumps(body)) == orjson.dumps({**body, "model": "up/model-1"})
+    asked = sent(orjson.dumps(body), ask_usage=True)
+    assert asked == orjson.dumps({**body, "model": "up/model-1", "stream_options": {"include_usage": True}})
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [

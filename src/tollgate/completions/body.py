@@ -59,7 +59,7 @@ def _outline_of(raw: bytes, body: dict[str, Any]) -> str:
     rest: dict[str, Any] = {}
     for name, value in body.items():
         if name in _TURNS and type(value) is list:
-            rest[name] = [turn for turn in value if not _is_plain(turn)]
+            rest[name] = _beside_words(value)
         elif name not in _WORDS or type(value) is not str:
             rest[name] = value
     return orjson.dumps(rest).decode("latin-1")
@@ -69,19 +69,23 @@ _TURNS = frozenset({"messages", "input"})
 _WORDS = frozenset({"system", "instructions", "input"})
 
 
-def _is_plain(turn: Any) -> bool:
-    """Whether a turn is only words: a text, or {role, content} with a text or parts of text."""
-    if type(turn) is not dict:
-        return type(turn) is str
-    if len(turn) != 2 or type(turn.get("role")) is not str:
-        return False
-    content = turn.get("content")
-    if type(content) is not list:
-        return type(content) is str
-    for part in content:
-        if type(part) is not dict or len(part) != 2 or type(part.get("text")) is not str or type(part.get("type")) is not str:
-            return False
-    return True
+def _beside_words(turns: list[Any]) -> list[Any]:
+    """The turns that are more than words. Those are a text, or {role, content} with a text or parts of text."""
+    found = []
+    for turn in turns:
+        if type(turn) is dict:
+            if len(turn) == 2 and type(turn.get("role")) is str:
+                content = turn.get("content")
+                if type(content) is str or type(content) is list and all(map(_is_words, content)):
+                    continue
+            found.append(turn)
+        elif type(turn) is not str:
+            found.append(turn)
+    return found
+
+
+def _is_words(part: Any) -> bool:
+    return type(part) is dict and len(part) == 2 and type(part.get("text")) is str and type(part.get("type")) is str
 
 
 def check_fields(dialect: str, body: dict[str, Any]) -> None:

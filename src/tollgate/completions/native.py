@@ -33,9 +33,10 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     checked that it is there), so that token's value can be replaced in place.
     """
     anew = orjson.dumps(body)
-    if anew == raw:  # as most clients write: written again, all but what is changed stays as it came
-        return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
-    spliced = None if _names_twice(raw, anew) else _splice_model(raw, body, upstream_model)
+    if anew == raw:  # as most clients write
+        spliced: bytes | None = _put_model(raw, body, upstream_model)
+    else:
+        spliced = None if _names_twice(raw, anew) else _splice_model(raw, body, upstream_model)
     if spliced is not None:
         if not ask_usage:
             return spliced
@@ -117,6 +118,17 @@ def _names_twice(raw: bytes, anew: bytes) -> bool:
     We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was checked.
     """
     return raw.count(b":") != anew.count(b":") or b"\\u003a" in raw or b"\\u003A" in raw
+
+
+def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:
+    """`_splice_model` for a body that is just what orjson writes: what stands behind its model tells where that is."""
+    said, sent = (b'"model":' + orjson.dumps(name) for name in (body["model"], upstream_model))
+    at = 1
+    if not raw.startswith(said, at):
+        names = list(body)
+        behind = {name: body[name] for name in names[names.index("model") + 1:]}
+        at = len(raw) - len(orjson.dumps(behind)) - len(said) + (not behind)
+    return raw[:at] + sent + raw[at + len(said):]
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:
