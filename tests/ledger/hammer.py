@@ -1,6 +1,6 @@
 """A process that records rows as fast as it can and prints each id once it was told that the row is durable.
 
-Run by test_kill.py with a folder and a run number; it is killed at a random moment.
+Run by test_kill.py with a folder, a run number and how many days rows are kept (0: for ever); it is killed at a random moment.
 """
 
 from __future__ import annotations
@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 from tollgate.config.model import Credits, Store
-from tollgate.ledger import KeyRecord, Ledger, UsageRow
+from tollgate.ledger import KeyRecord, Ledger, UsageRow, retention
 
 COST = Decimal("0.000123")
 WRITERS = 16
 KEY = KeyRecord("key_1", "alice")
 
 
-async def main(folder: Path, run: str) -> None:
+async def main(folder: Path, run: str, days: int) -> None:
     if not sys.stdin.readline():  # it is started before it is its turn: its imports take longer than it then lives
         return
-    store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=0.02, publish_seconds=0.02)
+    store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=0.02, publish_seconds=0.02, keep_rows_days=days)
     ledger = Ledger(store, Credits())
     await ledger.open()
     if not await ledger.list_accounts():
@@ -36,11 +37,13 @@ async def main(folder: Path, run: str) -> None:
             number += 1
             id = f"req_{run}_{writer}_{number}"
             with await ledger.hold(KEY, Decimal("0.01")) as hold:
-                await ledger.record(UsageRow(id, "alice", "key_1", "chat", cost=COST), hold)
+                time = datetime.now(UTC) - timedelta(days=number % 3 * 2)
+                await ledger.record(UsageRow(id, "alice", "key_1", "chat", time, cost=COST), hold)
             os.write(1, f"{id}\n".encode())
 
     await asyncio.gather(*(write(writer) for writer in range(WRITERS)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    retention.LOOK_SECONDS = 0.02
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

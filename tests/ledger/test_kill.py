@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from .conftest import new_ledger
 from .hammer import COST
@@ -19,10 +20,10 @@ from .hammer import COST
 KILLS = 22
 
 
-def _hammer(folder: Path, run: int) -> subprocess.Popen[bytes]:
+def _hammer(folder: Path, run: int, days: int) -> subprocess.Popen[bytes]:
     """A hammer that waits for its turn."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    return subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run), str(days)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             env=environment, cwd=Path(__file__).parents[1])
 
 
@@ -40,31 +41,34 @@ def _run_and_kill(process: subprocess.Popen[bytes], after: float) -> set[str]:
     return set(said[: said.rfind(b"\n") + 1].decode().split())
 
 
-async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "longest", "days"), [(KILLS, 0.25, 0), (8, 1.2, 1)], ids=["rows stay", "old rows are removed"])
+async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(tmp_path: Path, kills: int, longest: float, days: int) -> None:
     moments = random.Random(7)
     acknowledged: set[str] = set()
-    following = _hammer(tmp_path, 0)
-    for run in range(KILLS):
-        hammer, following = following, _hammer(tmp_path, run + 1)
-        acknowledged |= _run_and_kill(hammer, moments.uniform(0.02, 0.25))
+    following = _hammer(tmp_path, 0, days)
+    for run in range(kills):
+        hammer, following = following, _hammer(tmp_path, run + 1, days)
+        acknowledged |= _run_and_kill(hammer, moments.uniform(0.02, longest))
     following.kill()
     following.communicate()
-    assert len(acknowledged) > KILLS * 20
+    assert len(acknowledged) > kills * 20
 
     async with new_ledger(tmp_path) as ledger:
         balance, spent = ledger.balance("alice"), ledger.spent("alice")
         await ledger.settle()
     store = duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb"), read_only=True)
-    stored = [row[0] for row in store.execute("SELECT request_id FROM usage").fetchall()]
-    granted, total = store.execute("SELECT (SELECT sum(amount) FROM grants), (SELECT sum(cost) FROM usage)").fetchone()
+    stored = {row[0] for row in store.execute("SELECT request_id FROM usage").fetchall()}
+    granted, total, count = store.execute(
+        "SELECT (SELECT sum(amount) FROM grants), (SELECT sum(cost) FROM usage) + (SELECT coalesce(sum(cost), 0) FROM removed), "
+        "(SELECT count(*) FROM usage) + (SELECT coalesce(sum(row_count), 0) FROM removed)").fetchone()
     store.close()
+    published = [row[0] for row in duckdb.connect().execute(
+        f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()]
 
-    assert len(stored) == len(set(stored)), "a row was stored twice"
-    assert acknowledged <= set(stored), "an acknowledged row was lost"
-    assert spent == total == COST * len(stored)
-    assert balance == granted - total == Decimal(1_000_000) - COST * len(stored)
-
-    published = duckdb.connect().execute(
-        f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()
-    assert sorted(row[0] for row in published) == sorted(stored)
+    assert count == len(published) == len(set(published)), "a row was stored twice, or published twice"
+    assert acknowledged <= set(published), "an acknowledged row was lost"
+    assert stored <= set(published)
+    assert days or len(stored) == count
+    assert spent == total == COST * count
+    assert balance == granted - total == Decimal(1_000_000) - COST * count
     assert list((tmp_path / "var" / "journal").iterdir()) == []

@@ -144,7 +144,7 @@ class _Move:
         mark = self._source.directory / MOVED_NAME
         if mark.exists():
             raise TollgateError(f"{self._source.directory}: this store was moved into another shared one, as {mark} tells")
-        if not await self.connection.fetchval(GONE, self._name):
+        if not await self._name_is_free():
             raise TollgateError(f"a gateway named \"{self._name}\" runs on the shared store: stop it, or move the rows under another "
                                 "name with --instance")
         if await self.connection.fetchval("SELECT EXISTS (SELECT 1 FROM tollgate.usage WHERE instance = $1)", self._name):
@@ -156,6 +156,14 @@ class _Move:
             if there:
                 raise TollgateError(f"the shared store has {table} of the same names already ({', '.join(there)}): move into a database on "
                                     "which no gateway has started yet")
+
+    async def _name_is_free(self) -> bool:
+        """Whether no gateway has the name; one that was just stopped is noticed by the database a moment later."""
+        for _ in range(20):
+            if await self.connection.fetchval(GONE, self._name):
+                return True
+            await asyncio.sleep(0.05)
+        return False
 
     # ---- copying
 
