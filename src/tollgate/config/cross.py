@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, find
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, find
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
@@ -100,6 +100,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
     if fitting or problems:
         return problems
     speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
+    if isinstance(speaks, Scalar) and not provider.endpoints:
+        return []  # the address of the one protocol is missing, which is said
     if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
         return []  # an endpoint that has a mistake of its own is missing here: it may be the one
     spoken = ", ".join(provider.endpoints) or "nothing"

@@ -42,6 +42,11 @@ _MAX_LISTED = 12
 _ELSEWHERE = {
     "input": "prompt",
     "output": "completion",
+    "input_price": "price",
+    "output_price": "price",
+    "pricing": "price",
+    "tiers": "volumes",
+    "vision": "modalities",
     "cached_input": "input_cache_read",
     "max_tokens": "max_output",
     "base_url": "url",
@@ -50,6 +55,13 @@ _ELSEWHERE = {
 }
 """What price lists, other gateways and earlier versions call things, where no letters lead to our word, or to a wrong
 one."""
+_OTHERWISE = {
+    "retry": "later is another route now, and the same one later on; next is another route only",
+    "bearer": 'a key that stays the same is a header: Authorization: "Bearer {{ $secret.NAME }}"',
+    "api_key": 'a key that stays the same is a header: x-api-key: "{{ $secret.NAME }}"',
+    "basic": 'a header says it: Authorization: "Basic {{ $secret.NAME }}"',
+}
+"""Words written where a few others may stand, and how what was meant is said."""
 
 
 def export() -> dict[str, Schema]:
@@ -207,7 +219,8 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
             return "put a dash before each entry"
         return "keys with values, without dashes" if error.validator == "type" and "object" in kinds else ""
     if error.validator == "enum":
-        return nearest(str(node.value), [str(word) for word in schema["enum"]])
+        known = [str(word) for word in schema["enum"]]
+        return nearest(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
     if error.validator == "type":
         if kinds == ["boolean"] and isinstance(node.value, str):
             word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.value.lower())

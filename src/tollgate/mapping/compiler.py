@@ -31,6 +31,7 @@ from tollgate.mapping.stream_frames import framed
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
 from tollgate.mapping.stream_words import Handlers, Speaker
+from tollgate.mapping.text import is_literal
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
 from tollgate.wire import CLIENT_FORMATS
@@ -265,6 +266,10 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
+    if isinstance(node, List) or isinstance(node, Scalar) and is_literal(node):
+        found = "a list" if isinstance(node, List) else f'"{node.text}"'
+        unit.mistake(node, f"`{name}` makes an object, found {found}", "keys with values, without dashes")
+        return
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
     if name.startswith("request"):
