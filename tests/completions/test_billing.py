@@ -317,3 +317,39 @@ async def test_a_function_may_have_any_parameters(tmp_path):
         _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
         tools = [{"type": "custom", "name": "f", "model": "up-2"}, {"type": "web_search_20250305", "name": "web_search"}]
         assert (await here.post("/v1/messages", {**ASK, "tools": tools}, key=narrow)).status_code == 200
+
+
+NOTHING = {"chat": [{}, {"id": "c", "choices": []}], "responses": [{}, {"id": "r"}], "messages": [{}, {"id": "m", "type": "message", "content": []}]}
+CLIENTS = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("speaks", "body"), [(speaks, body) for speaks, bodies in NOTHING.items() for body in bodies])
+async def test_what_holds_nothing_is_no_answer_and_costs_nothing(tmp_path, client, speaks, body):
+    ask = {"model": "acme/one", "input": "hello"} if client.endswith("responses") else ASK
+    async with inprocess(tmp_path, providers={"acme": provider(speaks, "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+        reply, cost = await spent(here, ask, client)
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    assert (reply.status_code, cost, row["cost"], row["outcome"]) == (500, 0, 0, "upstream_error"), reply.text
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 10, "output_tokens": 5}], ids=["untold", "told"])
+async def test_an_answer_that_says_it_failed_costs_what_it_tells(tmp_path, client, usage):
+    body = {"id": "r", "object": "response", "status": "failed", "output": [], "error": {"code": "server_error", "message": "broke"}, "usage": usage}
+    ask = {"model": "acme/one", "input": "hello"} if client.endswith("responses") else ASK
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("responses", "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+        reply, cost = await spent(here, ask, client)
+        (health,) = here.services.health.routes()
+    native = client.endswith("responses")
+    assert (reply.status_code, cost) == (200 if native else 500, BASE if native and usage else 0), reply.text
+    assert not native or reply.json() == body
+    assert (health.failures == 0) is bool(native and usage)
+
+
+async def test_an_answer_in_the_making_passes_in_its_own_format_and_costs_its_prompt(tmp_path):
+    body = {"id": "r", "object": "response", "status": "queued", "output": [], "error": None, "usage": None}
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("responses", "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+        reply, cost = await spent(here, {"model": "acme/one", "input": "hello"}, "/v1/responses")
+        assert reply.json()["status"] == "queued" and cost > 0
+        assert (await spent(here, ASK))[0].status_code == 500

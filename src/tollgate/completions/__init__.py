@@ -102,5 +102,8 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
         answer.abort()
         raise
     await answer.close()
-    exchange.route_answered()
+    if exchange.failure is None:
+        exchange.route_answered()
+    else:
+        exchange.route_failed(exchange.failure)
     return reply

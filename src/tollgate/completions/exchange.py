@@ -37,8 +37,8 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "asked_model", "attempts", "begun", "body", "called", "charge", "context", "first_byte_ms", "hold", "hub_usage", "inbound", "limits",
-                 "model", "native", "offer", "rates", "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
+    __slots__ = ("admitted_tokens", "asked_model", "attempts", "begun", "body", "called", "charge", "context", "failure", "first_byte_ms", "hold", "hub_usage", "inbound",
+                 "limits", "model", "native", "offer", "rates", "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any,
                  begun: Callable[[], bool] = lambda: False) -> None:
@@ -65,6 +65,8 @@ class Exchange:
         self.usage: Usage | None = None
         """`hub_usage` in buckets, once somebody asked."""
         self.charge: Charge | None = None
+        self.failure: UpstreamError | None = None
+        """What a whole answer that passes as it came tells of its own failure."""
         self.told_tier: str | None = None
         """The service tier the upstream says it used."""
         self.tier_sent = True

@@ -36,8 +36,15 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     told = believed(exchange, usage)
-    exchange.hub_usage, estimated = await completed(
-        told, untold(told), lambda: estimate_usage(exchange, texts_of_parts((hub or tap_response(offer.mapping, edited)).get("parts", []))))
+    lacking, estimated = untold(told), False
+    if hub is None and lacking:  # rare: most that tell no usage are answers all the same
+        read = tap_response(offer.mapping, edited)
+        _check_content(offer, read)
+        exchange.failure = _told_failure(offer, read) if read.get("error") else None
+    else:
+        read = hub or {}
+    if exchange.failure is None:
+        exchange.hub_usage, estimated = await completed(told, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", []))))
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
@@ -47,7 +54,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         out = await aside(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-    await exchange.settle_answer(estimated=estimated)
+    await exchange.settle_answer(estimated=estimated, told=exchange.failure)
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))
     return Reply(200, exchange.reply_headers(), out)
@@ -63,13 +70,25 @@ def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) ->
     if not exchange.native:
         assert exchange.context is not None
         hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
-        if hub.get("stop") == "error":
-            told = hub.get("error")
-            why = told.get("message") if isinstance(told, dict) else None
-            raise AttemptFailed(told_failure(offer, {"message": why or UNFINISHED}))
-        if not hub.get("parts") and (not hub.get("stop") or isinstance(body, list)):
-            raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
+        if failure := _told_failure(offer, hub):
+            raise AttemptFailed(failure)
+        _check_content(offer, hub, listed=isinstance(body, list))
     return raw, body, edited, hub
+
+
+def _told_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
+    """The failure that a whole answer tells of itself."""
+    if hub.get("stop") != "error":
+        return None
+    told = hub.get("error")
+    why = told.get("message") if isinstance(told, dict) else None
+    return told_failure(offer, {"message": why or UNFINISHED})
+
+
+def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -> None:
+    """Raises `AttemptFailed` for an answer that holds nothing: another route may have one."""
+    if not hub.get("parts") and (not hub.get("stop") or listed):
+        raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
 
 
 def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:
