@@ -66,7 +66,7 @@ class KeyView:
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """An account with its arithmetic."""
+    """An account with its sums and how many of its keys work."""
 
     account: Account
     sums: AccountSums
@@ -144,7 +144,7 @@ def read_amount(text: str, what: str = "amount") -> Decimal:
 
 
 def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
-    """The amount itself; refuses one of which digits would be rounded away."""
+    """The amount itself; refuses one with more decimal places than are kept, because the rest would be rounded away."""
     if round_cost(amount) != amount:
         places = len(show(amount).partition(".")[2])
         raise BadRequest(

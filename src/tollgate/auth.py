@@ -28,8 +28,8 @@ def key_of(headers: Mapping[str, str]) -> str | None:
 def authenticate(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord:
     """The key's record. Raises `Unauthorized` (missing, malformed, unknown, expired, revoked).
 
-    A client whose SDK insists on a bearer gets a placeholder there, and its key in X-Api-Key:
-    the first that does not hold hides no other.
+    A client whose SDK insists on a bearer token gets a placeholder there, and its key in X-Api-Key: so both headers are
+    tried, and a wrong one does not hide a right one.
     """
     key = key_of(headers)
     if key is None:

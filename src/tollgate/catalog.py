@@ -140,7 +140,7 @@ class Catalog:
         )
 
     def find(self, name: str, access: Access) -> CatalogModel | None:
-        """The same, when this caller may use it; unknown and not permitted look alike."""
+        """As `resolve`, when this caller may use the model; an unknown one and one that is not permitted look alike."""
         model = self._names.get(name)
         return model if model is not None and may_use(access, model) else None
 
@@ -154,7 +154,7 @@ class Catalog:
         return [model for model in self.models.values() if model.type == "image" and may_use(access, model)]
 
     def listed(self, access: Access) -> Listing | None:
-        """What `listing` gave before; None when it has not been asked."""
+        """What `listing` gave for this access before; None when it has not been asked yet."""
         return self._listings.get(access)
 
     def listing(self, access: Access) -> Listing:

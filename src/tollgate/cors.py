@@ -26,11 +26,9 @@ def admits(origins: tuple[str, ...], origin: str) -> bool:
 
 
 async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send | None:
-    """How the answer to a request is sent when pages of these origins may call:
-    with the headers their browser asks for.
-
-    None when the request was the browser's own question before the page's; it is answered then.
-    """
+    """How the answer to a request is sent when pages of these origins may call: with the headers their browsers ask
+    for. None when the request was the browser's own question ahead of the page's (a preflight); then it is answered
+    already."""
     asked = dict(scope["headers"])
     origin = asked.get(b"origin")
     if origin is None or not admits(origins, origin.decode("latin-1")):

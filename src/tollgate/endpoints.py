@@ -242,6 +242,5 @@ def find(path: str) -> tuple[Route | None, str]:
 
 
 def nowhere(path: str) -> str:
-    """The dialect in which a path without an endpoint is told so: that of the API it belongs to,
-    such as batches of messages."""
+    """The dialect in which a path without an endpoint is told so: that of the API which the path would belong to."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"

@@ -40,7 +40,11 @@ AlarmKind = Literal["balance", "key"]
 
 
 def whole_seconds(wait: float) -> int:
-    """How long a caller is told to wait, at least 1: who comes back a moment early is refused again. 7.5 -> 8, 7.0001 -> 7."""
+    """The whole seconds a caller is told to wait, at least 1: rounded up, because who comes back a moment early is
+    refused again.
+
+    7.5 -> 8, and 7.0001 -> 7: a millisecond does not count.
+    """
     return max(1, math.ceil(wait - 0.001))
 
 

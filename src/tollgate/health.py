@@ -162,8 +162,8 @@ class Health:
         return False
 
     def to_tell(self, route: str) -> int:
-        """How many failures of the route the log has not told of, when it is time to tell of one; else 0.
-        They count as told then."""
+        """How many failures of the route the log has not told of, when it is time to tell of them; else 0. Asking
+        counts them as told."""
         known = self._routes.get(route)
         if known is None or known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
             return 0

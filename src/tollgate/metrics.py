@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MOST_EVENTS = 200
@@ -34,8 +35,8 @@ class Metrics:
         self._seconds_sum: dict[str, float] = defaultdict(float)
 
     def unmatched(self, protocol: str, types: Mapping[str, int]) -> None:
-        """Count the events of a stream that no mapping rule reads. An upstream chooses their names,
-        so only so many are kept apart."""
+        """Count the events of a stream that no mapping rule reads. An upstream chooses their names, so the number of
+        names that are kept apart is bounded."""
         for name, count in types.items():
             event = f"{protocol} {name}"[:100]
             known = event in self.unmatched_events or len(self.unmatched_events) < _MOST_EVENTS
@@ -53,76 +54,72 @@ class Metrics:
     def render(self, gauges: dict[str, tuple[str, float]] | None = None) -> str:
         """The text exposition format; `gauges` adds values read now (ready, alarms, routes cooling),
         each with what it means."""
-        out: list[str] = []
+        running: list[Row] = [("", self.running)]
+        started: list[Row] = [("", f"{self.started:.3f}")]
+        lines = [line for name, about, rows in self._counters() for line in _family(name, "counter", about, rows)]
+        lines += self._latencies()
+        lines += _family("tollgate_requests_running", "gauge", "Requests being answered now.", running)
+        lines += _family("tollgate_start_time_seconds", "gauge", "When the process started, Unix seconds.", started)
+        for name, (about, value) in sorted((gauges or {}).items()):
+            lines += _family(name, "gauge", about, [("", value)])
+        return "\n".join(lines) + "\n"
 
-        def family(name: str, kind: str, about: str, rows: list[tuple[str, object]]) -> None:
-            out.append(f"# HELP {name} {about}")
-            out.append(f"# TYPE {name} {kind}")
-            out.extend(f"{name}{labels} {value}" for labels, value in rows)
+    def _counters(self) -> list[tuple[str, str, list[Row]]]:
+        """Every counter: its name, what it counts, and its rows."""
+        cost = {provider: format(amount, "f") for provider, amount in self.cost.items()}
+        return [
+            ("tollgate_requests_total", "Replies by endpoint and status.", _rows(self.requests, "endpoint", "status")),
+            (
+                "tollgate_upstream_attempts_total",
+                "Upstream calls by provider and result.",
+                _rows(self.attempts, "provider", "result"),
+            ),
+            ("tollgate_tokens_total", "Billed tokens by provider and bucket.", _rows(self.tokens, "provider", "bucket")),
+            ("tollgate_cost_usd_total", "Billed cost in USD by provider.", _rows(cost, "provider")),
+            ("tollgate_outcomes_total", "How answers ended.", _rows(self.outcomes, "outcome")),
+            (
+                "tollgate_refused_total",
+                ("Requests that got an error instead of an answer, by reason: refused here, or failed at the provider "
+                "before an answer began."),
+                _rows(self.refused, "reason"),
+            ),
+            (
+                "tollgate_unmatched_stream_events_total",
+                "Stream events no mapping rule reads, by protocol and type.",
+                _rows(self.unmatched_events, "event"),
+            ),
+        ]
 
-        family(
-            "tollgate_requests_total",
-            "counter",
-            "Replies by endpoint and status.",
-            [
-                (_labels(endpoint=endpoint, status=str(status)), count)
-                for (endpoint, status), count in sorted(self.requests.items())
-            ],
-        )
-        family(
-            "tollgate_upstream_attempts_total",
-            "counter",
-            "Upstream calls by provider and result.",
-            [
-                (_labels(provider=provider, result=result), count)
-                for (provider, result), count in sorted(self.attempts.items())
-            ],
-        )
-        family(
-            "tollgate_tokens_total",
-            "counter",
-            "Billed tokens by provider and bucket.",
-            [
-                (_labels(provider=provider, bucket=bucket), count)
-                for (provider, bucket), count in sorted(self.tokens.items())
-            ],
-        )
-        family("tollgate_cost_usd_total", "counter", "Billed cost in USD by provider.",
-               [(_labels(provider=provider), format(cost, "f")) for provider, cost in sorted(self.cost.items())])
-        family("tollgate_outcomes_total", "counter", "How answers ended.",
-               [(_labels(outcome=outcome), count) for outcome, count in sorted(self.outcomes.items())])
-        family(
-            "tollgate_refused_total",
-            "counter",
-            "Requests that got an error instead of an answer, by reason: refused here, or failed at the provider "
-            "before an answer began.",
-            [(_labels(reason=reason), count) for reason, count in sorted(self.refused.items())],
-        )
-        family(
-            "tollgate_unmatched_stream_events_total",
-            "counter",
-            "Stream events no mapping rule reads, by protocol and type.",
-            [(_labels(event=event), count) for event, count in sorted(self.unmatched_events.items())],
-        )
-        out.append("# HELP tollgate_request_seconds Time to the end of an answer.")
-        out.append("# TYPE tollgate_request_seconds histogram")
+    def _latencies(self) -> list[str]:
+        """The histogram of the time to the end of an answer, by endpoint."""
+        lines = [
+            "# HELP tollgate_request_seconds Time to the end of an answer.",
+            "# TYPE tollgate_request_seconds histogram",
+        ]
         for endpoint, buckets in sorted(self._seconds.items()):
             total = 0
             for bound, count in zip((*_BUCKETS, "+Inf"), buckets, strict=True):
                 total += count
-                out.append(f"tollgate_request_seconds_bucket{_labels(endpoint=endpoint, le=str(bound))} {total}")
-            out.append(f"tollgate_request_seconds_sum{_labels(endpoint=endpoint)} {self._seconds_sum[endpoint]:.6f}")
-            out.append(f"tollgate_request_seconds_count{_labels(endpoint=endpoint)} {total}")
-        family("tollgate_requests_running", "gauge", "Requests being answered now.", [("", self.running)])
-        family(
-            "tollgate_start_time_seconds",
-            "gauge",
-            "When the process started, Unix seconds.",
-            [("", f"{self.started:.3f}")],
-        )
-        for name, (about, value) in sorted((gauges or {}).items()):
-            family(name, "gauge", about, [("", value)])
-        return "\n".join(out) + "\n"
+                lines.append(f"tollgate_request_seconds_bucket{_labels(endpoint=endpoint, le=str(bound))} {total}")
+            lines.append(f"tollgate_request_seconds_sum{_labels(endpoint=endpoint)} {self._seconds_sum[endpoint]:.6f}")
+            lines.append(f"tollgate_request_seconds_count{_labels(endpoint=endpoint)} {total}")
+        return lines
+
+
+Row = tuple[str, object]
+"""One line of a family: its labels as text, and its value."""
+
+
+def _family(name: str, kind: str, about: str, rows: list[Row]) -> list[str]:
+    """The lines of one metric: what it means, its kind, its rows."""
+    head = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+    return head + [f"{name}{labels} {value}" for labels, value in rows]
+
+
+def _rows(counts: Mapping[Any, object], *names: str) -> list[Row]:
+    """The rows of counts by a text, or by several: the texts are the values of the labels `names`."""
+    keyed = ((key if isinstance(key, tuple) else (key,), value) for key, value in sorted(counts.items()))
+    return [(_labels(**dict(zip(names, map(str, key), strict=True))), value) for key, value in keyed]
 
 
 def _labels(**pairs: str) -> str:

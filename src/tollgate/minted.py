@@ -63,8 +63,8 @@ class Minted:
         return known if known is not None else await asyncio.to_thread(self._read, sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
-        """The first of these ids that was handed to other accounts and not to this one;
-        an id nobody was handed is not foreign."""
+        """The first of these ids that was handed to other accounts and never to this one; an id that nobody was handed
+        is not foreign."""
         return await asyncio.to_thread(self._first_foreign, account_id, list(ids))
 
     def close(self) -> None:
@@ -150,5 +150,5 @@ def remembered(account_id: str, ids: Iterable[str]) -> list[bytes]:
 
 
 def digest(account_id: str, minted_id: str) -> bytes:
-    """By what an account's id is known."""
+    """The digest under which an account's id is kept: the file holds no id itself."""
     return hashlib.sha256(f"{account_id}\0{minted_id}".encode()).digest()[:16]

@@ -20,7 +20,7 @@ class UnknownCoding(ValueError):
 
 
 class Damaged(ValueError):
-    """Bytes that are not the promised coding; the words go behind "the body"."""
+    """Bytes that are not of the promised coding. Its text continues a sentence that begins with "the body"."""
 
 
 class Unpacker:
@@ -84,6 +84,6 @@ class Unpacker:
         return decoded
 
     def ended(self) -> None:
-        """The body has ended; raises when the compressed stream has begun and has not."""
+        """Note that the body has ended. Raises `Damaged` when a compressed stream was begun and is not at its end."""
         if self._fed and (self._inflate is None or not self._inflate.eof):
             raise Damaged("ended early")

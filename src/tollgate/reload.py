@@ -191,7 +191,7 @@ _TAKEN_AT_START = ("server.bind", "server.engine", "store", "dashboard")
 
 
 def _tell_waiting(before: Gateway, now: Gateway) -> None:
-    """Log what was changed in gateway.yaml that a running process cannot take: nobody is to wait for it in vain."""
+    """Log which changes of gateway.yaml take a restart, so that nobody waits for them in vain."""
     changed = [name for name in _TAKEN_AT_START if attrgetter(name)(before) != attrgetter(name)(now)]
     if changed:
         log.warning("changed in gateway.yaml, and taken at the next start only: %s", ", ".join(changed))

@@ -62,7 +62,8 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
 
 
 def _why(error: TollgateError) -> str:
-    """What may be read of a failure that is not the caller's: a provider's in our words, of ours that there was one."""
+    """What a caller may read of a failure that is not theirs: a provider's in our words; of ours, only that there was
+    one."""
     return public_message(error) if isinstance(error, UpstreamError) else InternalError.told
 
 

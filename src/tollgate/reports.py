@@ -373,8 +373,8 @@ def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datet
 
 
 def _place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str]:
-    """What a grouping set's row is about: its dimension and value, from the bits of `grouping_id` (0:
-    grouped by it)."""
+    """The dimension and value that a row of the grouping sets is about, by the bits of its `grouping_id` (0: grouped by
+    it)."""
     for position, name in enumerate(dimensions):
         if not which >> (len(dimensions) - 1 - position) & 1:
             return name, values[position] or ""

@@ -184,7 +184,8 @@ def _declares(can: Mapping[str, Any], name: str, parameters: tuple[str, ...]) ->
 
 
 def _draw(weight: int, rng: Callable[[], float]) -> float:
-    """Smaller comes first; over many draws a route of weight 3 comes before one of weight 1 three times in four."""
+    """A random rank, the smaller first: over many draws a route of weight 3 comes before one of weight 1 three times in
+    four."""
     if weight <= 0:
         return 1.0
     return -math.pow(max(rng(), 1e-300), 1.0 / weight)

@@ -193,8 +193,10 @@ def _offered(provider: CompiledProvider, previous: Runtime | None) -> tuple[Rout
 
 
 def _model(name: str, routes: tuple[Route, ...], previous: Runtime | None) -> CatalogModel:
-    """A model of the catalog, taken over when its routes are the same ones. Every offer bills at the price the model
-    has in the catalog, whichever route serves it (SPEC service 1)."""
+    """A model of the catalog, taken over from before when its routes are the same objects.
+
+    Every offer bills at the price the model has in the catalog, whichever route serves it (SPEC service 1).
+    """
     if previous is not None and previous.made_from.get(name) == routes:
         return previous.catalog.models[name]
     model = make_model(name, routes)

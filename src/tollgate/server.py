@@ -261,7 +261,8 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
 
 
 async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
-    """What need not be done before the first answers: freeing what only the start needed, helping the next one."""
+    """Work that can wait until the first answers are out: freeing what only the start needed, and helping the next
+    start."""
     await asyncio.sleep(_TIDY_SECONDS)
     gc.unfreeze()
     gc.collect()

@@ -93,7 +93,7 @@ def _checked(path: Path | None, options: Options) -> Report:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write the schemas of all kinds of files; those of other parts of the package come along."""
+    """Write the JSON Schemas of all kinds of files into a folder, those of other parts of the package too."""
     from tollgate.config.shape import export
 
     folder.mkdir(parents=True, exist_ok=True)

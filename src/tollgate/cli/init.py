@@ -37,7 +37,7 @@ def command(folder: Path) -> None:
 
 
 def starter_files(folder: Path) -> dict[Path, str]:
-    """What would be written where."""
+    """The files of the starter set: the path each would be written to, and its text."""
     from tollgate.config.files import GATEWAY_FILE, defaults_root
 
     root = defaults_root()

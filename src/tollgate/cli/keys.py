@@ -23,7 +23,8 @@ for it may be a script's empty variable."""
 
 
 def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
-    """An empty list is refused: a script whose variable was empty meant none, and would get all."""
+    """The `--models` of a command. An empty one is refused: a script whose variable was empty meant none, and would get
+    all."""
     if text is not None and not text.replace(",", " ").strip():
         raise click.BadParameter(
             f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model'

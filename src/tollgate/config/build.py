@@ -248,13 +248,13 @@ class _Loading:
         return value or ""
 
     def _noted(self, found: tuple[list[Path], list[Problem]]) -> list[Path]:
-        """The files of a look for files, its problems noted."""
+        """The files that a search found; the problems it met are added to ours."""
         self.problems += found[1]
         return found[0]
 
     def _unchanged(self, document: Document) -> tuple[Document, Source | None]:
-        """What an unchanged file came to before, its shared files unchanged too; else nothing, and the document as it
-        is alone."""
+        """What an unchanged file came to before, where its shared files are unchanged too; else None, and the document
+        without its shared files."""
         source = self.known.get(document.file)
         if source is None or source.provider.document is not document:
             return document, None
@@ -306,7 +306,8 @@ class _Loading:
     def _provider(
         self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool
     ) -> Provider:
-        """As if it were on. `wanted`: with the files it names."""
+        """The provider of a file, read as if its secrets were set. `wanted` says whether the files it names are read
+        too."""
         if isinstance(found, Source):
             models = zip(found.included[document.shared:], document.included[document.shared:], strict=True)
             if found.whole in (None, wanted) and all(_same(self._read(path), other) for path, other in models):
@@ -376,8 +377,8 @@ class _Loading:
 
 
 def _same(one: Document, other: Document) -> bool:
-    """Whether a file that others name holds what it held. Documents from a cache are no longer one for all who share
-    it."""
+    """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
+    texts are compared."""
     return one is other or one.text == other.text and not one.problems
 
 

@@ -18,7 +18,7 @@ _NOTHING: MappingProxyType[Any, Any] = MappingProxyType({})
 
 
 def read_only(entries: dict[str, T]) -> MappingProxyType[str, T]:
-    """A map that nobody changes; all empty ones are one, as each of a thousand models has several."""
+    """A read-only view of a map. Empty maps share one object, because each of a thousand models has several."""
     return MappingProxyType(entries) if entries else _NOTHING
 
 
@@ -49,7 +49,7 @@ class Fields:
         return value if isinstance(value, str) else default
 
     def word(self, key: str, default: T) -> T:
-        """One of the few words that the schema lets stand here, which are those of the type of `default`."""
+        """One of a few fixed words; the schema has checked that it is among those of the type of `default`."""
         return cast("T", self.text(key, default))
 
     def integer(self, key: str, default: T = 0) -> int | T:  # type: ignore[assignment]

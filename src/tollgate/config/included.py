@@ -58,7 +58,7 @@ def share(document: Document, folder: Path, read: Read) -> tuple[list[Problem], 
 
 
 def over_shared(tree: Map, others: Iterable[Node]) -> Map:
-    """A provider's tree over those of its shared files, the first named uppermost."""
+    """A provider's tree merged with those of its shared files: its own keys win, then those of the first file named."""
     for other in others:
         if isinstance(other, Map):
             given = {key: node for key, node in other.entries.items() if key not in OWN}

@@ -23,7 +23,7 @@ _TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
 
 
 def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
-    """Where in a schema it is none, and what is wrong there; None when it is one."""
+    """Why a document is no JSON Schema: where the mistake is, and what. None when it is one."""
     if _sound(schema):
         return None
     from jsonschema import Draft202012Validator

@@ -25,7 +25,7 @@ _CLASSES = frozenset({("decimal", "Decimal"), ("pathlib", "PosixPath"), ("pathli
 
 
 def dump_known(known: Known) -> bytes:
-    """As bytes. Trees are let go of by it, as by `Known.let_go`."""
+    """What was read, as bytes. The trees in it are dropped, as by `Known.let_go`."""
     known.let_go()
     # File by file: pickling keeps track of every object meanwhile, which for all at once is ten times their bytes.
     parts = [[_bytes(entry) for entry in table.items()] for table in (known.sources, known.mappings)]

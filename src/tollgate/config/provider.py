@@ -31,7 +31,7 @@ _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secre
 
 
 def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem]]:
-    """The provider of a checked tree, and what is wrong with it. Optional marks of secrets are taken off."""
+    """The provider of a checked tree, and what is wrong with it. The `?` of optional secrets is taken off."""
     reading = Reading(document)
     reading.problems += misplaced(document, root, SECRET_PLACES)
     top = Fields(root)

@@ -77,7 +77,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
 
 
 def _priority(provider: Provider, name: str, upstream: str) -> int:
-    """That of the last policy that matches and has one, else the provider's."""
+    """The model's priority: that of the last matching policy that names one, else the provider's."""
     return next(
         (
             policy.priority

@@ -161,7 +161,7 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
 
 
 def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
-    """Tiers by prompt length alone: longer is dearer, and the marks go up."""
+    """Warnings about tiers by prompt length alone: their bounds should rise, and their prices with them."""
     mark_before, prompt_before, said = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
@@ -193,7 +193,7 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
 
 
 def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Container[str]) -> Iterator[Problem]:
-    """Offers of one canonical model, ten times apart from the middle of the others."""
+    """Warnings about an offer whose price is far from the middle of what others ask for the same model."""
     by_model: dict[str, list[tuple[Provider, Model]]] = {}
     for provider, model in offers:
         by_model.setdefault(model.id, []).append((provider, model))

@@ -134,6 +134,7 @@ def _leaves(error: ValidationError) -> Iterator[ValidationError]:
 
 
 def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
+    """What is wrong, in our words, each with the path of what is to be left out of the tree."""
     path: Path = tuple(error.absolute_path)
     node = find(root, path)
     schema = cast("dict[str, Any]", error.schema)
@@ -153,34 +154,21 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case "required":
             for key in schema["required"]:
                 if key not in error.instance:
-                    yield (
-                        problem(
-                            node, f"found no `{key}`, wanted {_missing(schema.get('properties', {}).get(key, {}))}"
-                        ),
-                        path,
-                    )
+                    wanted = _missing(schema.get("properties", {}).get(key, {}))
+                    yield problem(node, f"found no `{key}`, wanted {wanted}"), path
         case "propertyNames" | "pattern" if "propertyNames" in (error.absolute_schema_path or ()):
             key = str(error.instance)
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark
-            yield (
-                problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {schema.get("wanted", "another name")}'),
-                (*path, key),
-            )
+            wanted = schema.get("wanted", "another name")
+            yield problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {wanted}'), (*path, key)
         case "minItems" | "minProperties":
-            yield (
-                problem(
-                    node, f"found an empty {'list' if isinstance(node, List) else 'map'}, wanted at least one entry"
-                ),
-                path,
-            )
+            kind = "list" if isinstance(node, List) else "map"
+            yield problem(node, f"found an empty {kind}, wanted at least one entry"), path
         case "uniqueItems":
             yield problem(node, "found an entry twice, wanted each once"), path
         case _:
-            shown = (
-                "something else"
-                if schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
-                else found(node)
-            )
+            secret = schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
+            shown = "something else" if secret else found(node)
             yield problem(node, f"found {shown}, wanted {_wanted(error, schema)}", _hint(node, error, schema)), path
 
 

@@ -41,7 +41,7 @@ class Throttle:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str, account: str) -> None:
-        """That try was none: forget it for the address, and all failures of the account."""
+        """A right password: this try no longer counts against the address, nor earlier failures against the account."""
         address, account = _counted(address, account)
         self._failures.pop(("account", account), None)
         if mine := self._failures.get(("address", address)):

@@ -376,7 +376,7 @@ class Jobs:
 
 
 async def _outlived(task: asyncio.Task[Generation]) -> Generation:
-    """What a task comes to that goes on when the one who waits for it leaves."""
+    """Wait for a task that goes on even when whoever waits for it is cancelled."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -385,7 +385,7 @@ async def _outlived(task: asyncio.Task[Generation]) -> Generation:
 
 
 def _unheard(task: asyncio.Task[Generation]) -> None:
-    """Say in a line how a task failed that nobody waits for; only a mistake of ours is worth its traceback."""
+    """Log how a task failed that nobody waits for: one line, with a traceback only for a mistake of ours."""
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, TollgateError):
         log.info("an image job went wrong when nobody waited for it: %s", failure.message)

@@ -42,8 +42,8 @@ class Watch:
         self.next(now)
 
     def next(self, now: float) -> None:
-        """Later and later, as the provider's file says; never hastier than every two seconds:
-        somebody else may poll too."""
+        """Set when the job is looked at next: each time later, as the provider's file says, but never sooner than in
+        two seconds, because the client may be polling too."""
         self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
         self.looks += 1
 

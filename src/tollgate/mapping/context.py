@@ -83,14 +83,15 @@ class Context:
         return found
 
     def refuse(self, words: str, param: str | None = None) -> None:
-        """A mapping's own no. While an answer is converted there is nobody to say no to, so it is a loss."""
+        """Refuse the request, as its mapping says. While an answer is converted there is nobody to refuse, so it is
+        noted as a loss."""
         if self.lenient:
             self.lose(words)
         else:
             raise Refused(words, param)
 
     def refuse_loss(self, lost: list[str]) -> NoReturn:
-        """A strict caller's no to what would be lost."""
+        """Refuse a request that would lose something, for a caller in strict mode."""
         raise Refused(f"strict mode: this model cannot take {', '.join(lost)}", lost[0])
 
     def where(self, value: object) -> str | None:

@@ -154,7 +154,7 @@ class Module:
 
 
 def executed(code: CodeType, file: str, names: dict[str, object]) -> dict[str, object]:
-    """The namespace that a module's code makes of these names."""
+    """Run a module's code over these names; gives the namespace it leaves."""
     namespace = {"__name__": f"tollgate.generated:{file}", **names}
     exec(code, namespace)  # noqa: S102 - our own generated code, never data
     return namespace
@@ -164,13 +164,14 @@ _kept: KeptCode | None = None
 
 
 def kept_now() -> KeptCode | None:
-    """What `keeping` was given."""
+    """The store of compiled code in use, as given to `keeping`."""
     return _kept
 
 
 @contextmanager
 def keeping(kept: KeptCode | None) -> Iterator[None]:
-    """Modules built inside take their code from `kept` where it has it, and leave there what it had not."""
+    """Within this block, modules take compiled code from `kept` where it has it, and put there what they had to
+    compile."""
     global _kept
     before, _kept = _kept, kept
     try:

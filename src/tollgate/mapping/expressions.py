@@ -78,11 +78,11 @@ class _Lowering:
         return handler(self, node)
 
     def taken(self, node: nodes.Node) -> Ex:
-        """The value of a node, used with everything in it."""
+        """The value of a node that is used as it is, so that everything in it counts as read (`Ex.take`)."""
         return self.value(node).take()
 
     def test(self, node: nodes.Node) -> str:
-        """A Python condition."""
+        """Whether a node is true, as a Python condition."""
         if isinstance(node, nodes.Not):
             return f"(not {self.test(node.node)})"
         if isinstance(node, nodes.And | nodes.Or):
@@ -100,7 +100,7 @@ class _Lowering:
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Ex:
-        """The value of a node, only tested."""
+        """The value of a node that is only tested: what it holds does not count as read."""
         value = self.value(node)
         self.looked += value.places
         return value

@@ -28,7 +28,7 @@ _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
 
 
 class KeptCode:
-    """What is known from before, and what this start used of it or made anew."""
+    """Compiled code of an earlier start, and what this start took of it or had to make."""
 
     def __init__(self, known: dict[bytes, CodeType | bytes] | None = None) -> None:
         self._known = known or {}
@@ -40,7 +40,7 @@ class KeptCode:
 
     @staticmethod
     def key(text: str, lines: list[int], file: str) -> bytes:
-        """What stands for one piece of generated code."""
+        """The key of one piece of generated code: a digest of its text, its YAML lines and its file."""
         found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20)
         found.update(b"\0" + array("I", lines).tobytes() + b"\0" + file.encode("utf-8", "surrogatepass"))
         return found.digest()

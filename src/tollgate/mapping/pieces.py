@@ -134,7 +134,7 @@ def _compile(
 
 
 def unit_with(document: Document, functions: Functions | None) -> Unit:
-    """A file in the making whose pieces may call these functions, and the filters they may use."""
+    """A new unit whose pieces may call these functions and use their filters."""
     return Unit(
         document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None
     )

@@ -97,12 +97,12 @@ Places = tuple[Reads, ...]
 
 
 def gathered(places: Places) -> Places:
-    """The list a path makes of the values found at `places`."""
+    """The places of a list that a path makes of the values found at `places`."""
     return tuple(Reads(items=place, gathered=True) for place in places)
 
 
 def take(places: Places) -> None:
-    """The value there is used with everything in it."""
+    """Count the values at these places as read, with everything in them."""
     for place in places:
         place.whole = True
         if place.gathered and place.items is not None:
@@ -110,7 +110,7 @@ def take(places: Places) -> None:
 
 
 def hand_over(places: Places, parameter: Reads) -> None:
-    """The value there becomes the parameter of a function: what the function reads of it is read there."""
+    """Link these places to a function's parameter: what the function reads of its parameter counts as read there."""
     for place in places:
         place.links.append(parameter)
         if place.gathered and place.items is not None:

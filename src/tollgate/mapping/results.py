@@ -57,35 +57,49 @@ def distinct_calls(turns: list[Turn]) -> list[Turn]:
 
 
 def _renamed(turns: list[Turn]) -> list[Turn]:
-    taken = {name for turn in turns for part in _parts(turn) if type(name := part.get("id")) is str}
-    begun: set[str] = set()
-    waiting: dict[str, deque[str]] = {}
-    """For every id as it was: the calls that have no result yet, by their new ids."""
-    counts: dict[str, int] = {}
+    ids = _Ids({name for turn in turns for part in _parts(turn) if type(name := part.get("id")) is str})
     made = []
     for turn in turns:
         parts: list[Part] = []
         for part in _parts(turn):
             kind, name = part.get("kind"), part.get("id")
-            if type(name) is not str:
-                pass
-            elif kind == "tool_call":
-                new = name
-                while new in begun or new != name and new in taken:
-                    counts[name] = counts.get(name, 1) + 1
-                    new = f"{name}_{counts[name]}"
-                begun.add(new)
-                waiting.setdefault(name, deque()).append(new)
-                if new != name:
-                    # a signature that is tied to its call
-                    if parts and parts[-1].get("kind") == "reasoning" and parts[-1].get("id") == name:
-                        parts[-1] = {**parts[-1], "id": new}
-                    part = {**part, "id": new}
-            elif kind == "tool_result" and waiting.get(name):
-                part = {**part, "id": waiting[name].popleft()}
+            if kind == "tool_call" and type(name) is str:
+                new = ids.of_call(name)
+                before = parts[-1] if parts else {}
+                if before.get("kind") == "reasoning" and before.get("id") == name:
+                    parts[-1] = {**before, "id": new}  # a signature that is tied to its call
+                part = {**part, "id": new}
+            elif kind == "tool_result" and type(name) is str:
+                part = {**part, "id": ids.of_result(name)}
             parts.append(part)
         made.append({**turn, "parts": parts})
     return made
+
+
+class _Ids:
+    """New ids for calls that share one, given out in the order of the conversation."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._used: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[str, deque[str]] = {}
+        """By the id as it was: the calls that have no result yet, by their new ids."""
+
+    def of_call(self, name: str) -> str:
+        """The id of the next call named `name`: the same for the first, one that nobody has for those after it."""
+        new = name
+        while new in self._used or new != name and new in self._taken:
+            self._counts[name] = self._counts.get(name, 1) + 1
+            new = f"{name}_{self._counts[name]}"
+        self._used.add(new)
+        self._waiting.setdefault(name, deque()).append(new)
+        return new
+
+    def of_result(self, name: str) -> str:
+        """The id of the next result of `name`: that of the earliest call without one."""
+        waiting = self._waiting.get(name)
+        return waiting.popleft() if waiting else name
 
 
 def results_behind_calls(turns: list[Turn]) -> list[Turn]:

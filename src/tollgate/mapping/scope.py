@@ -20,7 +20,8 @@ from tollgate.wording import closest
 
 @dataclass(slots=True)
 class Ex:
-    """A piece of generated Python. `present`: never None; `atom`: a name or constant, cheap to repeat."""
+    """One expression lowered to Python. `present`: it is never None; `atom`: it is a name or a constant, cheap to
+    repeat."""
 
     py: str
     present: bool = False
@@ -31,7 +32,7 @@ class Ex:
     """Where the value comes from in the document, for the loss list; empty for computed values."""
 
     def take(self) -> Ex:
-        """Used as a value, with everything in it."""
+        """Count everything in the value as read, because it is used as it is; the loss list then says nothing of it."""
         take(self.places)
         return self
 

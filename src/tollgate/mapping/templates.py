@@ -64,7 +64,8 @@ def value_of(site: Site, node: Node) -> Ex:
 
 
 def sure(site: Site, node: Node) -> bool:
-    """True when the node is present whatever the data says, and can be written as one display."""
+    """Whether the node is present whatever the data says, and can be written as one Python display (`{...}` or
+    `[...]`)."""
     if isinstance(node, Scalar):
         if node.value == NOTHING_WORD:
             return False

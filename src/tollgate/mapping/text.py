@@ -52,7 +52,7 @@ def path_of(node: object) -> Path | None:
 
 
 def lower_scalar(site: Site, node: Scalar) -> Ex:
-    """A scalar -> Python. Reads are not yet marked as used: see `Ex.take`."""
+    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Ex.take`."""
     text = node.value
     if text is None:
         return Ex("None", True, "null", atom=True)

@@ -43,7 +43,7 @@ class TraceContext(Context):
         self._prefix.pop()
 
     def taken(self) -> list[Step]:
-        """The steps since the last time."""
+        """The steps noted since this was last asked."""
         steps, self.steps = self.steps, []
         self._prefix.clear()
         return steps

@@ -14,7 +14,10 @@ def truth(site: Site, value: Ex) -> str:
 
 
 def true_of(site: Site, value: Ex) -> tuple[str, str]:
-    """(condition, name of the value inside it). Absent is what most values are, so it is asked first."""
+    """(condition, name of the value inside it), for a value that is used again when it is true.
+
+    Most values are absent, so that is asked first.
+    """
     if value.atom:
         name, first = value.py, value.py
     else:

@@ -32,7 +32,7 @@ def emit(site: Site, node: Map, target: str) -> None:
 
 
 def whole(site: Site, node: Map, target: str) -> bool:
-    """When the object begins as a copy of everything in a value: make it one. False when it does not."""
+    """Begin the object as a copy of a whole value, where `$copy` asks for that. False where it does not."""
     entry = node.entries["$copy"]
     if site.unit.trace or path_of(entry) is None:
         return False

@@ -50,7 +50,7 @@ def emit_alone(site: Site, node: Map, items: ToList, dest: Destination, line: in
 
 
 def guarded(site: Site, loop: Loop) -> AbstractContextManager[None]:
-    """The block a loop stands in."""
+    """The block in which the loop stands: under its condition, if it has one."""
     return site.code.block(f"if {loop.guard}", loop.line) if loop.guard else nullcontext()
 
 

@@ -94,7 +94,7 @@ def read_image(item: object) -> dict[str, Any] | None:
 
 
 def type_of(data: str) -> str:
-    """The MIME type of base64 picture data by its first bytes; unknown ones are said to be octets."""
+    """The MIME type of base64 picture data by its first bytes; `application/octet-stream` when they are unknown."""
     try:
         head = base64.b64decode(data[:64] + "=" * (-len(data[:64]) % 4))
     except (binascii.Error, ValueError):

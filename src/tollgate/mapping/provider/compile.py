@@ -382,8 +382,8 @@ class _Compiling:
 
 
 def _missing(mapping: ProtocolMapping) -> list[str]:
-    """The sections that a format lacks to be that of an upstream; of one that answers in streams only,
-    `stream.to_hub` is enough."""
+    """The sections that a format lacks for being spoken to an upstream. For one that answers in streams only,
+    `stream.to_hub` stands in for `response.to_hub`."""
     wanted = (
         ["request.from_hub"]
         if mapping.stream_in is not None and not mapping.hub
@@ -406,6 +406,6 @@ class _Bound:
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
-    """The budgets of a scope over those of the wider one, field by field."""
+    """The budgets of a scope laid over those of the wider scope, field by field."""
     known = {field.name for field in fields(Timeouts)}
     return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base

@@ -125,7 +125,7 @@ class Discovery:
 
 
 def _fields(entry: Any) -> str:
-    """What an entry is made of, to find the template's mistake by; never its values."""
+    """The names of an entry's fields, by which a mistake in the template can be found; never its values."""
     if not isinstance(entry, dict):
         return "no fields"
     return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"

@@ -66,7 +66,7 @@ class Pieces:
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
-        """Names with the fields they have."""
+        """The names that a template may read, each with its known fields."""
         return {name: self._names.get(name) for name in wanted}
 
     def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
@@ -106,7 +106,7 @@ class Pieces:
 
 
 def total(call: Callable[..., Any]) -> Read:
-    """`call` that gives None where the data does not fit it."""
+    """`call` made total: None where the data does not fit it."""
 
     def read(body: Any) -> Any:
         try:
