@@ -120,6 +120,7 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("chat", {"messages": ["hi"]}, "messages[0] is text; an object is wanted", "messages[0]"),
         ("chat", {"messages": [{"content": "hi"}]}, "messages[0].role is null; text is wanted", "messages[0].role"),
         ("chat", {"messages": [{"role": "user", "content": 4}]}, "messages[0].content is an integer; text or a list of parts is wanted", "messages[0].content"),
+        ("chat", {"messages": [{"role": "user", "content": "hi"}, {"role": "user"}]}, "messages[1].content is missing; text or a list of parts is wanted", "messages[1].content"),
         ("chat", said_in({"type": "text", "text": 5}), "messages[0].content[0].text is an integer; text is wanted", "messages[0].content[0].text"),
         ("chat", said_in("x", {"type": "text", "text": None}), "messages[0].content[1].text is null; text is wanted", "messages[0].content[1].text"),
         ("chat", said_in({"type": "text"}), "messages[0].content[0].text is missing; text is wanted", "messages[0].content[0].text"),
@@ -158,6 +159,7 @@ def test_an_impossible_field_is_named(dialect, change, said, param):
 
 def test_unknown_fields_and_nulls_pass():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
+    check_fields("chat", {**CHAT, "messages": [{"role": "user", "content": None}, {"role": "assistant", "tool_calls": []}, {"role": "brand_new"}]})
     check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
     check_fields("responses", {"model": "m", "tools": None, "input": [
         "x", {"type": "reasoning", "summary": [], "content": None}, {"type": "brand_new", "content": 5},

@@ -125,6 +125,8 @@ def _check_messages(messages: list[Any]) -> None:
             raise BadRequest(f"messages[{place}].role is {_kind(message.get('role'))}; text is wanted", param=f"messages[{place}].role")
         content = message.get("content")
         if content is None or isinstance(content, str):
+            if content is None and message["role"] == "user" and "content" not in message:  # answers may hold calls of tools only
+                raise BadRequest(f"messages[{place}].content is missing; text or a list of parts is wanted", param=f"messages[{place}].content")
             continue
         if not isinstance(content, list):
             where = f"messages[{place}].content"
