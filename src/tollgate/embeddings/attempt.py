@@ -62,7 +62,8 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
     `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
     exchange.attempt(offer)
     sent.clear()
-    exchange.context = context_of(exchange, offer)
+    if offer.protocol != "embeddings" or offer.request_edits is not None:
+        exchange.context = context_of(exchange, offer)
     parts = await _Attempt(exchange, request, offer, sent).parts()
     counted, estimated = await _tokens(parts, offer)
     first = parts[0]
@@ -187,8 +188,6 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
 
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
     """The bytes to send: the client's own where formats match and nothing is edited or split, else converted."""
-    context = exchange.context
-    assert context is not None
     if offer.protocol == "embeddings":
         if whole and offer.request_edits is None:
             return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False)
@@ -196,7 +195,8 @@ def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: li
     else:
         document = _converted(exchange, request, offer, items)
     if offer.request_edits is not None:
-        document = offer.request_edits(document, context)
+        assert exchange.context is not None
+        document = offer.request_edits(document, exchange.context)
     return orjson.dumps(document)
 
 

@@ -132,7 +132,9 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     parts: list[Any] = (
         [part for part in given if type(part) is dict and part.keys() != _ONLY_KIND] if type(given) is list else []
     )
-    if given is not None and (type(given) is not list or any(type(part) is not dict for part in given)):
+    if given is not None and (
+        type(given) is not list or len(parts) != len(given) and any(type(part) is not dict for part in given)
+    ):
         context.lose("a part that the mapping made no object")
     name = hub.get("id")
     if type(name) is not str or not name:
@@ -160,9 +162,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     stop = hub.get("stop")
     if parts or stop is not None or hub.get("usage"):
         made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
-    for key, value in hub.items():
-        made.setdefault(key, value)
-    return made
+    return {**made, **hub, **made}  # these first, and as they are here
 
 
 def convert_error(source: Mapping, target: Mapping, body: object) -> dict[str, Any]:
