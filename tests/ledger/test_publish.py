@@ -207,6 +207,17 @@ def test_files_that_may_be_short_of_rows_are_looked_at_also_when_a_start_takes_s
     assert [desk.publisher.publish(TEN, recheck=turn == 0) for turn in range(3)] == [1, 1, 0]
 
 
+def test_a_row_of_a_clock_that_was_set_ahead_keeps_no_young_file_from_being_looked_at(desk: Desk) -> None:
+    desk.add(row("req_1", time=TEN), row("req_far", time=TEN + timedelta(days=400)))
+    desk.publisher.publish(TEN)
+    short = desk.publisher.path(TEN).read_bytes()
+    desk.add(row("req_2", time=TEN))
+    desk.publisher.publish(TEN)
+    desk.publisher.path(TEN).write_bytes(short)  # as after a loss of power
+    assert desk.publisher.publish(TEN, recheck=True) == 1
+    assert desk.read() == 3
+
+
 def test_a_start_rebuilds_every_file_that_is_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a restore of `var/` without `usage/`; the newest hours come first, and a turn that takes too long goes on later."""
     days = [TEN - timedelta(days=back) for back in (2, 1, 0)]

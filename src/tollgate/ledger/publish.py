@@ -78,7 +78,8 @@ class Publisher:
         hours = set(source.hours(published))
         if recheck:
             known = source.hours()
-            young = {hour for hour in known if hour >= known[-1] - _RECHECK}
+            newest = min(known[-1], _naive(now)) if known else _naive(now)  # rows of a clock that was set ahead are no measure
+            young = {hour for hour in known if hour >= newest - _RECHECK}
             hours |= young
             # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"

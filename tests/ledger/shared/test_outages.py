@@ -258,6 +258,18 @@ async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monk
         await gateway("b")
 
 
+async def test_tables_of_the_version_before_are_brought_up_to_date(
+        store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(tables, "VERSIONS", tables.VERSIONS[:1])
+        await tables.migrate(eye)
+        await eye.execute("INSERT INTO tollgate.instances (name) VALUES ('a')")
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1"))
+    assert await eye.fetchrow("SELECT published, rows_from FROM tollgate.instances") == (1, None)
+
+
 async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
     """PgBouncer refuses a connection that begins with other settings."""
     assert link._options("x")["server_settings"].keys() == {"application_name", "timezone"}
