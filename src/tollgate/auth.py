@@ -1,4 +1,4 @@
-"""Who is calling: both key headers, and the one credit rule before any work.
+"""Who is calling: the key of a request, from either of the two headers, and its record.
 
 The caller's key never goes past this module; everything below works with a `KeyRecord`.
 """
