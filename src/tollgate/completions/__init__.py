@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tollgate.completions.aside import aside, is_large
+from tollgate.completions.aside import aside, is_large, is_long
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.bound import most_it_costs
@@ -94,7 +94,10 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     try:
         if offer.in_text is not None and exchange.native:
-            make_anew(exchange, offer)
+            if is_long(exchange.inbound.body):
+                await aside(make_anew, exchange, offer)
+            else:
+                make_anew(exchange, offer)
         if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
         reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)

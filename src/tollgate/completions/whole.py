@@ -32,7 +32,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     large = is_large(raw)
     raw, body, edited, hub = await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)
     if offer.usage_read is not None:
-        usage = offer.usage_read(body)
+        usage = offer.usage_read(body, answer_headers=answer.headers)
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     told = believed(exchange, usage)

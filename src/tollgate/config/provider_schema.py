@@ -213,7 +213,9 @@ def _usage() -> Schema:
                 "description": "Counts that are not inside their parent (input for the caches, output for "
                                "reasoning).",
             },
-            "read": template("Hub usage from an answer or event, instead of the mapping's."),
+            "read": template(
+                "Hub usage from an answer (`$`, and `$answer_headers` of a whole one) or event, instead of the mapping's."
+            ),
         },
     )
 

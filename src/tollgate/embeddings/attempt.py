@@ -237,7 +237,7 @@ async def _parsed(
         raise AttemptFailed(verdict.error(offer.provider))
     if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
         raise _broken(offer, "the answer is not a JSON object")
-    told = offer.usage_read(body) if offer.usage_read is not None else None
+    told = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
     if offer.response_edits is not None:
         body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     data = body.get("data") if isinstance(body, dict) else None

@@ -238,7 +238,7 @@ class _Compiling:
             if isinstance(listed, List)
             else frozenset()
         )
-        return excludes, self.pieces.template(read, ("$",)) if read is not None else None
+        return excludes, self.pieces.template(read, ("$", "answer_headers")) if read is not None else None
 
     def _images(
         self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None

@@ -105,7 +105,8 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     if of == "usage":
         if spoken is None or spoken.read_usage is None:
             raise LookupError("this provider has no `usage.read`")
-        return spoken.read_usage(given)
+        headers = {str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()}
+        return spoken.read_usage(given, answer_headers=headers)
     if of == "discover":
         if compiled.discovery is None:
             raise LookupError("this provider has no `discover`, or its address is incomplete")
