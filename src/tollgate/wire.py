@@ -23,17 +23,20 @@ class WireFormat:
     names its end user and puts its turns."""
 
     limit_fields: tuple[str, ...]
-    user_path: tuple[str, ...]
+    user_paths: tuple[tuple[str, ...], ...]
+    """In the order in which they count."""
     turns_field: str = "messages"
     names_model_once: bool = False
     """Whether a stream says its model in its first event alone."""
 
 
+_USER = (("user",), ("safety_identifier",))
+"""The second is the newer name of the first."""
 CLIENT_FORMATS = {
-    "chat": WireFormat(("max_completion_tokens", "max_tokens"), ("user",)),
-    "responses": WireFormat(("max_output_tokens",), ("user",), "input"),
-    "messages": WireFormat(("max_tokens",), ("metadata", "user_id"), names_model_once=True),
-    "embeddings": WireFormat((), ("user",), "input"),
+    "chat": WireFormat(("max_completion_tokens", "max_tokens"), _USER),
+    "responses": WireFormat(("max_output_tokens",), _USER, "input"),
+    "messages": WireFormat(("max_tokens",), (("metadata", "user_id"),), names_model_once=True),
+    "embeddings": WireFormat((), (("user",),), "input"),
 }
 """By the name of the format's mapping file."""
 

@@ -269,6 +269,15 @@ async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
     assert names == {"ann\x00", "x" * 1000}
 
 
+@pytest.mark.parametrize(("said", "noted"), [
+    ({"user": "ann"}, "ann"), ({"safety_identifier": "bob"}, "bob"), ({"user": "ann", "safety_identifier": "bob"}, "ann"),
+    ({"user": None, "safety_identifier": "bob"}, "bob"), ({"user": 5}, None), ({}, None)])
+async def test_an_end_user_is_noted_under_either_of_its_names(tmp_path, said, noted):
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat())}) as here:
+        assert (await here.post("/v1/chat/completions", {**ASK, **said})).status_code == 200
+        assert [row["end_user"] for row in (await rows_by_id(here, tmp_path)).values()] == [noted]
+
+
 @pytest.mark.parametrize("named", ["up-2", "two", "up-2-20261101", "up-2@20261101", "unheard-of"])
 async def test_what_another_model_was_asked_for_costs_what_that_one_does(tmp_path, named):
     passes = [{"type": "message", "input_tokens": 6, "output_tokens": 3}, {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},

@@ -91,10 +91,13 @@ class Exchange:
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one; cut at a length that no name has."""
-        node: Any = self.body
-        for step in CLIENT_FORMATS[self.inbound.dialect].user_path:
-            node = node.get(step) if isinstance(node, dict) else None
-        return node[:_MOST_USER] if isinstance(node, str) else None
+        for path in CLIENT_FORMATS[self.inbound.dialect].user_paths:
+            node: Any = self.body
+            for step in path:
+                node = node.get(step) if isinstance(node, dict) else None
+            if isinstance(node, str):
+                return node[:_MOST_USER]
+        return None
 
     def asked_tier(self) -> str | None:
         """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""

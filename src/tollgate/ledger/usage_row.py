@@ -102,7 +102,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
     Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them or reported more than can be, "
                                    "or the client left before it told the last ones"),
-    Column("end_user", "VARCHAR", "end user named by the caller (user, metadata.user_id)"),
+    Column("end_user", "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
