@@ -55,10 +55,18 @@ def test_a_block_that_was_whole_before_the_answer_broke_off_is_done():
                                                  "content_block_delta", "error"]
 
 
+@pytest.mark.parametrize(("kind", "half"), [("message", {"content": "half a"}), ("reasoning", {"reasoning": "half a"}), ("message", {"refusal": "half a"})],
+                         ids=["text", "thought", "refusal"])
+def test_an_item_that_broke_off_is_never_said_to_be_done(kind: str, half: dict[str, str]):
+    """Codex keeps every item that is done, half a text too, and asks once more: the model would go on behind it."""
+    events = told("responses", [chunk(**half)], fail=True)
+    assert not any(event["type"].endswith(".done") for event in events)
+    assert [event["item"]["type"] for event in events if event["type"] == "response.output_item.added"] == [kind]
+    assert events[-1]["response"]["output"][0]["type"] == kind
+
+
 def test_a_text_that_broke_off_is_incomplete():
     events = told("responses", [chunk(content="half a")], fail=True)
-    done = [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"]
-    assert done == ["incomplete"]
     assert events[-1]["response"]["output"][0]["status"] == "incomplete"
 
 
