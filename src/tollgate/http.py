@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.packing import Damaged, UnknownCoding, Unpacker
@@ -22,8 +22,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _WATCH_AFTER = 0.05
 """Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
 done by then, and a watcher is a task."""
-LEAVING = "tollgate.leaving"
-"""The extension (ASGI) of a server that tells by itself: a function that takes what to call when the client leaves, or None to take it back."""
+DIRECT = "tollgate.direct"
+"""The extension (ASGI) of a server that offers what `Direct` says."""
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -32,16 +32,29 @@ SSE_HEADERS = [
 ]
 
 
+class Direct(Protocol):
+    """What a server may offer of a request beside ASGI's messages."""
+
+    def on_leaving(self, tell: Callable[[], None] | None) -> None:
+        """Call `tell` when the client leaves; None takes that back. Without it a task must wait for the message."""
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
+        """A whole answer in one call instead of two messages."""
+
+
 class ClientGone(Exception):
     """The client left; there is nobody to answer."""
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Request headers by lower-case name; repeated ones are joined by a comma."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
+    """Request headers by name, which ASGI has in lower case; repeated ones are joined by a comma."""
+    headers = scope["headers"]
+    found: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    if len(found) == len(headers):
+        return found
+    found = {}
+    for name, value in headers:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
         found[key] = f"{found[key]}, {text}" if key in found else text
     return found
 
@@ -143,8 +156,27 @@ class Responder:
     `bodiless` (HEAD) sends the headers of the whole reply, its length included, and no body.
     """
 
-    __slots__ = ("_bodiless", "_extra", "_gone", "_keepalive", "_last", "_loop", "_on_leaving", "_quiet", "_receive", "_send", "_sending", "_task", "_timer", "_watch", "_watcher",
-                 "started", "stopped", "told", "unread")
+    __slots__ = (
+        "_bodiless",
+        "_direct",
+        "_extra",
+        "_gone",
+        "_keepalive",
+        "_last",
+        "_loop",
+        "_quiet",
+        "_receive",
+        "_send",
+        "_sending",
+        "_task",
+        "_timer",
+        "_watch",
+        "_watcher",
+        "started",
+        "stopped",
+        "told",
+        "unread",
+    )
 
     def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
         self._receive = receive
@@ -154,7 +186,7 @@ class Responder:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(self._loop)
         self._gone = False
-        self._on_leaving: Callable[[Callable[[], None] | None], None] | None = None
+        self._direct: Direct | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -178,9 +210,9 @@ class Responder:
 
     def watch_client(self, scope: Scope) -> None:
         """From now on a client that leaves cancels the current task. Only after the whole body has been read."""
-        self._on_leaving = scope.get("extensions", {}).get(LEAVING)
-        if self._on_leaving is not None:
-            self._on_leaving(self._left)
+        self._direct = scope.get("extensions", {}).get(DIRECT)
+        if self._direct is not None:
+            self._direct.on_leaving(self._left)
         else:
             self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
 
@@ -211,7 +243,11 @@ class Responder:
                 self._end_comments(self._timer)
             about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
             self.started = True
-            await self._send({"type": "http.response.start", "status": reply.status, "headers": [*about, *reply.headers, *self._extra]})
+            headers = [*about, *reply.headers, *self._extra]
+            if self._direct is not None:
+                await self._direct.answer(reply.status, headers, reply.body)
+                return
+            await self._send({"type": "http.response.start", "status": reply.status, "headers": headers})
             await self._send({"type": "http.response.body", "body": b"" if self._bodiless else reply.body})
             return
         stream = reply.stream
@@ -231,8 +267,8 @@ class Responder:
 
     def close(self) -> None:
         """Stop watching; called when the request is over, however it ended."""
-        if self._on_leaving is not None:
-            self._on_leaving(None)
+        if self._direct is not None:
+            self._direct.on_leaving(None)
         if self._watch is not None:
             self._watch.cancel()
         if self._watcher is not None and not self._watcher.done():

@@ -4,7 +4,6 @@ What passes over real connections, on both engines: test_engines.py and conforma
 """
 
 import asyncio
-import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -19,22 +18,11 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.typing import ConnectionState
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.http1 import READ, REFUSED, answers_of, cut, damaged_requests, h11_reads, requests, whole
 
 from tollgate.engines.http1 import Http1
 
 ANSWER = b'{"said": "so"}'
-
-
-async def whole(receive: Any) -> bytes | None:
-    """A request's body; None when its client left."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message["body"]
-        more = message["more_body"]
-    return body
 
 
 class Server:
@@ -95,50 +83,10 @@ class Server:
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]
 
 
-def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]:
-    """Status, body and whether the connection is kept, as h11 reads the answers to requests of these methods."""
-    found = []
-    for method in methods:
-        client = h11.Connection(h11.CLIENT)
-        client.send(h11.Request(method=method, target="/", headers=[("host", "a")]))
-        client.send(h11.EndOfMessage())
-        client.receive_data(said)
-        status, body = 0, b""
-        while True:
-            event = client.next_event()
-            if isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                break
-            elif event is h11.NEED_DATA:
-                client.receive_data(b"")
-        found.append((status, body, client.their_state is h11.DONE))
-        said = client.trailing_data[0]
-    assert said == b""
-    return found
-
-
 # ---- what is read
 
 
-@pytest.mark.parametrize(("sent", "seen"), {
-    "a body of known length": (b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", ("POST", "/a", "1.1", b"abc")),
-    "chunks, an extension, trailers": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: y\r\n\r\n",
-                                       ("POST", "/", "1.1", b"abc")),
-    "a whole address": (b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "http://x:80/v1/models", "1.1", b"")),
-    "an asterisk": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("OPTIONS", "*", "1.1", b"")),
-    "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
-    "HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", ("GET", "/", "1.0", b"")),
-    "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
-    "a wish for HTTP/2 beside a body": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
-    "a loud one": (b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
-    "a wish beside chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
-                             ("POST", "/", "1.1", b"a")),
-    "what is no wish": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc", ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc")),
-    "a wish for a web socket": (b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ("GET", "/w", "1.1", b"")),
-}.values(), ids=lambda value: None)
+@pytest.mark.parametrize(("sent", "seen"), READ.values(), ids=READ.keys())
 async def test_a_request_is_read(sent, seen):
     for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
         server = await Server().exchange(pieces)
@@ -151,17 +99,7 @@ async def test_header_names_are_lower_case_and_values_without_the_blanks_around_
     assert server.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
 
 
-@pytest.mark.parametrize("sent", {
-    "no host": b"GET / HTTP/1.1\r\n\r\n", "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "no HTTP": b"\x16\x03\x01\x02\x00",
-    "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-    "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na", "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-    "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
-    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n", "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n",
-    "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
-    "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
-}.values(), ids=lambda value: None)
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED.keys())
 async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
     server = await Server().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
     assert server.statuses == [400] and server.asked == [] and server.closed
@@ -368,63 +306,6 @@ async def test_a_connection_says_when_it_is_idle():
 
 # ---- a second opinion
 
-NAMES = st.sampled_from(["accept", "x-one", "authorization", "user-agent", "x-y_z"])
-VALUES = st.text(st.characters(codec="latin-1", min_codepoint=33, exclude_characters="\x7f" + "".join(map(chr, range(128, 160)))), max_size=12)
-
-
-@st.composite
-def requests(draw: Any) -> bytes:
-    """A valid request."""
-    method = draw(st.sampled_from(["GET", "POST", "HEAD", "DELETE", "OPTIONS"]))
-    target = draw(st.sampled_from(["/", "/v1/models", "/v1/chat/completions?x=%20&y", "/a%2Fb"]))
-    lines = [f"{method} {target} HTTP/1.1", f"Host:{draw(st.sampled_from(['', ' ', '  ']))}x"]
-    lines += [f"{name.title()}: {value}{draw(st.sampled_from(['', ' ']))}" for name, value in draw(st.lists(st.tuples(NAMES, VALUES), max_size=3))]
-    body = draw(st.binary(max_size=40))
-    framing = draw(st.sampled_from(["none", "length", "chunks"]))
-    if framing == "none":
-        body = b""
-    elif framing == "length":
-        lines.append(f"content-length: {len(body)}")
-    else:
-        lines.append("Transfer-Encoding: chunked")
-        size = draw(st.integers(1, 20))
-        body = b"".join(b"%X%b\r\n%b\r\n" % (len(body[at : at + size]), draw(st.sampled_from([b"", b";a=b"])), body[at : at + size]) for at in range(0, len(body), size))
-        body += b"0\r\n" + draw(st.sampled_from([b"", b"x-sum: 1\r\n"])) + b"\r\n"
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
-
-
-@st.composite
-def cut(draw: Any, data: bytes) -> list[bytes]:
-    places = sorted(draw(st.sets(st.integers(0, len(data)), max_size=6)) | {0, len(data)})
-    return [data[start:end] for start, end in itertools.pairwise(places)]
-
-
-def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
-    """The requests h11 finds, and whether it refuses the rest."""
-    found: list[Any] = []
-    server = h11.Connection(h11.SERVER)
-    server.receive_data(data)
-    try:
-        while True:
-            event = server.next_event()
-            if isinstance(event, h11.Request):
-                asked = (event.method.decode(), bytes(event.target), [(bytes(name), bytes(value)) for name, value in event.headers])
-                body = b""
-            elif isinstance(event, h11.Data):
-                body += bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                found.append((*asked, body))
-                server.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
-                server.send(h11.EndOfMessage())
-                if server.our_state is not h11.DONE:
-                    return found, False
-                server.start_next_cycle()
-            else:
-                return found, False
-    except h11.RemoteProtocolError:
-        return found, True
-
-
 async def reads(pieces: list[bytes]) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
     """The same of ours."""
     found: list[Any] = []
@@ -453,11 +334,7 @@ def test_requests_behind_one_another_are_read_as_h11_reads_them_however_they_are
 @settings(max_examples=100)
 @given(st.data())
 def test_a_damaged_request_is_refused_or_read_as_h11_reads_it(data):
-    sent = bytearray(b"".join(data.draw(st.lists(requests(), min_size=1, max_size=2))))
-    for _ in range(data.draw(st.integers(1, 2))):
-        at = data.draw(st.integers(0, len(sent) - 1))
-        sent[at : at + data.draw(st.integers(0, 2))] = data.draw(st.sampled_from([b"", b"\r", b"\n", b"\r\n", b" ", b"0", b"a", b":", b"\x00", b"\xff"]))
-    damaged = bytes(sent)
+    damaged = data.draw(damaged_requests())
     found, refused = asyncio.run(reads(data.draw(cut(damaged))))
     expected, as_well = h11_reads(damaged)
     if not refused and not as_well:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from functools import lru_cache
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httptools
@@ -23,7 +22,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
-from tollgate.engines.reading import refusal_of, without_wish
+from tollgate.engines.reading import REFUSALS, STATUS_LINES, refusal_of, without_wish
 from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
 
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
 
 _STREAM = 1
 """HTTP/1 answers one request at a time, so all have the same number."""
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_REFUSALS = {
-    400: b"what was sent cannot be read as an HTTP/1.1 request",
-    431: b"the headers or trailers of a request may have %d bytes" % MAX_HEAD_BYTES,
-    501: b"the only transfer encoding read here is chunked",
-}
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 """How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
 
@@ -192,10 +185,11 @@ class Http1:
         self._bare = 0
         version = self._parser.get_http_version()
         headers = self._headers
-        refused = refusal_of(version, headers)
+        told = dict(headers)
+        refused = refusal_of(version, headers, told)
         if refused is not None:
             self._refuse(refused)
-        continues = version == "1.1" and dict(headers).get(b"expect", b"").lower() == b"100-continue"
+        continues = version == "1.1" and told.get(b"expect", b"").lower() == b"100-continue"
         head = _Head(self._parser.get_method().decode(), self._url, version, headers, keep=version == "1.1" and self._parser.should_keep_alive(), continues=continues)
         self._parsed = head
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
@@ -256,8 +250,8 @@ class Http1:
     async def _tell_refusal(self, status: int) -> None:
         if not self._answering and not self._over:
             tag = new_request_id().encode()
-            lines = [b"content-type: text/plain", b"content-length: %d" % len(_REFUSALS[status]), b"connection: close", b"x-request-id: " + tag, b"request-id: " + tag]
-            await self._write(_STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", _REFUSALS[status]]))
+            lines = [b"content-type: text/plain", b"content-length: %d" % len(REFUSALS[status]), b"connection: close", b"x-request-id: " + tag, b"request-id: " + tag]
+            await self._write(STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", REFUSALS[status]]))
         await self._close()
 
     # ---- answering
@@ -289,7 +283,7 @@ class Http1:
         head = self._head
         assert head is not None
         told = dict(event.headers)
-        lines = [_STATUS_LINES.get(event.status_code) or b"HTTP/1.1 %d \r\n" % event.status_code]
+        lines = [STATUS_LINES[event.status_code]]
         lines += [b"%b: %b\r\n" % header for header in event.headers]
         lines.append(_date_line(int(time.time())))
         length = told.get(b"content-length")

@@ -1,28 +1,38 @@
-"""uvicorn with httptools, the engine of the extra of that name. It is given sockets, and signals are left to the caller."""
+"""uvicorn's server over connections of our own, the engine of the extra of that name. It is given sockets, and signals are left to the caller."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
-from tollgate.engines.heads import Answer
-from tollgate.engines.reading import Headers, refusal_of, without_wish
+from tollgate.engines.reading import REFUSALS, STATUS_LINES, Headers, refusal_of, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
+from tollgate.engines.turn import MOST_UNREAD, Turn
 from tollgate.engines.writes import Writes
-from tollgate.http import LEAVING
+from tollgate.http import DIRECT
+from tollgate.services import new_request_id
 
 if TYPE_CHECKING:
+    from uvicorn.server import ServerState
+
     from tollgate.app import App
     from tollgate.config.model import Server
 
+log = logging.getLogger("tollgate.engines")
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_FAILED = STATUS_LINES[500] + b"content-type: text/plain\r\ncontent-length: 21\r\nconnection: close\r\n\r\nInternal Server Error"
 _MOST_WAITING = 8
 """Requests that may wait behind the one that is answered, before no more are read."""
 
@@ -68,126 +78,269 @@ async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[so
         watcher.cancel()
 
 
-class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with bounds to what a client sends beside a body, as hypercorn has them, and deaf to wishes for other protocols."""
+class _Connection(asyncio.Protocol):
+    """A client's connection: requests are read by httptools, and answered one after another in the order in which they came.
 
-    _bare = 0
-    """Bytes since a head was complete or a body went on."""
-    _late: asyncio.TimerHandle | None = None
-    _came = 0
-    """Bytes of bodies."""
-    _lagging: asyncio.TimerHandle | None = None
-    """When to look whether the rest of a body goes on coming."""
-    _stuck: asyncio.TimerHandle | None = None
-    _answer: Answer | None = None
-    """To the request whose turn it is."""
-    _wish: tuple[bytes, bytes, str, Headers] | None = None
-    """Method, target, version and headers of the request read last, if it wishes for another protocol."""
+    It takes the place of uvicorn's `HttpToolsProtocol`, which costs twice as much and knows no bounds to what comes beside a body.
+    What cannot be read is told after the answers before it; nothing behind it is read.
+    """
+
+    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.loop = _loop or asyncio.get_running_loop()
+        self.server = server_state
+        self.done = self.loop.create_future()
+        self.done.set_result(None)
+        self.room: asyncio.Future[None] | None = None
+        self._app = config.loaded_app
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # of requests sent behind one another, the first gets its answer
+        self._target = b""
+        self._headers: Headers = []
+        self._newest: Turn | None = None
+        """To the request that was read last."""
+        self._active: Turn | None = None
+        """To the request whose turn it is."""
+        self._waiting: deque[tuple[Turn, dict[str, Any]]] = deque()
+        """Behind it, with their scopes."""
+        self._refusal = 0
+        """The status of what cannot be read; nothing behind it is."""
+        self._wish: tuple[bytes, bytes, str, Headers] | None = None
+        """Method, target, version and headers of the request read last, if it wishes for another protocol."""
+        self._bare = 0
+        """Bytes since a head was complete or a body went on."""
+        self._came = 0
+        """Bytes of bodies."""
+        self._looked: tuple[Turn | None, int] = (None, 0)
+        """The newest request and what had come, when the clock struck last."""
+        self._since = 0.0
+        """Since when there is no request to answer, or one is beginning to come."""
+        self._begun = False
+        """Something of the next request is here, or of the rest of one whose answer has left."""
+        self._paused = False
+        self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.transport = Writes(self.loop, transport)  # type: ignore[assignment]
-        self._late = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.close)
+        self.transport = transport
+        self._writes = Writes(self.loop, transport)
+        self.write = self._writes.write
+        self._addresses = {"server": get_local_addr(transport), "client": get_remote_addr(transport), "scheme": "https" if is_ssl(transport) else "http"}
+        self._since = self.loop.time()
+        self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look)
+        self.server.connections.add(self)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.connections.discard(self)
+        self._parser = None  # it holds our bound methods
+        self._clock.cancel()
+        self._waiting.clear()
+        if self._active is not None:
+            self._active.leave()
+        self.resume_writing()
+
+    def shutdown(self) -> None:
+        """uvicorn ends: at once where nothing is to be answered, else with the last answer."""
+        if self._idle():
+            self._writes.close()
+        elif self._newest is not None:
+            self._newest.keep = False
+
+    # Reading.
 
     def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if self._refusal or parser is None:
+            return
         self._bare += len(data)
-        self._unset_keepalive_if_required()
-        while data:
-            try:
-                self.parser.feed_data(data)
-                break
-            except httptools.HttpParserUpgrade as wish:
-                assert self._wish is not None
-                data = without_wish(*self._wish, data[wish.args[0] :])
-                self._wish = None
-            except httptools.HttpParserError:
-                self.send_400_response("What was sent cannot be read as an HTTP/1.1 request.")
-                return
-        self._bound_what_comes()
+        try:
+            while data:
+                try:
+                    parser.feed_data(data)
+                    break
+                except httptools.HttpParserUpgrade as wish:
+                    assert self._wish is not None
+                    data = without_wish(*self._wish, data[wish.args[0] :])
+                    self._wish = None
+        except httptools.HttpParserError as error:
+            said = error.__context__
+            self._refuse(said.status if isinstance(said, _Refused) else 400)
+            return
+        if self._bare > MAX_HEAD_BYTES:
+            self._refuse(431)
+        elif not self._begun and self._bare and self._idle():
+            self._begun = True
+            self._since = self.loop.time()
+
+    def on_message_begin(self) -> None:
+        self._target = b""
+        self._headers = []
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self._bare = 0
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        version, method = self.parser.get_http_version(), self.parser.get_method()
-        if refusal_of(version, self.headers) is not None:
-            raise ValueError("a head that is refused")  # httptools makes an HttpParserError of it
-        if self.parser.should_upgrade() and method != b"CONNECT":
-            self._wish = method, self.url, version, self.headers
+        self._begun = False
+        parser, headers = self._parser, self._headers
+        assert parser is not None
+        version, method = parser.get_http_version(), parser.get_method()
+        told = dict(headers)
+        if status := refusal_of(version, headers, told):
+            raise _Refused(status)
+        if method == b"CONNECT":
+            raise _Refused(400)
+        if parser.should_upgrade():
+            self._wish = method, self._target, version, headers
             return
-        super().on_headers_complete()
-        self.headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
-        self._read_on()
+        raw_path, _, query = self._target.partition(b"?")
+        path = raw_path.decode("ascii")
+        keep = version != "1.0" and parser.should_keep_alive()
+        continues = b"expect" in told and version == "1.1" and told[b"expect"].lower() == b"100-continue"
+        self._newest = turn = Turn(self, version, head=method == b"HEAD", keep=keep, continues=continues)
+        scope = {
+            "type": "http", "asgi": _ASGI, "http_version": version, "method": method.decode("ascii"), "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path, "query_string": query, "root_path": "", "headers": headers, "extensions": {DIRECT: turn}, **self._addresses,
+        }
+        self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+        if self._active is None or self._active.complete:
+            self._begin(turn, scope)
+        else:
+            self._waiting.append((turn, scope))
+            if len(self._waiting) > _MOST_WAITING:  # a few are read on: it is how the end of a connection is noticed
+                self._pause()
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, data: bytes) -> None:
         self._bare = 0
-        self._came += len(body)
-        super().on_body(body)
+        self._came += len(data)
+        turn = self._newest
+        if turn is not None and not turn.complete and self._wish is None:
+            turn.add(data)
+            if turn.unread > MOST_UNREAD:
+                self._pause()
 
     def on_message_complete(self) -> None:
-        if self._wish is None:
-            super().on_message_complete()
+        if self._newest is not None and self._wish is None:
+            self._newest.end()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answer = answer = Answer(cycle)
-        cycle.scope["extensions"] = {LEAVING: answer.leaving.on_leaving}
-        super()._start_asgi_task(cycle, lambda scope, receive, send: app(scope, receive, answer.send))
+    def read_on(self) -> None:
+        """See `Wire`."""
+        if self._paused and len(self._waiting) <= _MOST_WAITING:
+            self._paused = False
+            self.transport.resume_reading()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._read_on()
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
 
-    def _read_on(self) -> None:
-        """Where only a few requests wait for their turn, reading goes on: it is how the end of a connection is noticed."""
-        if len(self.pipeline) > _MOST_WAITING:
-            self.flow.pause_reading()
-        elif self.pipeline:
-            self.flow.resume_reading()
+    def _refuse(self, status: int) -> None:
+        """What came cannot be read. A request that it stands in is not answered any more."""
+        self._refusal = status
+        newest = self._newest
+        if self._idle():
+            self._tell_refusal()
+        elif newest is not None and newest.more:
+            if newest is not self._active:
+                self._waiting.pop()
+            elif newest.started:
+                self._writes.close()
+            else:
+                self._tell_refusal()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)  # it tells the newest request only, which may wait behind the one that is answered
-        self._end_stuck()
-        for timer in (self._late, self._lagging):
-            if timer is not None:
-                timer.cancel()
-        if self._answer is not None:
-            self._answer.leave()
+    def _tell_refusal(self) -> None:
+        said = REFUSALS[self._refusal]
+        tag = new_request_id().encode()
+        headers = [
+            *self.server.default_headers, (b"content-type", b"text/plain"), (b"content-length", b"%d" % len(said)), (b"connection", b"close"),
+            (b"x-request-id", tag), (b"request-id", tag),
+        ]
+        self.write(STATUS_LINES[self._refusal] + b"\r\n".join([*map(b": ".join, headers), b"", said]))
+        self._writes.close()
+
+    # Answering.
+
+    def _begin(self, turn: Turn, scope: dict[str, Any]) -> None:
+        self._active = turn
+        turn.task = task = self.loop.create_task(self._run(turn, scope))
+        self.server.tasks.add(task)
+
+    async def _run(self, turn: Turn, scope: dict[str, Any]) -> None:
+        try:
+            await self._app(scope, turn.receive, turn.send)
+            if not (turn.complete or turn.gone):
+                log.error("the answer to %s %r was not completed", scope["method"], scope["path"])
+        except Exception:
+            log.exception("the answer to %s %r failed", scope["method"], scope["path"])
+        finally:
+            if not (turn.complete or turn.gone):
+                self._break_off(turn)
+            if turn.task is not None:
+                self.server.tasks.discard(turn.task)
+                turn.task = None
+
+    def _break_off(self, turn: Turn) -> None:
+        """End an answer that has no end: with a word where there is none of it yet."""
+        if not turn.started and not self.transport.is_closing():
+            self.write(_FAILED)
+        self._writes.close()
+
+    def answered(self, turn: Turn) -> None:
+        """See `Wire`."""
+        if not turn.keep:
+            self._writes.close()
+        elif self._waiting:
+            self._begin(*self._waiting.popleft())
+            self.read_on()
+        elif self._refusal:
+            self._tell_refusal()
+        else:
+            self._since = self.loop.time()
+            self._begun = False
+            self.read_on()
 
     def pause_writing(self) -> None:
         """See asyncio's protocols: the client is slow to read."""
-        super().pause_writing()
+        self.room = self.loop.create_future()
         self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """See asyncio's protocols."""
-        super().resume_writing()
-        self._end_stuck()
-
-    def _end_stuck(self) -> None:
+        if self.room is not None:
+            self.room.set_result(None)
+            self.room = None
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
-    def _bound_what_comes(self) -> None:
-        """What is not complete yet may not be endless; nor may it take forever, be it a head, or the rest of a body whose answer has left."""
-        idle = self.cycle is None or self.cycle.response_complete
-        if self._bare <= MAX_HEAD_BYTES:
-            if idle and self._late is None:
-                self._late = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.close)
-            elif not idle and self.cycle.more_body and self._lagging is None:
-                self._lagging = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look, self.cycle, self._came)
-        elif idle and not self.transport.is_closing():
-            self.send_400_response(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
-        else:
-            self.transport.close()
+    # Waiting.
 
-    def _look(self, cycle: Any, came: int) -> None:
-        """End the connection if hardly anything of a request's body came since `came` was counted, though nothing kept it from coming."""
-        self._lagging = None
-        if self.cycle is not cycle or not cycle.more_body or cycle.response_complete:
-            return
-        if self._came - came < SLOWEST_BYTES and not self.flow.read_paused:
+    def _idle(self) -> bool:
+        """Whether there is nothing to answer."""
+        return self._active is None or self._active.complete
+
+    def _look(self) -> None:
+        """A client without a request, or one that never comes to the end of a head or of a body, does not keep its connection."""
+        idle = self._idle()
+        left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
+        if idle and left <= 0:
+            self._writes.close()
+        elif self._lags() and not idle:
             self.transport.abort()
         else:
-            self._lagging = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look, cycle, self._came)
+            self._clock = self.loop.call_later(left, self._look)
+
+    def _lags(self) -> bool:
+        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from coming."""
+        turn, (looked, came) = self._newest, self._looked
+        self._looked = turn, self._came
+        return turn is not None and turn is looked and turn.more and not self._paused and self._came - came < SLOWEST_BYTES
+
+
+class _Refused(Exception):
+    """A head that is refused with `status`; httptools makes an `HttpParserError` of it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status

@@ -1,0 +1,208 @@
+"""One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC 9112).
+
+The connection (`uvicorn.py`) reads; a turn knows nothing of other requests and holds no `scope`, which leads back to it by its extension `DIRECT`:
+every request would stay in memory until the collector comes by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tollgate.engines.reading import STATUS_LINES
+
+if TYPE_CHECKING:
+    from uvicorn.server import ServerState
+
+Message = MutableMapping[str, Any]
+
+MOST_UNREAD = 64 * 1024
+"""Bytes of a body that wait for the application before the client is read no further."""
+_BODILESS = (204, 304)
+
+
+class Wire(Protocol):
+    """What a turn needs of its connection."""
+
+    done: asyncio.Future[None]
+    """Has come, and is given to whoever need not wait."""
+    room: asyncio.Future[None] | None
+    """Comes when a client that reads slowly has caught up; None while it does."""
+    server: ServerState
+    """Knows the headers of every answer."""
+
+    def write(self, data: bytes) -> None:
+        """Write, at the end of this turn of the event loop at the latest."""
+
+    def read_on(self) -> None:
+        """The application waits for what comes."""
+
+    def answered(self, turn: Turn) -> None:
+        """The answer is complete."""
+
+
+class Turn:
+    """The state of one request; `receive` and `send` are ASGI's."""
+
+    __slots__ = ("_chunked", "_left", "_parts", "_tell", "_told", "_waiter", "_wire", "complete", "continues", "gone", "head", "keep", "more", "started",
+                 "task", "unread", "version")
+
+    def __init__(self, wire: Wire, version: str, *, head: bool, keep: bool, continues: bool) -> None:
+        self._wire = wire
+        self.version = version
+        self.head = head
+        """The answer has no body: the request is a HEAD."""
+        self.keep = keep
+        """The connection outlives the answer."""
+        self.continues = continues
+        """The client waits to be told before it sends the body."""
+        self.more = True
+        """The body has not come to its end."""
+        self.unread = 0
+        """Bytes of the body that wait for the application."""
+        self.gone = False
+        """The client has left."""
+        self.started = False
+        self.complete = False
+        self.task: asyncio.Task[None] | None = None
+        self._parts: list[bytes] = []
+        self._told = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._tell: Callable[[], None] | None = None
+        self._chunked = False
+        self._left: int | None = None
+        """Bytes the head has promised; None where it promised no number."""
+
+    # The connection's side.
+
+    def add(self, data: bytes) -> None:
+        """A piece of the body."""
+        self._parts.append(data)
+        self.unread += len(data)
+        self._wake()
+
+    def end(self) -> None:
+        """The body is here."""
+        self.more = False
+        self._wake()
+
+    def leave(self) -> None:
+        """The connection is lost."""
+        if not self.complete:
+            self.gone = True
+            self._wake()
+            if self._tell is not None:
+                self._tell()
+
+    # The application's side.
+
+    def on_leaving(self, tell: Callable[[], None] | None) -> None:
+        """See `http.Direct`."""
+        self._tell = tell
+
+    async def receive(self) -> Message:
+        """See ASGI."""
+        if self.continues and not self.started:
+            self.continues = False
+            self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not (self.gone or self.complete):
+            if self._parts or not (self.more or self._told):
+                parts = self._parts
+                body = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+                self.unread = 0
+                self._told = not self.more
+                return {"type": "http.request", "body": body, "more_body": self.more}
+            self._wire.read_on()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return {"type": "http.disconnect"}
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """See ASGI. Raises `RuntimeError` for a message out of its order, `ValueError` for a head that cannot be sent."""
+        if self._wire.room is not None and not self.gone:
+            return self._send_later(message)
+        self._send(message)
+        return self._wire.done
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
+        """See `http.Direct`. Raises as `send` does."""
+        if self.started or self._wire.room is not None:
+            return self._answer_later(status, headers, body)
+        if not self.gone:
+            self._begin(status, headers)
+            self._body(body, last=True)
+        return self._wire.done
+
+    async def _answer_later(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def _send_later(self, message: Message) -> None:
+        while self._wire.room is not None and not self.gone:
+            await asyncio.shield(self._wire.room)
+        self._send(message)
+
+    def _send(self, message: Message) -> None:
+        if self.gone:
+            return
+        expected = "http.response.body" if self.started else "http.response.start"
+        if message["type"] != expected or self.complete:
+            raise RuntimeError(f"{message['type']} was sent where {'nothing' if self.complete else expected} can be")
+        if self.started:
+            self._body(message.get("body", b""), last=not message.get("more_body", False))
+        else:
+            self._begin(message["status"], message.get("headers", ()))
+
+    def _begin(self, status: int, about: Any) -> None:
+        headers = [*self._wire.server.default_headers, *about]
+        told = dict(headers)
+        if b"connection" in told and b"close" in told[b"connection"].lower():
+            self.keep = False
+        if b"content-length" in told:
+            self._left = int(told[b"content-length"])
+        elif status in _BODILESS or self.head:
+            self._left = 0
+        elif self.version != "1.0":
+            self._chunked = True
+            headers.append((b"transfer-encoding", b"chunked"))
+        else:
+            self.keep = False  # the end of the connection is the end of the body
+        if not self.keep and b"connection" not in told:
+            headers.append((b"connection", b"close"))
+        head = STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, headers), b"", b""])
+        if head.count(b"\n") != len(headers) + 2 or head.count(b"\r") != len(headers) + 2:
+            raise ValueError("a header of an answer holds a line break")
+        self.head = self.head or status in _BODILESS
+        self.started = True
+        self._wire.write(head)
+
+    def _body(self, body: bytes, *, last: bool) -> None:
+        if self.head:
+            pass
+        elif self._chunked:
+            if body:
+                self._wire.write(b"%x\r\n" % len(body))
+                self._wire.write(body)
+                self._wire.write(b"\r\n0\r\n\r\n" if last else b"\r\n")
+            elif last:
+                self._wire.write(b"0\r\n\r\n")
+        else:
+            if self._left is not None:
+                self._left -= len(body)
+                if self._left < 0 or (last and self._left):
+                    raise RuntimeError(f"the body of an answer has {abs(self._left)} bytes {'fewer' if self._left > 0 else 'more'} than its head says")
+            if body:
+                self._wire.write(body)
+        if last:
+            self.complete = True
+            self._wake()
+            self._wire.answered(self)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

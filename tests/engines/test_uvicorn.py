@@ -1,0 +1,442 @@
+"""HTTP/1 on the connections of uvicorn's server: what is read, how an answer is framed, how a client that leaves or does not read is met.
+
+What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
+"""
+
+import asyncio
+import gc
+import re
+import weakref
+from typing import Any
+
+import h11
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.http1 import READ, REFUSED, answers_of, cut, damaged_requests, h11_reads, requests, whole
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tollgate.engines.uvicorn import _Connection
+from tollgate.http import DIRECT, Responder
+from tollgate.services import Reply
+
+GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+ANSWER = b'{"said": "so"}'
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = self.paused = self.aborted = False
+
+    def writelines(self, pieces: Any) -> None:
+        assert not self.closed, "nothing may be written to a closed connection"
+        self.written.append(b"".join(pieces))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Client:
+    """A connection without a socket: what the application was asked, and what was written."""
+
+    def __init__(self, application: Any = None) -> None:
+        self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
+        self.scopes: list[Any] = []
+        self.transport = Transport()
+        config = Config(application or self.answer, log_config=None, ws="none", lifespan="off", interface="asgi3", proxy_headers=False)
+        config.load()
+        self.server = ServerState()
+        self.connection = _Connection(config, self.server, {})
+        self.connection.connection_made(self.transport)
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        body = await whole(receive)
+        if body is None:
+            return
+        self.scopes.append(scope)
+        self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(ANSWER))]})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+    async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Client":
+        """Send these; then the client leaves, unless it has not `left`."""
+        for piece in pieces:
+            if not self.transport.closed:
+                self.connection.data_received(piece)
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if left:
+            self.connection.connection_lost(None)
+            await asyncio.sleep(0)
+        return self
+
+    @property
+    def said(self) -> bytes:
+        return b"".join(self.transport.written)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]
+
+
+def answering(*messages: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None, whole_answer: bool = True) -> Any:
+    """An application that sends these pieces of a body, the last as the end unless the answer is no `whole_answer`."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers or []})
+        for number, body in enumerate(messages, start=1):
+            await send({"type": "http.response.body", "body": body, "more_body": number < len(messages) or not whole_answer})
+
+    return application
+
+
+# ---- what is read
+
+
+@pytest.mark.parametrize(("sent", "seen"), READ.values(), ids=READ.keys())
+async def test_a_request_is_read(sent, seen):
+    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
+        client = await Client().exchange(pieces)
+        assert [(method, path, version, body) for method, path, version, _, body in client.asked] == [seen]
+        assert client.statuses == [200] and client.transport.closed == (seen[2] == "1.0")
+
+
+async def test_header_names_are_lower_case_and_values_without_the_blanks_around_them():
+    client = await Client().exchange([b"GET /a%20b?c=%20 HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
+    assert client.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
+    assert (client.scopes[0]["raw_path"], client.scopes[0]["query_string"], client.scopes[0]["scheme"]) == (b"/a%20b", b"c=%20", "http")
+
+
+@pytest.mark.parametrize("sent", [*REFUSED.values(), b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"], ids=[*REFUSED.keys(), "a tunnel"])
+async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
+    client = await Client().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
+    assert client.statuses == [400] and client.asked == [] and client.transport.closed
+    assert answers_of(client.said, ["GET"]) == [(400, b"what was sent cannot be read as an HTTP/1.1 request", False)]
+    assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", client.said)
+
+
+async def test_a_coding_that_nobody_undoes_is_named():
+    client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"])
+    assert client.statuses == [501] and b"the only transfer encoding read here is chunked" in client.said
+
+
+async def test_a_head_without_end_is_refused():
+    client = await Client().exchange([b"GET / HTTP/1.1\r\nHost: a\r\n", *[b"X: " + b"a" * 8000 + b"\r\n"] * 9])
+    assert client.statuses == [431] and client.transport.closed
+
+
+@pytest.mark.parametrize("more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"])
+async def test_what_stands_around_a_body_has_an_end_too(more):
+    client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
+    assert client.statuses == [431] and client.asked == [] and client.transport.closed
+
+
+async def test_what_cannot_be_read_is_told_after_the_answers_before_it():
+    go = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await whole(receive)
+        await go.wait()
+        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
+
+    client = Client(application)
+    await client.exchange([GET + GET + b"nonsense\r\n\r\n"], left=False)
+    assert client.said == b""
+    go.set()
+    await client.exchange([])
+    assert answers_of(client.said, ["GET", "GET", "GET"])[:2] == [(200, b"ok", True), (200, b"ok", True)] and client.statuses == [200, 200, 400]
+
+
+async def test_a_body_that_cannot_be_read_ends_its_request_though_it_waits_for_its_turn():
+    client = Client()
+    broken = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+    await client.exchange([GET + GET + broken])
+    assert [method for method, *_ in client.asked] == ["GET", "GET"] and client.statuses == [200, 200, 400] and client.transport.closed
+
+
+async def test_a_large_body_waits_until_the_application_takes_it():
+    take = asyncio.Event()
+    seen = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await take.wait()
+        seen.append(len(await whole(receive) or b""))
+        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+
+    client = Client(application)
+    await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n", bytes(90000)], left=False)
+    assert client.transport.paused
+    take.set()
+    await client.exchange([], left=False)
+    assert not client.transport.paused and seen == []
+    await client.exchange([bytes(10000)])
+    assert seen == [100000] and client.statuses == [200]
+
+
+async def test_many_requests_behind_one_another_are_not_read_without_end():
+    go = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+
+    client = await Client(application).exchange([GET] * 10, left=False)
+    assert client.transport.paused
+    go.set()
+    await client.exchange([], left=False)
+    assert not client.transport.paused and client.statuses == [200] * 10
+
+
+async def test_who_waits_to_be_told_is_told_when_the_body_is_wanted():
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+    client = await Client().exchange([head], left=False)
+    assert client.said == b"HTTP/1.1 100 Continue\r\n\r\n"
+    await client.exchange([b"a"])
+    assert client.statuses == [100, 200] and client.asked[0][4] == b"a"
+    refused = await Client(answering(b"", status=401, headers=[(b"content-length", b"0")])).exchange([head])
+    assert refused.statuses == [401]
+
+
+# ---- how it is answered
+
+
+@pytest.mark.parametrize(("status", "headers", "body", "request_", "written", "closed"), [
+    (200, [(b"content-length", b"2")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\n\r\nok", False),
+    (200, [(b"a", b"b")], b"ok", GET, b"200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", False),
+    (200, [(b"content-length", b"2")], b"ok", b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\n\r\n", False),
+    (304, [(b"etag", b"x")], b"", GET, b"304 Not Modified\r\netag: x\r\n\r\n", False),
+    (204, [], b"", GET, b"204 No Content\r\n\r\n", False),
+    (529, [(b"content-length", b"0")], b"", GET, b"529 \r\ncontent-length: 0\r\n\r\n", False),
+    (200, [(b"content-length", b"2")], b"ok", b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok", True),
+    (200, [(b"content-length", b"2"), (b"connection", b"Close")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\nconnection: Close\r\n\r\nok", True),
+    (200, [(b"content-length", b"2")], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok", True),
+    (200, [], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\nconnection: close\r\n\r\nok", True),
+], ids=["of known length", "in chunks", "HEAD", "304", "204", "a status without a name", "a client that wants the end", "an answer that is the last", "HTTP/1.0",
+        "of unknown length to HTTP/1.0"])
+async def test_an_answer_is_framed_as_its_head_says(status, headers, body, request_, written, closed):
+    def direct(scope: Any, receive: Any, send: Any) -> Any:
+        return scope["extensions"][DIRECT].answer(status, headers, body)
+
+    for application in (answering(body, status=status, headers=headers), direct):
+        client = await Client(application).exchange([request_], left=False)
+        assert (client.said, client.transport.closed) == (b"HTTP/1.1 " + written, closed)
+        assert len(client.transport.written) == 1  # head and body leave together
+        client.connection.connection_lost(None)
+
+
+@pytest.mark.parametrize("header", [(b"a", b"b\r\nset-cookie: c"), (b"a\nb", b"c"), (b"a", b"b\n")])
+async def test_a_line_break_in_a_header_is_refused(header, caplog):
+    client = await Client(answering(b"ok", headers=[header])).exchange([GET])
+    assert client.statuses == [500] and b"cookie" not in client.said
+    assert "a header of an answer holds a line break" in caplog.text
+
+
+@pytest.mark.parametrize(("messages", "length"), [((b"ok", b"o"), b"2"), ((b"o", b"k"), b"3")], ids=["too long", "too short"])
+async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
+    client = await Client(answering(*messages, headers=[(b"content-length", length)])).exchange([GET, GET])
+    assert client.transport.closed and client.statuses == [200]
+    assert "than its head says" in caplog.text
+
+
+async def test_an_answer_that_is_not_begun_is_a_500_and_one_that_is_not_completed_ends_the_connection(caplog):
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        raise OSError("out of order")
+
+    for application in (silent, failing):
+        client = await Client(application).exchange([GET])
+        assert answers_of(client.said, ["GET"]) == [(500, b"Internal Server Error", False)] and client.transport.closed
+        assert client.server.tasks == set()
+    client = await Client(answering(b"half", whole_answer=False)).exchange([GET])
+    assert client.transport.closed
+    with pytest.raises(h11.RemoteProtocolError):
+        answers_of(client.said, ["GET"])
+    assert "out of order" in caplog.text and caplog.text.count("was not completed") == 2
+
+
+async def test_messages_out_of_their_order_are_refused():
+    refused = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for kind in ("http.response.body", "http.response.start", "http.response.start", "http.response.body", "http.response.body"):
+            try:
+                await send({"type": kind, "status": 200, "headers": [(b"content-length", b"0")], "body": b""})
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    client = await Client(application).exchange([GET])
+    assert client.statuses == [200]
+    assert refused == ["http.response.body was sent where http.response.start can be", "http.response.start was sent where http.response.body can be",
+                       "http.response.body was sent where nothing can be"]
+
+
+async def test_an_answer_before_the_body_leaves_the_connection_of_use():
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc", b"defghi" + GET])
+    assert client.statuses == [401, 401] and not client.transport.closed
+
+
+async def test_a_client_that_reads_slowly_is_waited_for():
+    sent = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"x", "more_body": number < 2})
+            sent.append(number)
+            if number == 0:
+                client.connection.pause_writing()
+
+    client = Client(application)
+    await client.exchange([GET], left=False)
+    assert sent == [0]
+    client.connection.resume_writing()
+    await client.exchange([])
+    assert sent == [0, 1, 2] and answers_of(client.said, ["GET"]) == [(200, b"xxx", True)]
+
+
+async def test_who_leaves_while_an_answer_waits_for_room_holds_nothing_up():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        client.connection.pause_writing()
+        await scope["extensions"][DIRECT].answer(200, [(b"content-length", b"2")], b"ok")
+        ended.append(True)
+
+    ended: list[bool] = []
+    client = Client(application)
+    await client.exchange([GET])
+    await asyncio.sleep(0)
+    assert ended == [True] and client.said == b"" and client.server.tasks == set()
+
+
+async def test_the_end_of_the_server_waits_for_the_last_answer_only():
+    go = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
+
+    idle, busy = Client(application), Client(application)
+    await busy.exchange([GET + GET], left=False)
+    for client in (idle, busy):
+        client.connection.shutdown()
+    assert idle.transport.closed and not busy.transport.closed
+    go.set()
+    await busy.exchange([], left=False)
+    assert [kept for *_, kept in answers_of(busy.said, ["GET", "GET"])] == [True, False] and busy.transport.closed
+
+
+# ---- clients that leave
+
+
+async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_to_be_watched():
+    ends: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("left" if responder.client_gone else "cancelled")
+        finally:
+            responder.close()
+
+    tasks = asyncio.all_tasks()
+    client = Client(application)
+    client.connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")  # the second waits for its turn
+    await asyncio.sleep(0.06)
+    assert len(asyncio.all_tasks() - tasks) == 1
+    client.connection.connection_lost(None)
+    await asyncio.sleep(0.01)
+    assert ends == ["left"] and client.server.tasks == set() and client.server.connections == set()
+
+
+async def test_who_waits_for_a_message_is_told_of_the_end():
+    said = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        said.extend([(await receive())["type"] for _ in range(2)])
+
+    await Client(application).exchange([GET])
+    assert said == ["http.request", "http.disconnect"]
+
+
+async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
+    class Kept:
+        pass
+
+    left = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope["kept"] = kept = Kept()
+        left.append(weakref.ref(kept))
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        await responder.send(Reply(200, body=b"ok"))
+        responder.close()
+
+    client = Client(application)
+    gc.disable()
+    try:
+        await client.exchange([GET] * 3, left=False)
+        assert client.statuses == [200] * 3
+        assert [ref() for ref in left] == [None] * 3
+    finally:
+        gc.enable()
+        client.connection.connection_lost(None)
+
+
+# ---- a second opinion
+
+
+async def reads(pieces: list[bytes]) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
+    """The requests that are found, and whether the rest is refused."""
+    found: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        body = await whole(receive)
+        if body is None:
+            return
+        found.append((scope["method"], scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b""), scope["headers"], body))
+        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+
+    client = await Client(application).exchange(pieces)
+    return found, not {400, 431, 501}.isdisjoint(client.statuses)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_requests_behind_one_another_are_read_as_h11_reads_them_however_they_are_cut(data):
+    sent = b"".join(data.draw(st.lists(requests(), min_size=1, max_size=3)))
+    expected = h11_reads(sent)
+    assert not expected[1]
+    assert asyncio.run(reads(data.draw(cut(sent)))) == expected
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_damaged_request_is_refused_or_read_as_h11_reads_it(data):
+    damaged = data.draw(damaged_requests())
+    found, refused = asyncio.run(reads(data.draw(cut(damaged))))
+    expected, as_well = h11_reads(damaged)
+    if not refused and not as_well:
+        assert found == expected
