@@ -110,7 +110,8 @@ class Catalog:
         return self._names.get(name)
 
     def meant(self, name: str, provider: str = "") -> CatalogModel | None:
-        """The model of a canonical id, an alias, or the name that `provider` (else any) has for it, a snapshot's date at its end aside.
+        """The model of a canonical id, an alias, or the name that `provider` (else any) has for it,
+        a snapshot's date at its end aside.
 
         Providers name models in their own words: in what tools they run are to ask, and in what they tell of usage.
         """

@@ -153,7 +153,8 @@ class BodyTooLarge(RequestError):
 
 
 class RateLimited(RequestError):
-    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens, `limits` how the key's limits stand (`ledger.limits`)."""
+    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens,
+    `limits` how the key's limits stand (`ledger.limits`)."""
 
     status = 429
     code = "rate_limit_exceeded"

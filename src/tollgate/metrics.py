@@ -74,13 +74,20 @@ class Metrics:
                 "Upstream calls by provider and result.",
                 _rows(self.attempts, "provider", "result"),
             ),
-            ("tollgate_tokens_total", "Billed tokens by provider and bucket.", _rows(self.tokens, "provider", "bucket")),
+            (
+                "tollgate_tokens_total",
+                "Billed tokens by provider and bucket.",
+                _rows(self.tokens, "provider", "bucket"),
+            ),
             ("tollgate_cost_usd_total", "Billed cost in USD by provider.", _rows(cost, "provider")),
             ("tollgate_outcomes_total", "How answers ended.", _rows(self.outcomes, "outcome")),
             (
                 "tollgate_refused_total",
-                ("Requests that got an error instead of an answer, by reason: refused here, or failed at the provider "
-                "before an answer began."),
+                (
+                    "Requests that got an error instead of an answer, by reason: refused here, or failed at the "
+                    "provider "
+                    "before an answer began."
+                ),
                 _rows(self.refused, "reason"),
             ),
             (

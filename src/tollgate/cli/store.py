@@ -16,10 +16,19 @@ def command() -> None:
     pass
 
 
-@command.command(help="Move the embedded store into the shared one that store.url names: accounts, keys, grants, balances, usage rows, "
-                      "image jobs. All of it or nothing; every sum is compared to the last digit. No gateway may run on the embedded store.")
-@click.option("--from", "folder", type=click.Path(path_type=Path), default=None, help="Folder of the embedded store; default: store.directory.")
-@click.option("--instance", default=None, help="Name under which its usage files were published; default: store.instance.")
+@command.command(
+    help="Move the embedded store into the shared one that store.url names: accounts, keys, grants, balances, usage "
+         "rows, "
+    "image jobs. All of it or nothing; every sum is compared to the last digit. No gateway may run on the embedded "
+    "store."
+)
+@click.option(
+    "--from", "folder", type=click.Path(path_type=Path), default=None,
+    help="Folder of the embedded store; default: store.directory.",
+)
+@click.option(
+    "--instance", default=None, help="Name under which its usage files were published; default: store.instance."
+)
 @click.option("--dry-run", is_flag=True, help="Do everything, compare, and take it back.")
 @json_option
 @config_option
@@ -35,12 +44,20 @@ def move(path: Path | None, folder: Path | None, instance: str | None, dry_run: 
         moved = asyncio.run(moved_to(source, store.url, dry_run=dry_run))
     except TollgateError as error:
         fail(error.message)
-    counts = {"accounts": moved.accounts, "keys": moved.keys, "grants": moved.grants, "usage rows": moved.rows, "image jobs": moved.jobs}
+    counts = {
+        "accounts": moved.accounts,
+        "keys": moved.keys,
+        "grants": moved.grants,
+        "usage rows": moved.rows,
+        "image jobs": moved.jobs,
+    }
     if as_json:
         print_json({"moved": not dry_run and not moved.again, "again": moved.again, "balance": moved.balance,
                     **{name.replace(" ", "_"): count for name, count in counts.items()}})
     elif moved.again:
-        click.echo(f"moved already, at {moved.at:%Y-%m-%d %H:%M:%S} UTC, with {moved.rows} usage rows; nothing was changed")
+        click.echo(
+            f"moved already, at {moved.at:%Y-%m-%d %H:%M:%S} UTC, with {moved.rows} usage rows; nothing was changed"
+        )
     else:
         print_table(("what", "count"), list(counts.items()), numbers=frozenset({"count"}))
         click.echo(f"together {moved.balance:f} credits are left; "

@@ -26,8 +26,8 @@ class Context:
     """
 
     __slots__ = (
-        "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now", "request",
-        "run_id", "strict", "wanted",
+        "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now",
+        "request", "run_id", "strict", "wanted",
     )
 
     def __init__(
@@ -45,8 +45,8 @@ class Context:
         self.estimate: dict[str, object] | None = None
         """Token counts for the start of a stream, while the upstream has told none."""
         self.headers: Mapping[str, str] = _NO_HEADERS
-        """The client's headers by lower-case name, for the places that read them (`request.base64_vectors`, `request.asked_model`,
-        request edits)."""
+        """The client's headers by lower-case name, for the places that read them (`request.base64_vectors`,
+        `request.asked_model`, request edits)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""
         self.wanted: list[str] = []

@@ -302,5 +302,6 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
 
 
 def _shown(value: object, *, whole: bool = False) -> str:
-    """A value in a message. A null within another stands there; one in place of the `whole` is that there is nothing."""
+    """A value in a message. A null within another stands there;
+    one in place of the `whole` is that there is nothing."""
     return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)

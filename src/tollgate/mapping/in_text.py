@@ -196,7 +196,9 @@ def _maker(unit: Unit, item: Node, place: int) -> str:
 
 def linked(marks: Mapping[Mark, str], namespace: Mapping[str, Any]) -> InText | None:
     """The marks with their functions; None when there are none."""
-    return InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None
+    return (
+        InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None
+    )
 
 
 def compile_in_text(document: Document, node: Node, *, defines: Functions | None = None) -> InText | None:

@@ -1,7 +1,7 @@
 """Marks in a text that arrives in pieces: what is found does not depend on where it was cut.
 
-Pure: pieces in, what was found out. Nothing is held back longer than it could still be the beginning of a mark, but what
-a template makes parts of, which waits for its end. Blanks beside a mark belong to the mark.
+Pure: pieces in, what was found out. Nothing is held back longer than it could still be the beginning of a mark, but
+what a template makes parts of, which waits for its end. Blanks beside a mark belong to the mark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _beginnings(*marks: str) -> frozenset[str]:
 class Scanner:
     """The text of one answer on its way. `finish` may be followed by more: another text of the same answer."""
 
-    __slots__ = ("_closings", "_fresh", "_gap", "_held", "_inside", "_lead", "_make", "_mark", "_marks", "_unopened", "_written")
+    __slots__ = (
+        "_closings", "_fresh", "_gap", "_held", "_inside", "_lead", "_make", "_mark", "_marks", "_unopened", "_written",
+    )
 
     def __init__(self, marks: Marks, make: Make) -> None:
         self._marks = marks

@@ -207,8 +207,8 @@ class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
     __slots__ = (
-        "_done", "_label", "_labels", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items", "known",
-        "passed", "seen", "single", "whole",
+        "_done", "_label", "_labels", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items",
+        "known", "passed", "seen", "single", "whole",
     )
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:

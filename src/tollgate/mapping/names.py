@@ -97,8 +97,9 @@ ABOUT: dict[str, str] = {
     "request": "the hub request, while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
     "now": "the current time in Unix seconds",
-    "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`, `request.asked_model`; "
-               "headers and `request:` edits of a provider file)",
+    "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`, "
+               "`request.asked_model`; "
+    "headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, told, token, origin",
     "event": "the SSE event name, for formats that say it only there (stream.to_hub)",

@@ -194,7 +194,8 @@ class Site:
         return self.code.temp(prefix)
 
     def hold(self, value: Ex, name: str) -> None:
-        """Local `name` has the value from here to the end of the block: who reads the same field again finds it there."""
+        """Local `name` has the value from here to the end of the block:
+        who reads the same field again finds it there."""
         self.code.remember(("value", value.py), name)
 
 

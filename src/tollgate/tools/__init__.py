@@ -130,7 +130,9 @@ class ToolsApp:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await manager.handle_request({**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer)
+        await manager.handle_request(
+            {**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer
+        )
 
     async def _listen(self, headers: Mapping[str, str], receive: Receive, answer: _Answer) -> None:
         """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""

@@ -108,7 +108,11 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         return None
     method, url, hosts = called
     return Step(
-        name, method, url, result, {key: read for key, read in headers.items() if read is not None},  # type: ignore[arg-type]
+        name,
+        method,
+        url,
+        result,
+        {key: read for key, read in headers.items() if read is not None},  # type: ignore[arg-type]
         body,
         "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json",
         hosts,

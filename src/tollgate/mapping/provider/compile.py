@@ -259,7 +259,8 @@ class _Compiling:
         for scope in scopes:
             if (node := scope.in_text) is not None and id(node) not in self._marks:
                 self._marks[id(node)] = self.pieces.tried(
-                    lambda node=node: compile_in_text(provider.document, node, defines=self.pieces.functions)  # type: ignore[misc]
+                    lambda node=node: compile_in_text(provider.document, node,
+                        defines=self.pieces.functions)  # type: ignore[misc]
                 )
 
     # -- offers
@@ -317,9 +318,9 @@ class _Compiling:
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
-            inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch, tariff=tariff, own_tariff=tariff,
-            prices_text=prices_text(model), auth=auth, proxy=provider.proxy, verify=provider.verify_tls,
-            ca_file=provider.ca_file,
+            inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
+            tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,
+            verify=provider.verify_tls, ca_file=provider.ca_file,
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
