@@ -151,8 +151,8 @@ class EmbeddedBackend:
     def _refuse_moved(self) -> None:
         mark = self._directory / MOVED_NAME
         if mark.exists() and not self._moved:
-            raise TollgateError(f"{self._directory}: this store was moved into a shared one, as {mark} tells: set store.url; "
-                                "who deletes that file goes on with balances that are spent elsewhere too")
+            raise TollgateError(f"{self._directory}: {mark.read_text('utf-8').strip()} Set store.url; who deletes {mark} goes on with "
+                                "balances that are spent elsewhere too")
 
     def _lock(self) -> None:
         """Keep every other process out of the store, and out of the usage files that this one publishes."""

@@ -206,6 +206,46 @@ async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(source
         with pytest.raises(TollgateError, match="the database cannot be used"):
             await moving.move(source, address)
     assert await empty(eye)
+    assert not (source.directory / MOVED).exists()
+    assert not (await moving.move(source, address)).again
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_nobody_goes_on_with_a_store_of_which_it_is_not_known_whether_it_was_moved(
+        source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+    run, mark = moving._Move.run, moving._mark
+
+    async def run_and_end(move: Any, *, dry_run: bool) -> Any:
+        await run(move, dry_run=dry_run)
+        raise OSError("killed after the commit")
+
+    def mark_and_end(directory: Path, said: str) -> None:
+        mark(directory, said)
+        raise OSError("killed before the commit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((moving._Move, "run", run_and_end) if committed else (moving, "_mark", mark_and_end)))
+        with pytest.raises((OSError, TollgateError), match="killed"):
+            await moving.move(source, address)
+    assert await empty(eye) is not committed
+    with pytest.raises(TollgateError, match="a move into a shared store was begun and not ended: run `tollgate store move` again"):
+        await Ledger(source, Credits()).open()
+    assert (await moving.move(source, address)).again is committed
+    assert not await empty(eye)
+
+
+async def test_what_cannot_be_read_or_written_is_named(source: Store, address: str, eye: asyncpg.Connection) -> None:
+    minted = source.directory / "minted.sqlite"
+    kept = minted.read_bytes()
+    minted.write_bytes(b"not what it was, not what it was")
+    with pytest.raises(TollgateError, match="the store cannot be read, and nothing was moved: file is not a database"):
+        await moving.move(source, address)
+    minted.write_bytes(kept)
+    (source.directory / "moved.new").mkdir()
+    with pytest.raises(TollgateError, match=r"moved\.txt cannot be written: Is a directory; run `tollgate store move` again when it can"):
+        await moving.move(source, address)
+    assert await empty(eye)
+    (source.directory / "moved.new").rmdir()
     assert not (await moving.move(source, address)).again
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import duckdb
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError
@@ -38,6 +41,7 @@ T = TypeVar("T")
 _SECONDS = 3600.0
 """One statement over all rows may take longer than a call of a gateway."""
 _SHOWN = 5
+_BEGUN = "a move into a shared store was begun and not ended: run `tollgate store move` again, which ends it or finds that it is done."
 _REMOVED = ("account_id", "key_id", "day", "cost", "last_time")
 
 
@@ -76,10 +80,13 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
         move = _Move(source, contents, await asyncio.to_thread(contents.snapshot), await connect(address, "tollgate store move"))
         try:
             moved = await move.run(dry_run=dry_run)
+        except (duckdb.Error, sqlite3.Error) as error:
+            raise TollgateError(f"{source.directory}: the store cannot be read, and nothing was moved: {str(error).splitlines()[0]}") from error
         finally:
             move.connection.terminate()
         if not dry_run:
-            await asyncio.to_thread(_mark, source.directory, moved)
+            at = (moved.at or datetime.now(UTC)).isoformat(timespec="seconds")
+            await asyncio.to_thread(_mark, source.directory, f"this store was moved into a shared one at {at}, with {moved.rows} rows.")
     return moved
 
 
@@ -102,6 +109,8 @@ class _Move:
                     moved = await self._earlier() or await self._all()
                     if dry_run:
                         raise _NotKept
+                    # Whatever becomes of the commit and of this process: nobody goes on here before it is known.
+                    await asyncio.to_thread(_mark, self._source.directory, _BEGUN)
         except _NotKept:
             pass
         return moved
@@ -142,7 +151,7 @@ class _Move:
     async def _refuse_used(self) -> None:
         """What is elsewhere already, and what would come under one name with something else."""
         mark = self._source.directory / MOVED_NAME
-        if mark.exists():
+        if mark.exists() and mark.read_text("utf-8").strip() != _BEGUN:
             raise TollgateError(f"{self._source.directory}: this store was moved into another shared one, as {mark} tells")
         if not await self._name_is_free():
             raise TollgateError(f"a gateway named \"{self._name}\" runs on the shared store: stop it, or move the rows under another "
@@ -240,12 +249,16 @@ async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:
         yield page
 
 
-def _mark(directory: Path, moved: Moved) -> None:
-    """Write down in the store's folder that it lives elsewhere now; durable on return."""
-    at = (moved.at or datetime.now(UTC)).isoformat(timespec="seconds")
+def _mark(directory: Path, said: str) -> None:
+    """Write down in the store's folder what became of it; durable on return."""
     path = directory / MOVED_NAME
-    with path.open("w", encoding="utf-8") as file:
-        file.write(f"This store was moved into a shared one at {at}, with {moved.rows} rows. It is of no use any more.\n")
-        file.flush()
-        os.fsync(file.fileno())
-    sync_directory(directory)
+    temporary = path.with_suffix(".new")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(f"{said}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_directory(directory)
+    except OSError as error:
+        raise TollgateError(f"{path} cannot be written: {error.strerror}; run `tollgate store move` again when it can") from error
