@@ -3,7 +3,7 @@
 import pytest
 
 from tollgate.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
-from tollgate.public_errors import public_status
+from tollgate.public_errors import messages_error_message, public_status
 from tollgate.replies import error_reply
 
 ERRORS = [
@@ -20,3 +20,12 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=[f"{type(error).__name__}-{error.status}" for error in ERRORS])
 def test_a_row_has_the_status_that_was_told(dialect, error):
     assert public_status(dialect, error) == error_reply(dialect, error, "req_1").status
+
+
+@pytest.mark.parametrize(("message", "code", "told"), [
+    ("Your input exceeds the context window.", "context_length_exceeded", "prompt is too long: Your input exceeds the context window."),
+    ("Prompt is too long: 9 tokens > 8 maximum", "context_length_exceeded", "Prompt is too long: 9 tokens > 8 maximum"),
+    ("Your input is wrong.", "invalid_value", "Your input is wrong."),
+])
+def test_messages_clients_know_a_prompt_that_is_too_long_by_its_words(message: str, code: str, told: str):
+    assert messages_error_message(UpstreamRejected(message, told_code=code)) == told

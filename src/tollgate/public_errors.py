@@ -20,6 +20,10 @@ from tollgate.errors import (
     UpstreamUnreachable,
 )
 
+_TOO_LONG = "context_length_exceeded"
+"""The code of a prompt that is too long, in formats that have codes."""
+_TOO_LONG_WORDS = "prompt is too long"
+
 _MESSAGES_TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
     404: "not_found_error", 409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error",
@@ -119,6 +123,14 @@ def messages_error_code(error: UpstreamRejected) -> str | None:
     details = said.get("details") if isinstance(said, dict) else None
     code = details.get("error_code") if isinstance(details, dict) else None
     return code[:100] if isinstance(code, str) else None
+
+
+def messages_error_message(error: UpstreamRejected) -> str:
+    """The provider's words. Where they tell that the prompt is too long, they begin as this format's own provider begins them:
+    its clients know it by the words alone, and Claude Code makes the conversation shorter then."""
+    if error.told_code != _TOO_LONG or _TOO_LONG_WORDS in error.message.lower():
+        return error.message
+    return f"{_TOO_LONG_WORDS}: {error.message}"
 
 
 def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:

@@ -29,7 +29,13 @@ from tollgate.errors import (
     UpstreamUnreachable,
     whole_seconds,
 )
-from tollgate.public_errors import messages_error_code, messages_error_type, public_message, responses_error_words
+from tollgate.public_errors import (
+    messages_error_code,
+    messages_error_message,
+    messages_error_type,
+    public_message,
+    responses_error_words,
+)
 from tollgate.services import Headers, Reply
 
 JSON = b"application/json"
@@ -145,7 +151,7 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
     if isinstance(error, ModelNotFound):
         return say(404, "not_found_error", f"model: {error.model}")
     if isinstance(error, UpstreamRejected):
-        return say(error.status, messages_error_type(error), error.message, messages_error_code(error))
+        return say(error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error))
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code in _ACTED_ON else None
         return say(
