@@ -199,6 +199,11 @@ def test_events_with_marks_in_them_are_not_taken_as_alike():
     assert not converter.follows and converter.pattern is None
 
 
+def test_a_template_may_choose_by_the_text():
+    mapping = made("  - {from: <a>, to: </a>, parts: {$match: $, hm: {kind: reasoning, text: $}, $else: {kind: refusal, text: $}}}\n")
+    assert whole(mapping, "<a>hm</a><a>no</a>")["parts"] == [thought("hm"), {"kind": "refusal", "text": "no"}]
+
+
 def test_a_whole_answer_in_a_clients_own_format():
     answer = convert_response(ALL, shipped("messages"), {"texts": ['<think>hm</think>Hi<tool_call>{"name": "f"}</tool_call>'], "stop": "end"}, Context())
     assert [block["type"] for block in answer.body["content"]] == ["thinking", "text", "tool_use"]
@@ -227,9 +232,11 @@ examples:
     ("  - {from: <a>, kind: text}\n  - {from: <a>b, kind: text}\n", ["16:5", "begin alike"]),
     ("  - {from: <a>, kind: text, at: inside}\n  - {from: <b>, kind: text, at: inside}\n", ["16:5", "one mark only"]),
     ("  - {from: <a>, parts: '{{ cal($) }}'}\n", ["15:", "cal", "did you mean `call`?"]),
+    ("  - {from: <a>, parts: {kind: tool_call, nam: $}}\n", ["15:42", "a part has no field `nam`", "did you mean `name`?"]),
+    ("  - {from: <a>, parts: [{$each: $x in $, kind: tool_cal}]}\n", ["15:48", "unknown kind of part `tool_cal`", "did you mean `tool_call`?"]),
     ("  from: <a>\n", ["15:3", "`in_text` is a list of marks"]),
     ("  - <a>\n", ["15:5", "a mark has keys"]),
-], ids=["key", "kind", "both", "neither", "from", "blanks", "at", "unclosed", "alike", "inside", "function", "map", "text"])
+], ids=["key", "kind", "both", "neither", "from", "blanks", "at", "unclosed", "alike", "inside", "function", "field", "kind of part", "map", "text"])
 def test_a_wrong_mark_is_told_exactly(marks, said):
     with pytest.raises(ConfigErrors) as caught:
         made(marks)

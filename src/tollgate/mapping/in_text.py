@@ -19,6 +19,7 @@ from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.text import is_literal
 from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
@@ -188,10 +189,27 @@ def _maker(unit: Unit, item: Node, place: int) -> str:
     node = item.entries.get("parts")
     if node is None:
         return ""
+    for part in node.items if isinstance(node, List) else (node,):
+        if isinstance(part, Map):
+            _check_fields(unit, part)
     name = f"in_text_{place}"
     code = unit.module.function(f"{name}(D, C)", node.mark.line)
     templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
     return name
+
+
+def _check_fields(unit: Unit, part: Map) -> None:
+    """Names that no part has: with them nothing would be a part, and all of it stay text."""
+    if "$match" in part.entries:
+        return  # its keys are cases
+    known = ("kind", *hub.PART_FIELDS)
+    for key, mark in part.keys.items():
+        if not key.startswith("$") and key not in known:
+            unit.mistake(mark, f"a part has no field `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
+    kind = part.get("kind")
+    if isinstance(kind, Scalar) and is_literal(kind) and kind.value not in hub.KINDS:
+        unit.mistake(kind, f"unknown kind of part `{kind.text}`",
+                     suggest(kind.text, hub.KINDS) or f"one of {', '.join(hub.KINDS)}")
 
 
 def linked(marks: Mapping[Mark, str], namespace: Mapping[str, Any]) -> InText | None:
