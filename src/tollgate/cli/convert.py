@@ -157,42 +157,47 @@ def _parts(
 ) -> tuple[Gateway, dict[str, Mapping | None], Offer | None]:
     """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks
     `protocol`. Providers are read only for a model, the texts of other mappings only for `read_all`."""
-    from tollgate.config.build import load_gateway, load_mappings
+    if model is not None:
+        return _parts_of_model(path, model, provider, protocol)
+    from tollgate.config.build import load_mappings
+    from tollgate.mapping import compile_mapping
+    from tollgate.mapping.plugins import load_plugins
+
+    gateway = load_mappings(path, environ=os.environ, needed=None if read_all else spoken)
+    plugins = load_plugins(gateway.plugins)
+    mappings = {
+        name: compile_mapping(document, plugins=plugins) if name in spoken else None
+        for name, document in gateway.mappings.items()
+    }
+    return gateway, mappings, None
+
+
+def _parts_of_model(
+    path: Path | None, model: str, provider: str | None, protocol: str | None
+) -> tuple[Gateway, dict[str, Mapping | None], Offer]:
+    """As `_parts`, with everything compiled; ends the command where no offer of the model fits."""
+    from tollgate.config.build import load_gateway
+    from tollgate.runtime import build_runtime
     from tollgate.wording import nearest
 
-    if model is None:
-        from tollgate.mapping import compile_mapping
-        from tollgate.mapping.plugins import load_plugins
-
-        gateway = load_mappings(path, environ=os.environ, needed=None if read_all else spoken)
-        plugins = load_plugins(gateway.plugins)
-        return (
-            gateway,
-            {
-                name: compile_mapping(document, plugins=plugins) if name in spoken else None
-                for name, document in gateway.mappings.items()
-            },
-            None,
-        )
-    from tollgate.runtime import build_runtime
-
-    loaded = load_gateway(path, environ=os.environ, everything=True)
-    runtime = build_runtime(loaded, everything=True)
-    every = [offer for compiled in runtime.providers.values() for offers in compiled.offers.values() for offer in offers
-             if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)]
-    fitting = [
-        offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
+    runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)
+    every = [
+        offer
+        for compiled in runtime.providers.values()
+        for offers in compiled.offers.values()
+        for offer in offers
+        if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)
     ]
     if not every:
         offered = [name for each in runtime.providers.values() for name in each.offers]
         fail(f"no model {model} ({nearest(model, offered) or 'tollgate models --routes lists them'})")
+    fitting = [
+        offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
+    ]
     if not fitting:
+        wanted = f"{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}"
         there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in every}))
-        fail(
-            f"{model} is not "
-            f"served{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}, but through "
-            f"{there}"
-        )
+        fail(f"{model} is not served{wanted}, but through {there}")
     return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.model.priority)
 
 

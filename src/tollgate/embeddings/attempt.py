@@ -226,17 +226,8 @@ async def _parsed(
 ) -> _Part:
     """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text,
     the numbers let go."""
-    body: Any
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        body = raw[:4096].decode("utf-8", "replace")
+    body = _judged(offer, raw, status, headers)
     del raw
-    verdict = offer.errors.judge(status, headers, body)
-    if verdict is not None:
-        raise AttemptFailed(verdict.error(offer.provider))
-    if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
-        raise _broken(offer, "the answer is not a JSON object")
     told = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
     if offer.response_edits is not None:
         body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
@@ -249,6 +240,33 @@ async def _parsed(
         raise _broken(
             offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs"
         )
+    await _write(offer, part, vectors, data, written)
+    part.tokens = _input_tokens(told if isinstance(told, Mapping) else hub.get("usage"))
+    part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
+    if offer.protocol == "embeddings":
+        part.rest = {name: value for name, value in body.items() if name not in ("object", "data", "model", "usage")}
+    return part
+
+
+def _judged(offer: Offer, raw: bytes, status: int, headers: Mapping[str, str]) -> Any:
+    """The JSON of an answer; raises `AttemptFailed` where it is an error, or no answer of this format at all."""
+    body: Any
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = raw[:4096].decode("utf-8", "replace")
+    verdict = offer.errors.judge(status, headers, body)
+    if verdict is not None:
+        raise AttemptFailed(verdict.error(offer.provider))
+    if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
+        raise _broken(offer, "the answer is not a JSON object")
+    return body
+
+
+async def _write(
+    offer: Offer, part: _Part, vectors: list[Any], data: object, written: Callable[[object], bytes]
+) -> None:
+    """Add the vectors to the part as text, one by one, so that others run in between and no number is held for long."""
     vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
     while vectors:
         try:
@@ -259,11 +277,6 @@ async def _parsed(
             if isinstance(data, list):
                 data[: len(part.vectors)] = [None] * len(part.vectors)
             await asyncio.sleep(0)
-    part.tokens = _input_tokens(told if isinstance(told, Mapping) else hub.get("usage"))
-    part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
-    if offer.protocol == "embeddings":
-        part.rest = {name: value for name, value in body.items() if name not in ("object", "data", "model", "usage")}
-    return part
 
 
 def _read(offer: Offer, body: object) -> dict[str, Any]:

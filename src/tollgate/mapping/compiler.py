@@ -69,8 +69,8 @@ class Mapping:
         self.hub = built.hub
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = built.warnings
-        self.sections: dict[str, Section] = {name: namespace[py] for name,
-            py in built.sections.items()}  # type: ignore[misc]
+        self.sections: dict[str, Section] = {name: namespace[py] for name,  # type: ignore[misc]
+            py in built.sections.items()}
         self.walkers: dict[str, Walker] = {
             name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED)
             for name, reads in built.reads.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tollgate.mapping.functions import TESTS
+from tollgate.mapping.functions import TESTS, Filter
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
 from tollgate.mapping.narrowing import Tested, chooses_plain, told_by
 from tollgate.mapping.operators import comparison, one_text
@@ -217,44 +217,11 @@ class _Lowering:
         return Ex(call)
 
     def _filter(self, node: nodes.Filter) -> Ex:
-        if node.node is None:
-            self._wrong(node, "a filter needs a value before it")
-            return NOTHING
-        if node.name == "raw" and self.site.unit.escape_holes:
-            self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
-        entry = self.site.unit.filters.get(node.name)
-        if entry is None:
-            hint = (
-                _RAW
-                if node.name == "raw"
-                else suggest(node.name, self.site.unit.filters)
-                or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
-            )
-            self._wrong(node, f"unknown filter `{node.name}`", hint)
-            return NOTHING
-        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-            self._wrong(node, f"arguments of `{node.name}` are given by place, without names")
-            return NOTHING
-        if not entry.least <= len(node.args) <= entry.most:
-            wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
-            self._wrong(
-                node,
-                f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
-                f"it is used {wanted}",
-            )
+        entry = self._filter_named(node)
+        if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
-        places: Places = ()
-        if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in node.args):
-            for argument in node.args:
-                items = tuple(place.each() for place in value.places)
-                take(reads_of(items, (str(argument.as_const()),)))
-            if entry.uses == "items":
-                places = value.places
-        elif entry.uses == "item":
-            places = tuple(place.each(one=True) for place in value.places)
-        elif entry.uses != "outline":
-            value.take()
+        places = _read_by(entry, value, node.args)
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
@@ -269,6 +236,36 @@ class _Lowering:
             kind=entry.kind,
             places=places,
         )
+
+    def _filter_named(self, node: nodes.Filter) -> Filter | None:
+        """The filter a node calls; None, with the mistake noted, where it does not call one rightly."""
+        if node.node is None:
+            self._wrong(node, "a filter needs a value before it")
+            return None
+        if node.name == "raw" and self.site.unit.escape_holes:
+            self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
+        entry = self.site.unit.filters.get(node.name)
+        if entry is None:
+            hint = (
+                _RAW
+                if node.name == "raw"
+                else suggest(node.name, self.site.unit.filters)
+                or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
+            )
+            self._wrong(node, f"unknown filter `{node.name}`", hint)
+            return None
+        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+            self._wrong(node, f"arguments of `{node.name}` are given by place, without names")
+            return None
+        if not entry.least <= len(node.args) <= entry.most:
+            wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
+            self._wrong(
+                node,
+                f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
+                f"it is used {wanted}",
+            )
+            return None
+        return entry
 
     def _is(self, node: nodes.Test) -> Ex:
         entry = TESTS.get(node.name)
@@ -370,6 +367,22 @@ def _operands(node: nodes.Node) -> list[nodes.Node]:
 def _certain(value: Ex) -> str:
     """A boolean that is false where it is absent."""
     return value.py if value.present else f"({value.py} is True)"
+
+
+def _read_by(entry: Filter, value: Ex, arguments: list[nodes.Expr]) -> Places:
+    """Count as read what a filter reads of its value; the places that its result still stands for (`Filter.uses`)."""
+    places: Places = ()
+    if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
+        for argument in arguments:
+            items = tuple(place.each() for place in value.places)
+            take(reads_of(items, (str(argument.as_const()),)))
+        if entry.uses == "items":
+            places = value.places
+    elif entry.uses == "item":
+        places = tuple(place.each(one=True) for place in value.places)
+    elif entry.uses != "outline":
+        value.take()
+    return places
 
 
 _VALUES: dict[type, Callable[..., Ex]] = {

@@ -108,11 +108,11 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         return None
     method, url, hosts = called
     return Step(
-        name,
+        name,  # type: ignore[arg-type]
         method,
         url,
         result,
-        {key: read for key, read in headers.items() if read is not None},  # type: ignore[arg-type]
+        {key: read for key, read in headers.items() if read is not None},
         body,
         "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json",
         hosts,

@@ -52,11 +52,11 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     verdict, alarm, counts_as = (_word(node.get(key)) for key in ("verdict", "alarm", "as"))
     marks = marks_of(when.value) if isinstance(when, Scalar) and isinstance(when.value, str) else None
     return Rule(
-        verdict or "next",
-        alarm,
+        verdict or "next",  # type: ignore[arg-type]
+        alarm,  # type: ignore[arg-type]
         frozenset(statuses) or None,
         test,
-        int(counts_as) if counts_as else None,  # type: ignore[arg-type]
+        int(counts_as) if counts_as else None,
         _reads(pieces, node),
         marks,
     )
