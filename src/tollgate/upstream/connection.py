@@ -225,11 +225,7 @@ class Connection(asyncio.Protocol):
                 raise _Malformed("101 to a request that asked for no upgrade" if status == 101 else f"status {status}")
             self._interim = True
             return
-        headers: dict[str, str] = {}
-        for raw, value in self._heading:
-            name = _names.get(raw) or _name(raw)
-            text = value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+        headers = _headers_of(self._heading)
         self._headed = True
         self._keep = parser.should_keep_alive()
         if not self._keep:
@@ -250,6 +246,17 @@ class Connection(asyncio.Protocol):
             return
         self._ended = True
         self._answer.complete()  # type: ignore[union-attr]
+
+
+def _headers_of(heading: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case name; repeated ones are joined by a comma."""
+    headers = {_names.get(raw) or _name(raw): value.decode("latin-1") for raw, value in heading}
+    if len(headers) < len(heading):
+        headers = {}
+        for raw, value in heading:
+            name, text = _name(raw), value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
 
 
 def _name(raw: bytes) -> str:
