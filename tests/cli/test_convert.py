@@ -191,3 +191,17 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
     told = run(*asked, given=stream).stdout.replace(": ", ":")
     assert '"content":"007"' in told and '"content":"[1"' in told
     assert '{"$event":"output","data":"[1"}' in run(*asked, "--explain", given=stream).stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--explain",)], ids=["plain", "explained"])
+@pytest.mark.parametrize("stream", [False, True], ids=["answer", "stream"])
+def test_the_marks_of_a_models_provider_apply(acme: str, stream: bool, more: tuple[str, ...]) -> None:
+    file = Path(acme) / "providers" / "acme.yaml" if Path(acme).is_dir() else Path(acme).parent / "providers" / "acme.yaml"
+    file.write_text(file.read_text() + "in_text: [{from: <think>, to: </think>, kind: reasoning}]\n")
+    choice = {"index": 0, "finish_reason": "stop"}
+    answer = {"id": "c1", "choices": [{**choice, "message": {"role": "assistant", "content": "<think>hm</think>Hi"}}]}
+    events = [{"id": "c1", "choices": [{**choice, "delta": {"content": "<think>hm</think>Hi"}}]}]
+    arguments = ("--from", "chat", "--to", "messages", "--model", "one", "--config", acme, *more)
+    result = run(*arguments, "--stream" if stream else "--answer", given=json.dumps(events if stream else answer))
+    assert result.exit_code == 0, result.stderr
+    assert "thinking" in result.stdout and "<think>" not in result.stdout.rpartition("result")[2].rpartition("==")[2]

@@ -273,6 +273,7 @@ def _converted(job: Job, given: Any) -> Any:
     from tollgate import mapping as engine
 
     offer, context = job.offer, job.context
+    marks = offer.in_text if offer else None
     if job.what == "request":
         made = engine.convert_request(job.client, job.upstream, given, context).body
         return offer.request_edits(made, context) if offer and offer.request_edits else made
@@ -281,8 +282,8 @@ def _converted(job: Job, given: Any) -> Any:
     if job.what == "response":
         if offer and offer.response_edits:
             given = offer.response_edits(given, context)
-        return engine.convert_response(job.upstream, job.client, given, context).body
-    converter = engine.StreamConverter(job.upstream, job.client, context)
+        return engine.convert_response(job.upstream, job.client, given, context, marks).body
+    converter = engine.StreamConverter(job.upstream, job.client, context, in_text=marks)
     said = [out for event in _edited(job, given) for out in converter.feed(*engine.event_and_name(event))]
     said += converter.finish()
     if converter.failure is not None:
@@ -311,6 +312,7 @@ def _explained(job: Job, given: Any) -> Explained:
     from tollgate.mapping import explain
 
     offer, context = job.offer, job.context
+    marks = offer.in_text if offer else None
     if job.what == "request":
         explained = explain.explain_request(job.client, job.upstream, given, context)
         if offer and offer.request_edits and not explained.error:
@@ -326,8 +328,8 @@ def _explained(job: Job, given: Any) -> Explained:
     if job.what == "response":
         if offer and offer.response_edits:
             given = offer.response_edits(given, context)
-        return explain.explain_response(job.upstream, job.client, given, context)
-    return explain.explain_stream(job.upstream, job.client, _edited(job, given), context)
+        return explain.explain_response(job.upstream, job.client, given, context, marks)
+    return explain.explain_stream(job.upstream, job.client, _edited(job, given), context, marks)
 
 
 def _print(job: Job, result: Any) -> None:

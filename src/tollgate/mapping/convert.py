@@ -79,9 +79,11 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
     return made
 
 
-def convert_response(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
+def convert_response(
+    source: Mapping, target: Mapping, body: object, context: Context, in_text: InText | None = None
+) -> Converted:
     """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
-    hub = response_to_hub(source, body, context)
+    hub = response_to_hub(source, body, context, in_text)
     if type(body) is list and not hub["parts"]:
         raise MappingFailure(
             "the answer is not an object, and the mapping finds nothing in the list it is", source.file

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -20,6 +21,7 @@ from tollgate.mapping.convert import (
     response_from_hub,
     response_to_hub,
 )
+from tollgate.mapping.in_text import InText
 from tollgate.mapping.streaming import StreamConverter, event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
 from tollgate.mapping.values import shown
@@ -97,9 +99,12 @@ def explain_request(source: Mapping, target: Mapping, body: Any, context: TraceC
     return _hops(source, target, body, context, "request", request_to_hub, request_from_hub)
 
 
-def explain_response(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
-    """A whole answer, hop by hop."""
-    return _hops(source, target, body, context, "response", response_to_hub, response_from_hub)
+def explain_response(
+    source: Mapping, target: Mapping, body: Any, context: TraceContext, in_text: InText | None = None
+) -> Explained:
+    """A whole answer, hop by hop; `in_text` are its provider's marks."""
+    first = partial(response_to_hub, in_text=in_text)
+    return _hops(source, target, body, context, "response", first, response_from_hub)
 
 
 def explain_error(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
@@ -107,11 +112,13 @@ def explain_error(source: Mapping, target: Mapping, body: Any, context: TraceCon
     return _hops(source, target, body, context, "error", error_to_hub, error_from_hub)
 
 
-def explain_stream(source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext) -> Explained:
+def explain_stream(
+    source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext, in_text: InText | None = None
+) -> Explained:
     """A stream, event by event: what the rules took from it, and what the client was told."""
     one, two = traced(source), traced(target)
     explained = Explained()
-    converter = StreamConverter(one, two, context)
+    converter = StreamConverter(one, two, context, in_text=in_text)
     said: list[Any] = []
     number = 0
     for number, event in enumerate(events, 1):
