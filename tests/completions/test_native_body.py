@@ -59,9 +59,10 @@ def test_a_body_without_such_names_stays_as_it_came(raw):
     assert sent(raw) == raw.replace(b'"m"', b'"up/model-1"')
 
 
+@pytest.mark.parametrize("length", [0, 10_000], ids=["short", "long"])
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_the_model_is_found_wherever_it_stands(place):
-    others = [("messages", [{"model": "m"}, '"model":"m"']), ("tools", [{"model": "m"}]), ("x", {'a"model': "m", "model": "m"})]
+def test_the_model_is_found_wherever_it_stands(place, length):
+    others = [("messages", [{"model": "m"}, '"model":"m"', "x" * length]), ("tools", [{"model": "m"}]), ("x", {'a"model': "m", "model": "m"})]
     body = dict([*others[:place], ("model", "m"), *others[place:]])
     assert sent(orjson.dumps(body)) == orjson.dumps({**body, "model": "up/model-1"})
     asked = sent(orjson.dumps(body), ask_usage=True)

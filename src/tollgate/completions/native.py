@@ -23,6 +23,8 @@ _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]*)"')
 """A name with escapes is found by encoding the parsed body anew."""
 _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 """A letter of `model` written as an escape: then a key may be `model` without reading so."""
+_SHORT = 4096
+"""A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written so."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -33,10 +35,13 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     checked that it is there), so that token's value can be replaced in place.
     """
     anew = orjson.dumps(body)
-    if anew == raw:  # as most clients write
-        spliced: bytes | None = _put_model(raw, body, upstream_model)
-    else:
+    spliced: bytes | None
+    if anew != raw:
         spliced = None if _names_twice(raw, anew) else _splice_model(raw, body, upstream_model)
+    elif len(raw) < _SHORT:
+        spliced = None
+    else:  # as most clients write
+        spliced = _put_model(raw, body, upstream_model)
     if spliced is not None:
         if not ask_usage:
             return spliced
