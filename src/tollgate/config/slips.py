@@ -17,7 +17,9 @@ _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
 _BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
 """An address without a path, or one that ends in a version: what documentation calls the base."""
-_TEMPLATES = ("url", "headers", "query", "vars", "auth", "speaks")
+_TEMPLATES = ("url", "headers", "query", "vars", "auth")
+_OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens", "count_tokens_url")
+"""The keys of an endpoint whose texts are sent; its edits and rules hold expressions, which are full of names."""
 _INPUTS = ("text", "image", "audio", "video", "file")
 """What a request may hold; a model whose other words are misspelt would be passed over by requests that hold it."""
 _LISTS = ("retry", "next", "stop", "credit", "key")
@@ -50,7 +52,12 @@ def _of(provider: Provider) -> Iterator[Problem]:
     speaks = root.get("speaks")
     yield from _cut_short(provider, root.get("url"), speaks)
     for name, endpoint in speaks.entries.items() if isinstance(speaks, Map) else ():
+        if isinstance(endpoint, Scalar):
+            yield from _loose(provider, endpoint, "speaks")
         if isinstance(endpoint, Map):
+            for key in _OF_ENDPOINTS:
+                if key in endpoint.entries:
+                    yield from _loose(provider, endpoint.entries[key], f"speaks.{name}.{key}")
             yield from _errors(provider, endpoint.get("errors"), f"speaks.{name}.errors")
             yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
     policies = root.get("policies")
