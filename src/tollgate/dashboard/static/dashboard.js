@@ -15,8 +15,15 @@ for (const button of all("button[data-copy]")) {
   });
 }
 
-// On a narrow screen the pages are one line: show the current one.
-document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a narrow screen the pages are one line, on a low one their column is cut: show the current one. Not by
+// scrollIntoView, after which the Tab key goes on behind that place, past the way to the page itself.
+const current = document.querySelector(".side nav [aria-current]");
+if (current) {
+  const line = current.closest("nav"), column = current.closest(".side");
+  const place = current.getBoundingClientRect(), [around, above] = [line, column].map((each) => each.getBoundingClientRect());
+  line.scrollLeft += (place.left + place.right - around.left - around.right) / 2;
+  column.scrollTop += Math.max(0, place.bottom - above.bottom);
+}
 
 // Filters are sent when a choice changes.
 for (const select of all("select[data-send]")) select.addEventListener("change", () => select.form.requestSubmit());
