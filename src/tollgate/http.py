@@ -38,6 +38,9 @@ class Direct(Protocol):
     def on_leaving(self, tell: Callable[[], None] | None) -> None:
         """Call `tell` when the client leaves; None takes that back. Without it a task must wait for the message."""
 
+    def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
+        """ASGI's own, by which it is told whether the request still has it."""
+
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
         """A whole answer in one call instead of two messages."""
 
@@ -244,7 +247,7 @@ class Responder:
             about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
             self.started = True
             headers = [*about, *reply.headers, *self._extra]
-            if self._direct is not None:
+            if self._direct is not None and self._send == self._direct.send:  # nobody between adds headers of his own
                 await self._direct.answer(reply.status, headers, reply.body)
                 return
             await self._send({"type": "http.response.start", "status": reply.status, "headers": headers})

@@ -343,6 +343,23 @@ async def test_the_end_of_the_server_waits_for_the_last_answer_only():
     assert [kept for *_, kept in answers_of(busy.said, ["GET", "GET"])] == [True, False] and busy.transport.closed
 
 
+async def test_what_stands_between_the_server_and_the_answer_sees_it():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def adding(message: Any) -> None:
+            await send(message | {"headers": [*message["headers"], (b"x-more", b"1")]} if "headers" in message else message)
+
+        for each in (adding, send)[len(client.statuses):][:1]:
+            responder = Responder(receive, each, [])
+            await receive()
+            responder.watch_client(scope)
+            await responder.send(Reply(200, body=b"ok"))
+            responder.close()
+
+    client = Client(application)
+    await client.exchange([GET, GET])
+    assert client.statuses == [200, 200] and client.said.count(b"x-more: 1") == 1
+
+
 # ---- clients that leave
 
 
