@@ -422,6 +422,18 @@ async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
         client.connection.connection_lost(None)
 
 
+async def test_nothing_of_a_connection_stays_until_the_collector_comes_by():
+    gc.disable()
+    try:
+        client = await Client(answering(b"", headers=[(b"content-length", b"0")])).exchange([GET, GET])
+        left = weakref.ref(client.connection)
+        del client
+        await asyncio.sleep(0)
+        assert left() is None
+    finally:
+        gc.enable()
+
+
 # ---- a second opinion
 
 

@@ -135,6 +135,8 @@ class _Connection(asyncio.Protocol):
         self._waiting.clear()
         if self._active is not None:
             self._active.leave()
+        self._active = self._newest = None  # they hold this connection
+        self._looked = None, 0
         self.resume_writing()
 
     def shutdown(self) -> None:
