@@ -23,6 +23,7 @@ class Contents:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        store.keep_pages()
 
     @property
     def identity(self) -> str:

@@ -65,6 +65,7 @@ class Store:
         self.rows_cached = 0
         """Rows stored since pages were last given back."""
         self._giving_back = threading.Lock()
+        self._keeping = False
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -84,12 +85,19 @@ class Store:
     def let_go(self) -> None:
         """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it."""
         with self._giving_back:
+            if self._keeping:
+                return
             with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
                 self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
             with contextlib.suppress(duckdb.Error):  # a connection too broken for this is opened anew when it fails to store
                 self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         heap.trim()
         self.rows_cached = 0
+
+    def keep_pages(self) -> None:
+        """Give no pages back from now on: what is read page by page would fail at the low limit, and cannot be read again."""
+        with self._giving_back:
+            self._keeping = True
 
     def reopen(self) -> None:
         """Begin anew after a failure; what was committed is still there."""
