@@ -101,6 +101,10 @@ class Catalog:
         }
         self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
         self._upstream: dict[str, dict[str, CatalogModel]] = {}
+        """By a provider's name for a model, the model it means, by provider."""
+        for model in self.models.values():
+            for route in model.routes:
+                self._upstream.setdefault(route.model.upstream, {}).setdefault(route.provider, model)
         self._listings: dict[Access, Listing] = {}
         self._by_names: dict[tuple[str, ...], Listing] = {}
         self._rendering = Lock()
@@ -115,22 +119,12 @@ class Catalog:
 
         Providers name models in their own words: in what tools they run are to ask, and in what they tell of usage.
         """
-        upstream = self._upstream_names()
         for each in dict.fromkeys((name, _SNAPSHOT.sub("", name))):
-            owners = upstream.get(each, {})
+            owners = self._upstream.get(each, {})
             found = owners.get(provider) or self._names.get(each) or next(iter(owners.values()), None)
             if found is not None:
                 return found
         return None
-
-    def _upstream_names(self) -> Mapping[str, Mapping[str, CatalogModel]]:
-        if not self._upstream:  # made when first asked for: few requests have it said
-            names: dict[str, dict[str, CatalogModel]] = {}
-            for model in self.models.values():
-                for route in model.routes:
-                    names.setdefault(route.model.upstream, {}).setdefault(route.provider, model)
-            self._upstream = names
-        return self._upstream
 
     def example(self) -> str:
         """A chat model to show in examples: the sandbox's, else the first; MODEL when there is none."""

@@ -1,5 +1,6 @@
 """Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers: the second opinion on both engines."""
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -139,3 +140,32 @@ def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, byt
                 return found, False
     except h11.RemoteProtocolError:
         return found, True
+
+
+Found = list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]]
+"""Requests that were read: method, target, headers and body."""
+
+
+def noting(found: Found) -> Any:
+    """An application that notes what it is asked, and answers with nothing."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        body = await whole(receive)
+        if body is None:
+            return
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        found.append((scope["method"], scope["raw_path"] + query, scope["headers"], body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return application
+
+
+def check_as_h11(read: Any, sent: bytes, pieces: list[bytes], *, damaged: bool = False) -> None:
+    """`read(pieces)` gives what an engine finds in these, and whether it refuses the rest: it must be what h11 finds in `sent`.
+    Of `damaged` ones, each may refuse what the other reads."""
+    found, refused = asyncio.run(read(pieces))
+    expected, as_well = h11_reads(sent)
+    assert damaged or not (refused or as_well)
+    if not refused and not as_well:
+        assert found == expected

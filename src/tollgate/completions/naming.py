@@ -7,20 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollgate.mapping import Context
 from tollgate.mapping import Mapping as ProtocolMapping
-from tollgate.mapping.failures import clean
+from tollgate.mapping import holds
 
 
 def asked_model(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> str | None:
     """The name this client must hear, or None where it takes any."""
-    condition = client_format.section("request.asked_model")
-    if condition is None:
-        return None
-    context = Context()
-    context.hear(headers)
-    with clean((client_format.file,), request=True):
-        return body["model"] if condition(body, context) else None
+    return body["model"] if holds(client_format, "request.asked_model", body, headers) else None
 
 
 def renamed(answer: dict[str, Any], name: str | None) -> dict[str, Any]:

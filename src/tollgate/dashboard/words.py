@@ -14,6 +14,14 @@ from markupsafe import Markup, escape
 from tollgate.ledger import KeyRecord
 from tollgate.money import show
 
+TOKEN_KINDS = (
+    ("Input", "input_tokens"),
+    ("Cache read", "cache_read_tokens"),
+    ("Cache write", "cache_write_tokens"),
+    ("Output", "output_tokens"),
+    ("Reasoning", "reasoning_tokens"),
+)
+"""What the pages call the kinds of tokens, and their columns in a row."""
 DASH = Markup('<span class="none">–</span>')
 
 

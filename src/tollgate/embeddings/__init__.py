@@ -11,7 +11,6 @@ set (a 500 that must not be repeated: it would cost again).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tollgate import tokens
@@ -24,9 +23,7 @@ from tollgate.embeddings.attempt import Embedded, attempt, count_items
 from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
-from tollgate.mapping import Context
-from tollgate.mapping import Mapping as ProtocolMapping
-from tollgate.mapping.failures import clean
+from tollgate.mapping import holds
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.tariff import upper_bound
@@ -63,19 +60,9 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
     """The request, checked."""
     runtime = services.runtime.current
     body, _ = read_json(inbound.body, runtime.gateway.server)
-    return read_request(body, packed=_wants_base64(runtime.mappings["embeddings"], body, inbound.headers))
-
-
-def _wants_base64(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether the client's format says that this client's vectors leave as base64
-    (`request.base64_vectors` of its file)."""
-    condition = client_format.section("request.base64_vectors")
-    if condition is None:
-        return False
-    context = Context()
-    context.hear(headers)
-    with clean((client_format.file,), request=True):
-        return bool(condition(body, context))
+    return read_request(
+        body, packed=holds(runtime.mappings["embeddings"], "request.base64_vectors", body, inbound.headers)
+    )
 
 
 def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> list[Offer]:

@@ -7,6 +7,7 @@ content, ids of tool calls).
 
 from __future__ import annotations
 
+from collections.abc import Mapping as Headers
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,6 +202,20 @@ def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None
     except (Fault, RecursionError):
         made = None
     return made if type(made) is dict else {"error": {"message": hub.get("message", "upstream error")}}
+
+
+def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Headers[str, str]) -> bool:
+    """Whether a condition of a client's format (`request.asked_model`) holds of a request; one it does not have does not.
+
+    Raises `Refused` where it fails.
+    """
+    condition = client_format.section(name)
+    if condition is None:
+        return False
+    context = Context()
+    context.hear(headers)
+    with clean((client_format.file,), request=True):
+        return bool(condition(body, context))
 
 
 def _run(mapping: Mapping, name: str, document: object, context: Context) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_e
 from tollgate.mapping.narrowing import Tested, chooses_plain, told_by
 from tollgate.mapping.operators import comparison, one_text
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.reading import read, reads_of
-from tollgate.mapping.reads import Places, hand_over, take
+from tollgate.mapping.reading import read, read_by_filter, reads_of
+from tollgate.mapping.reads import Places, hand_over
 from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
@@ -221,7 +221,7 @@ class _Lowering:
         if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
-        places = _read_by(entry, value, node.args)
+        places = read_by_filter(entry, value, node.args)
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
@@ -367,22 +367,6 @@ def _operands(node: nodes.Node) -> list[nodes.Node]:
 def _certain(value: Ex) -> str:
     """A boolean that is false where it is absent."""
     return value.py if value.present else f"({value.py} is True)"
-
-
-def _read_by(entry: Filter, value: Ex, arguments: list[nodes.Expr]) -> Places:
-    """Count as read what a filter reads of its value; the places that its result still stands for (`Filter.uses`)."""
-    places: Places = ()
-    if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
-        for argument in arguments:
-            items = tuple(place.each() for place in value.places)
-            take(reads_of(items, (str(argument.as_const()),)))
-        if entry.uses == "items":
-            places = value.places
-    elif entry.uses == "item":
-        places = tuple(place.each(one=True) for place in value.places)
-    elif entry.uses != "outline":
-        value.take()
-    return places
 
 
 _VALUES: dict[type, Callable[..., Ex]] = {

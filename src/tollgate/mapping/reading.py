@@ -8,6 +8,8 @@ plain `.get`; the local is shared by all reads in the same block.
 from __future__ import annotations
 
 from tollgate.mapping.emit import Code
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item
 from tollgate.mapping.reads import Places, gathered, take
@@ -263,3 +265,19 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
                 else ""
             )
     spot.mistake(f"unknown name `${name}`", offset, hint)
+
+
+def read_by_filter(entry: Filter, value: Ex, arguments: list[nodes.Expr]) -> Places:
+    """Count as read what a filter reads of its value; the places that its result still stands for (`Filter.uses`)."""
+    places: Places = ()
+    if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
+        for argument in arguments:
+            items = tuple(place.each() for place in value.places)
+            take(reads_of(items, (str(argument.as_const()),)))
+        if entry.uses == "items":
+            places = value.places
+    elif entry.uses == "item":
+        places = tuple(place.each(one=True) for place in value.places)
+    elif entry.uses != "outline":
+        value.take()
+    return places

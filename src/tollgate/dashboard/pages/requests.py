@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_wish
 from tollgate.dashboard.visit import Visit
+from tollgate.dashboard.words import TOKEN_KINDS
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
@@ -94,15 +95,7 @@ def read_position(said: str) -> tuple[datetime, int] | None:
 
 
 def _buckets(row: dict[str, Any]) -> list[tuple[str, int]]:
-    kinds = (
-        ("Input", "input_tokens"),
-        ("Cache read", "cache_read_tokens"),
-        ("Cache write", "cache_write_tokens"),
-        ("Output", "output_tokens"),
-        ("Reasoning", "reasoning_tokens"),
-        ("Images", "images"),
-        ("Web searches", "searches"),
-    )
+    kinds = (*TOKEN_KINDS, ("Images", "images"), ("Web searches", "searches"))
     return [(label, row[name]) for label, name in kinds if row[name]]
 
 

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.visit import Form, Visit
-from tollgate.dashboard.words import count_axis, milliseconds, money_axis, plain_money, time_axis
+from tollgate.dashboard.words import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.measures import ENDED, ENDPOINTS, Measures, Report
@@ -198,16 +198,9 @@ def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
 
 
 def _tokens(report: Report) -> Sequence[Series]:
-    kinds = (
-        ("Input", "input_tokens"),
-        ("Cache read", "cache_read_tokens"),
-        ("Cache write", "cache_write_tokens"),
-        ("Output", "output_tokens"),
-        ("Reasoning", "reasoning_tokens"),
-    )
     return [
         Series(label, f"s{place}", [getattr(bucket.all, name) for bucket in report])
-        for place, (label, name) in enumerate(kinds)
+        for place, (label, name) in enumerate(TOKEN_KINDS)
     ]
 
 

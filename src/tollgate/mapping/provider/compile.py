@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import List, Map, Node, Scalar, find
 from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
@@ -23,12 +22,13 @@ from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
 from tollgate.mapping.in_text import InText, compile_in_text
 from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.provider.address import address_of
 from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
-from tollgate.mapping.provider.offer import Address, Offer
+from tollgate.mapping.provider.offer import Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
@@ -299,7 +299,7 @@ class _Compiling:
                 can.update(policy.can)
         can.update(model.can)
         facts = facts_of(model, provider.name, endpoint.mapping)
-        address = self._address(spoken, facts)
+        address = address_of(self.pieces, spoken, facts)
         if address is None:
             return None
         values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
@@ -333,53 +333,6 @@ class _Compiling:
         if made is None:
             return None
         return self._chains.setdefault(made.identity(), made)
-
-    def _address(self, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
-        endpoint = spoken.endpoint
-        values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables}
-        query = {name: template(secret=self.pieces.secrets, **values) for name, template in spoken.query.items()}
-        whole = self._url(endpoint.url, spoken.url, values, query, endpoint, facts)
-        stream = (
-            self._url(endpoint.stream_url, spoken.stream_url, values, query, endpoint, facts)
-            if endpoint.stream_url is not None
-            else whole
-        )
-        counting = (
-            self._url(endpoint.count_tokens_url, spoken.count_url, values, query, endpoint, facts)
-            if endpoint.count_tokens_url is not None
-            else None
-        )
-        return Address(whole, stream, counting) if whole is not None and stream is not None else None
-
-    def _url(
-        self,
-        node: Node | None,
-        template: Template | None,
-        values: Mapping[str, Any],
-        query: Mapping[str, Any],
-        endpoint: Endpoint,
-        facts: Mapping[str, Any],
-    ) -> str | None:
-        address = template(**values) if template is not None else None
-        if node is None or template is None:
-            return None
-        if address is None:
-            unset = [
-                name
-                for name, value in self.pieces.variables.items()
-                if value is None and mentions(node, f"vars.{name}")
-            ]
-            why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
-            self.pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", f"speaks.{endpoint.protocol}")
-            return None
-        if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            self.pieces.say(
-                node,
-                f'found "{str(address)[:80]}", wanted an address like https://api.example/v1',
-                f"speaks.{endpoint.protocol}",
-            )
-            return None
-        return with_query(address, query)
 
 
 def _missing(mapping: ProtocolMapping) -> list[str]:

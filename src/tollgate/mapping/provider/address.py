@@ -1,0 +1,42 @@
+"""Where the requests for a model go: the addresses of an endpoint, made of their templates once the model is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tollgate.addresses import with_query
+from tollgate.config.load import Node
+from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.provider.offer import Address
+from tollgate.mapping.provider.pieces import Pieces
+
+if TYPE_CHECKING:
+    from tollgate.mapping.provider.compile import Spoken
+
+
+def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
+    """The addresses for a model with these facts; None, with the mistake noted in `pieces`, where one is none."""
+    values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
+    query = {name: template(secret=pieces.secrets, **values) for name, template in spoken.query.items()}
+    where = f"speaks.{spoken.endpoint.protocol}"
+
+    def made(node: Node | None, template: Template | None) -> str | None:
+        address = template(**values) if template is not None else None
+        if node is None or template is None:
+            return None
+        if address is None:
+            unset = [name for name, value in pieces.variables.items() if value is None and mentions(node, f"vars.{name}")]
+            why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
+            pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", where)
+            return None
+        if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
+            pieces.say(node, f'found "{str(address)[:80]}", wanted an address like https://api.example/v1', where)
+            return None
+        return with_query(address, query)
+
+    endpoint = spoken.endpoint
+    whole = made(endpoint.url, spoken.url)
+    stream = made(endpoint.stream_url, spoken.stream_url) if endpoint.stream_url is not None else whole
+    counting = made(endpoint.count_tokens_url, spoken.count_url) if endpoint.count_tokens_url is not None else None
+    return Address(whole, stream, counting) if whole is not None and stream is not None else None
