@@ -34,6 +34,8 @@ from tollgate.sandbox import app as sandbox
         ("responses", {"input": [{"type": "image_generation_call", "id": "ig_1"}, {"type": "image_generation_call", "id": "ig_2", "result": "aGk="}]},
          [("input.image_generation_call", "ig_1")]),
         ("responses", {"input": [{"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}]}, [("input.approval_request_id", "mcpr_1")]),
+        ("responses", {"input": [{"type": "mcp_approval_request", "id": "mcpr_1"}, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+                                 {"type": "mcp_approval_response", "approval_request_id": "mcpr_2", "approve": True}]}, [("input.approval_request_id", "mcpr_2")]),
         ("responses", {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file_1"}}]}, [("tools.input_image_mask.file_id", "file_1")]),
         ("responses", {"prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_1"}, "b": "text"}}},
          [("prompt.id", "pmpt_1"), ("prompt.variables.file_id", "file_1")]),
@@ -164,6 +166,7 @@ url: app://speaker/v1
 models:
   speaker/one: {upstream: one, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
 """
+WISH = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "wiki", "name": "read", "arguments": "{}"}
 SOUND = {"id": "audio_1", "data": "aGk=", "transcript": "hi", "expires_at": 1}
 
 
@@ -176,7 +179,7 @@ async def speaker(method, path, headers, body):
     async def said():
         if path.endswith("/responses"):
             yield json.dumps({"id": "resp_1", "object": "response", "status": "completed",
-                              "output": [{"type": "reasoning", "id": "rs_1", "summary": []}] if asked["input"] == "hi" else [],
+                              "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [WISH]}.get(str(asked["input"]), []),
                               "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}).encode()
         elif asked.get("stream"):
             for delta, finish in (({"role": "assistant", "audio": SOUND}, None), ({}, "stop")):
@@ -196,7 +199,9 @@ async def speaker(method, path, headers, body):
     for stream in (False, True)
 ] + [
     ("/v1/responses", {"input": "hi"}, {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "again"}]}, "Reasoning with id 'rs_1' not found"),
-], ids=["sound", "streamed sound", "reasoning"])
+    ("/v1/responses", {"input": "look"}, {"input": [WISH, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}], "store": False},
+     "Approval request with id 'mcpr_1' not found"),
+], ids=["sound", "streamed sound", "reasoning", "approval"])
 async def test_what_a_provider_looks_up_by_its_id_is_for_the_account_that_got_it(tmp_path, path, first, goes_on, said):
     async with inprocess(tmp_path, providers={"speaker": SPEAKER}, apps={"speaker": speaker}) as here:
         await here.services.ledger.create_account("other")

@@ -6,7 +6,7 @@ other id is "not found" in the words of that API. Nobody reads another account's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tollgate.errors import BadRequest, NotFound
@@ -23,7 +23,7 @@ _HINTS: dict[str, tuple[str, ...]] = {
 """A body of the format without any of these words refers to no state; most requests stop here."""
 
 _ID = '"id"'
-_LOOKED_UP = {"chat": '"audio"', "responses": '"reasoning"'}
+_LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_request"')}
 """What a body holds that names such things, by format."""
 
 _THREAD = "thread.previous_message_id"
@@ -44,16 +44,20 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
 
 
 async def check_looked_up(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> None:
-    """Refuse what was handed to another account and is looked up by its id where it is not sent along: reasoning, and the sound of an answer.
-    Raises `StateNotFound`. Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
-    mark = _LOOKED_UP.get(inbound.dialect)
-    if mark is None or mark not in outline or _ID not in outline:
+    """Refuse what was handed to another account and is looked up by its id where it is not sent along: reasoning, the sound of an answer, and a
+    request for approval. Raises `StateNotFound`. Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
+    if _ID not in outline or not any(mark in outline for mark in _LOOKED_UP.get(inbound.dialect, ())):
         return
     if inbound.dialect == "chat":
         field, found = "messages.audio", [_id_of(message.get("audio")) for message in _objects(body.get("messages"))]
     else:
         items = _objects(body.get("input"))
         field, found = "input.reasoning", [item.get("id") for item in items if item.get("type") == "reasoning" and not item.get("encrypted_content")]
+        await _refuse_foreign(services, inbound, "input.approval_request_id", _requests_along(items))
+    await _refuse_foreign(services, inbound, field, found)
+
+
+async def _refuse_foreign(services: Services, inbound: Inbound, field: str, found: Iterable[Any]) -> None:
     ids = [each for each in found if isinstance(each, str) and each]
     if ids and (foreign := await services.minted.foreign(inbound.key.account_id, ids)) is not None:
         raise StateNotFound(field, foreign)
@@ -141,13 +145,16 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
                     yield "tools.container.file_id", each
             if isinstance(tool.get("input_image_mask"), dict):
                 yield "tools.input_image_mask.file_id", tool["input_image_mask"].get("file_id")
-        for item in _objects(body.get("input")):
+        items = _objects(body.get("input"))
+        along = frozenset(_requests_along(items))
+        for item in items:
             if _is_reference(item):
                 yield _ITEM, item.get("id")
             elif item.get("type") == "image_generation_call" and not item.get("result"):
                 yield "input.image_generation_call", item.get("id")
             elif item.get("type") == "mcp_approval_response":
-                yield "input.approval_request_id", item.get("approval_request_id")
+                asked = item.get("approval_request_id")
+                yield "input.approval_request_id", asked if isinstance(asked, str) and asked not in along else None
             if resumes:  # a tool goes on in the container of its earlier calls
                 yield "input.container_id", _container_of(item)
             output = item.get("output")
@@ -165,6 +172,11 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
                 yield "messages.file_id", source.get("file_id")
             if part.get("type") == "container_upload":
                 yield "messages.file_id", part.get("file_id")
+
+
+def _requests_along(items: list[dict[str, Any]]) -> list[str]:
+    """Ids of the requests for approval that are sent along, as clients do that have nothing stored: an approval of one of them refers to no state."""
+    return [each for item in items if item.get("type") == "mcp_approval_request" and isinstance(each := item.get("id"), str)]
 
 
 def _is_reference(item: dict[str, Any]) -> bool:
