@@ -40,7 +40,9 @@ class Front(asyncio.Protocol):
         if len(self.held) < end + 4 + size:
             return
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"authorization:")]
-        request = b"\r\n".join([*lines, b"authorization: Bearer upstream", b"", b""]) + self.held[end + 4:end + 4 + size]
+        request = (
+            b"\r\n".join([*lines, b"authorization: Bearer upstream", b"", b""]) + self.held[end + 4 : end + 4 + size]
+        )
         self.held = self.held[end + 4 + size:]
         while self.pool:
             back = self.pool.pop()

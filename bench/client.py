@@ -26,12 +26,20 @@ from tollgate.upstream import Call, Client
 
 AT_ONCE = 50
 EVENTS = 100
-_ANSWER = json.dumps({"id": "chatcmpl-1", "object": "chat.completion", "choices": [{"message": {"content": "x" * 880}}]}).encode()
-_EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+_ANSWER = json.dumps(
+    {"id": "chatcmpl-1", "object": "chat.completion", "choices": [{"message": {"content": "x" * 880}}]}
+).encode()
+_EVENT = (
+    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word '
+    b'"}}]}\n\n'
+)
 _REQUEST = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 900}]}).encode()
 _HEADERS = {"authorization": "Bearer sk-x", "content-type": "application/json"}
 
-_JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_1\r\ncontent-length: %d\r\n\r\n%b" % (len(_ANSWER), _ANSWER)
+_JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_1\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(_ANSWER),
+    _ANSWER,
+)
 _STREAM = (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
            + b"".join(b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT) for _ in range(EVENTS)) + b"0\r\n\r\n")
 

@@ -39,7 +39,12 @@ def percentile(values: list[float], share: float) -> float:
 
 def request(method: str, path: str, body: bytes, key: str = "", headers: dict[str, str] | None = None) -> bytes:
     """The bytes of a request."""
-    lines = [f"{method} {path} HTTP/1.1", "host: bench", "content-type: application/json", f"content-length: {len(body)}"]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: bench",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    ]
     if key:
         lines.append(f"authorization: Bearer {key}")
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -119,7 +124,15 @@ async def _open(port: int, result: Result, end: bytes) -> _Connection:
     return made
 
 
-async def drive(port: int, data: bytes, *, end: bytes = b"", connections: int = CONNECTIONS, count: int = 1_000_000, seconds: float = 2.0) -> Result:
+async def drive(
+    port: int,
+    data: bytes,
+    *,
+    end: bytes = b"",
+    connections: int = CONNECTIONS,
+    count: int = 1_000_000,
+    seconds: float = 2.0,
+) -> Result:
     """Closed loop: every connection asks again as soon as it is answered, until `count` or `seconds` is reached."""
     result = Result()
     began = time.perf_counter()
@@ -193,6 +206,12 @@ if __name__ == "__main__":
     options = parser.parse_args()
     stream = ',"stream":true' if options.stream else ""
     asked = f'{{"model":"{options.model}","max_tokens":100,"messages":[{{"role":"user","content":"hello"}}]{stream}}}'.encode()
-    found = asyncio.run(drive(options.port, request("POST", options.path, asked, options.key), end=b"", seconds=options.seconds))
-    print(f"{found.done} answers in {found.seconds:.2f} s, p50 {percentile(found.latencies, .5) * 1000:.2f} ms, "
-          f"p99 {percentile(found.latencies, .99) * 1000:.2f} ms, {len(found.failures)} failed", *found.failures[:3], sep="\n")
+    found = asyncio.run(
+        drive(options.port, request("POST", options.path, asked, options.key), end=b"", seconds=options.seconds)
+    )
+    print(
+        f"{found.done} answers in {found.seconds:.2f} s, p50 {percentile(found.latencies, 0.5) * 1000:.2f} ms, "
+        f"p99 {percentile(found.latencies, 0.99) * 1000:.2f} ms, {len(found.failures)} failed",
+        *found.failures[:3],
+        sep="\n",
+    )

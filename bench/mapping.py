@@ -1,9 +1,9 @@
 """What a mapping costs beside hand-written Python, and what the shipped files cost: `python bench/mapping.py [--json]`.
 
-Two questions. *The engine*: a pair of small protocol files is compared with a converter a careful engineer writes for the
-same two hops over the same hub; results are asserted equal. Goal: at most 1.3 times. *The product*: the shipped mappings,
-which know far more, in absolute time; goals: 60 µs a typical request with its loss list, 2 µs a stream event, 300 ms to
-compile all files. Times are the best of many interleaved rounds of this process's CPU.
+Two questions. *The engine*: a pair of small protocol files is compared with a converter a careful engineer writes for
+the same two hops over the same hub; results are asserted equal. Goal: at most 1.3 times. *The product*: the shipped
+mappings, which know far more, in absolute time; goals: 60 µs a typical request with its loss list, 2 µs a stream event,
+300 ms to compile all files. Times are the best of many interleaved rounds of this process's CPU.
 """
 
 from __future__ import annotations
@@ -163,23 +163,66 @@ stream:
 """
 
 REQUEST: dict[str, Any] = {
-    "model": "m", "max_tokens": 500, "temperature": 0.5, "user": "u1",
-    "tools": [{"type": "function", "function": {"name": name, "description": "does it", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}
-              for name in ("f", "g")],
+    "model": "m",
+    "max_tokens": 500,
+    "temperature": 0.5,
+    "user": "u1",
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": "does it",
+                "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
+            },
+        }
+        for name in ("f", "g")
+    ],
     "messages": [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in this picture?"}, {"role": "assistant", "content": "Which one?"},
-        {"role": "user", "content": [{"type": "text", "text": "This one."}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":"x"}'}}, {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "c1", "content": "42"}, {"role": "tool", "tool_call_id": "c2", "content": "43"}, {"role": "user", "content": "Go on."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is in this picture?"},
+        {"role": "assistant", "content": "Which one?"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "This one."},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":"x"}'}},
+                {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "tool", "tool_call_id": "c2", "content": "43"},
+        {"role": "user", "content": "Go on."},
     ],
 }
 ANSWER: dict[str, Any] = {
-    "id": "msg_1", "type": "message", "role": "assistant", "model": "x",
-    "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "Here."}, {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": "x"}}],
-    "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 20, "cache_read_input_tokens": 3},
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "x",
+    "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "Here."},
+        {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": "x"}},
+    ],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 10, "output_tokens": 20, "cache_read_input_tokens": 3},
 }
-CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m", "choices": [{"index": 0, "delta": {"content": "lo"}, "logprobs": None, "finish_reason": None}]}
+CHUNK = {
+    "id": "c",
+    "object": "chat.completion.chunk",
+    "created": 5,
+    "model": "m",
+    "choices": [{"index": 0, "delta": {"content": "lo"}, "logprobs": None, "finish_reason": None}],
+}
 EVENT = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}}
 
 
@@ -220,7 +263,9 @@ def _hand_parts(content: Any) -> list[Any]:
 
 
 def _hand_to_hub(body: Any) -> dict[str, Any]:
-    hub: dict[str, Any] = {name: body[name] for name in ("model", "stream", "temperature", "top_p", "user") if body.get(name) is not None}
+    hub: dict[str, Any] = {
+        name: body[name] for name in ("model", "stream", "temperature", "top_p", "user") if body.get(name) is not None
+    }
     limit = body.get("max_completion_tokens")
     if limit is None:
         limit = body.get("max_tokens")
@@ -374,7 +419,12 @@ def hand_answer(body: Any) -> dict[str, Any]:
         if kind == "text":
             part = {"kind": "text", "text": block.get("text")}
         elif kind == "thinking":
-            part = {"kind": "reasoning", "text": block.get("thinking"), "token": block.get("signature"), "origin": "anthropic"}
+            part = {
+                "kind": "reasoning",
+                "text": block.get("thinking"),
+                "token": block.get("signature"),
+                "origin": "anthropic",
+            }
         elif kind == "tool_use":
             part = {"kind": "tool_call", "id": block.get("id"), "name": block.get("name")}
             if block.get("input") is not None:
@@ -387,7 +437,9 @@ def hand_answer(body: Any) -> dict[str, Any]:
     hub["stop"] = _STOPS_IN.get(reason, reason)
     usage = body.get("usage")
     if isinstance(usage, dict):
-        counts = [count for count in (usage.get("input_tokens"), usage.get("cache_read_input_tokens")) if count is not None]
+        counts = [
+            count for count in (usage.get("input_tokens"), usage.get("cache_read_input_tokens")) if count is not None
+        ]
         hub["usage"] = {"input": sum(counts), "output": usage.get("output_tokens")}
     message: dict[str, Any] = {"role": "assistant"}
     texts = [part["text"] for part in hub["parts"] if part["kind"] == "text" and part.get("text") is not None]
@@ -402,12 +454,21 @@ def hand_answer(body: Any) -> dict[str, Any]:
     if calls:
         message["tool_calls"] = calls
     made: dict[str, Any] = {
-        "id": hub["id"], "object": "chat.completion", "created": hub.get("created", 0), "model": hub["model"],
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS_OUT.get(hub["stop"], "stop")}],
+        "id": hub["id"],
+        "object": "chat.completion",
+        "created": hub.get("created", 0),
+        "model": hub["model"],
+        "choices": [
+            {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS_OUT.get(hub["stop"], "stop")}
+        ],
     }
     if "usage" in hub:
         counts = hub["usage"]
-        made["usage"] = {"prompt_tokens": counts["input"], "completion_tokens": counts["output"], "total_tokens": counts["input"] + counts["output"]}
+        made["usage"] = {
+            "prompt_tokens": counts["input"],
+            "completion_tokens": counts["output"],
+            "total_tokens": counts["input"] + counts["output"],
+        }
     return made
 
 
@@ -428,7 +489,15 @@ class HandMessages:
             return out
         if self.id is None and chunk.get("id"):
             self.id, self.model = chunk["id"], chunk.get("model")
-            out.append(("message_start", {"type": "message_start", "message": {"id": self.id, "type": "message", "role": "assistant", "content": []}}))
+            out.append(
+                (
+                    "message_start",
+                    {
+                        "type": "message_start",
+                        "message": {"id": self.id, "type": "message", "role": "assistant", "content": []},
+                    },
+                )
+            )
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if isinstance(choice, dict):
@@ -439,9 +508,27 @@ class HandMessages:
                     if self.kind != "text":
                         self.kind = "text"
                         self.index += 1
-                        out.append(("content_block_start", {"type": "content_block_start", "index": self.index, "content_block": {"type": "text", "text": ""}}))
+                        out.append(
+                            (
+                                "content_block_start",
+                                {
+                                    "type": "content_block_start",
+                                    "index": self.index,
+                                    "content_block": {"type": "text", "text": ""},
+                                },
+                            )
+                        )
                     self.text.append(text)
-                    out.append(("content_block_delta", {"type": "content_block_delta", "index": self.index, "delta": {"type": "text_delta", "text": text}}))
+                    out.append(
+                        (
+                            "content_block_delta",
+                            {
+                                "type": "content_block_delta",
+                                "index": self.index,
+                                "delta": {"type": "text_delta", "text": text},
+                            },
+                        )
+                    )
                 for _ in delta.get("tool_calls") or ():
                     raise NotImplementedError
             if choice.get("finish_reason"):
@@ -466,17 +553,42 @@ class HandChat:
         kind = event.get("type")
         if kind == "message_start":
             message = event["message"]
-            self.stamp = {"id": message.get("id"), "object": "chat.completion.chunk", "created": 7, "model": message.get("model")}
-            return [(None, {**self.stamp, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})]
+            self.stamp = {
+                "id": message.get("id"),
+                "object": "chat.completion.chunk",
+                "created": 7,
+                "model": message.get("model"),
+            }
+            return [
+                (
+                    None,
+                    {
+                        **self.stamp,
+                        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
+                    },
+                )
+            ]
         if kind == "content_block_start":
             self.open[event.get("index")] = event["content_block"]["type"]
         elif kind == "content_block_delta":
             delta = event.get("delta")
-            if isinstance(delta, dict) and delta.get("type") == "text_delta" and self.open.get(event.get("index")) == "text":
+            if (
+                isinstance(delta, dict)
+                and delta.get("type") == "text_delta"
+                and self.open.get(event.get("index")) == "text"
+            ):
                 text = delta.get("text")
                 if text:
                     self.text.append(text)
-                    return [(None, {**self.stamp, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})]
+                    return [
+                        (
+                            None,
+                            {
+                                **self.stamp,
+                                "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+                            },
+                        )
+                    ]
         return []
 
 
@@ -507,7 +619,10 @@ def small(text: str) -> Mapping:
     return compile_mapping(read_text(text, "bench.yaml"))
 
 
-START = ({"type": "message_start", "message": {"id": "m1", "model": "x"}}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+START = (
+    {"type": "message_start", "message": {"id": "m1", "model": "x"}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+)
 
 
 def engine() -> dict[str, tuple[float, float]]:
@@ -524,12 +639,18 @@ def engine() -> dict[str, tuple[float, float]]:
         assert forward.feed(CHUNK) == hand_forward.feed(CHUNK)
     for event in (*START, EVENT):
         assert backward.feed(event) == hand_backward.feed(event), event
-    times = best({
-        "request chat -> messages": lambda: from_hub(to_hub(REQUEST, context), context), "request by hand": lambda: hand_request(REQUEST, context.model),
-        "answer messages -> chat": lambda: out_answer(in_answer(ANSWER, context), context), "answer by hand": lambda: hand_answer(ANSWER),
-        "event chat -> messages": lambda: forward.feed(CHUNK), "forward by hand": lambda: hand_forward.feed(CHUNK),
-        "event messages -> chat": lambda: backward.feed(EVENT), "backward by hand": lambda: hand_backward.feed(EVENT),
-    })
+    times = best(
+        {
+            "request chat -> messages": lambda: from_hub(to_hub(REQUEST, context), context),
+            "request by hand": lambda: hand_request(REQUEST, context.model),
+            "answer messages -> chat": lambda: out_answer(in_answer(ANSWER, context), context),
+            "answer by hand": lambda: hand_answer(ANSWER),
+            "event chat -> messages": lambda: forward.feed(CHUNK),
+            "forward by hand": lambda: hand_forward.feed(CHUNK),
+            "event messages -> chat": lambda: backward.feed(EVENT),
+            "backward by hand": lambda: hand_backward.feed(EVENT),
+        }
+    )
     figures = list(times.items())
     return {figures[i][0]: (figures[i][1], figures[i + 1][1]) for i in range(0, len(figures), 2)}
 
@@ -552,12 +673,21 @@ def product() -> dict[str, float]:
     backward = warm(StreamConverter(messages, chat, Context()), *START)
     tap = warm(Tap(chat), CHUNK)
     quiet = Tap(messages)
-    times = best({
-        "request chat -> messages, loss list included": lambda: convert_request(chat, messages, REQUEST, Context(facts)),
-        "answer messages -> chat, loss list included": lambda: convert_response(messages, chat, ANSWER, Context(facts)),
-        "event chat -> messages": lambda: forward.feed(CHUNK), "event chat -> responses": lambda: wide.feed(CHUNK),
-        "event messages -> chat": lambda: backward.feed(EVENT), "tap on a chat event": lambda: tap.feed(CHUNK), "tap on a messages event": lambda: quiet.feed(EVENT),
-    })
+    times = best(
+        {
+            "request chat -> messages, loss list included": lambda: convert_request(
+                chat, messages, REQUEST, Context(facts)
+            ),
+            "answer messages -> chat, loss list included": lambda: convert_response(
+                messages, chat, ANSWER, Context(facts)
+            ),
+            "event chat -> messages": lambda: forward.feed(CHUNK),
+            "event chat -> responses": lambda: wide.feed(CHUNK),
+            "event messages -> chat": lambda: backward.feed(EVENT),
+            "tap on a chat event": lambda: tap.feed(CHUNK),
+            "tap on a messages event": lambda: quiet.feed(EVENT),
+        }
+    )
     return {**times, f"compile all {len(files)} files (ms)": min(compiling)}
 
 
@@ -565,7 +695,15 @@ def main() -> None:
     """Print both tables."""
     one, two = engine(), product()
     if "--json" in sys.argv:
-        print(json.dumps({"engine": {name: {"mapping_us": a, "hand_us": b, "ratio": a / b} for name, (a, b) in one.items()}, "product": two}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "engine": {name: {"mapping_us": a, "hand_us": b, "ratio": a / b} for name, (a, b) in one.items()},
+                    "product": two,
+                },
+                indent=1,
+            )
+        )
         return
     print("the engine beside code by hand, both over the hub     mapping    hand   ratio")
     for name, (mapped, hand) in one.items():

@@ -1,10 +1,11 @@
-"""How quick the dashboard's pages are over many rows, idle and while the gateway works, and what they do to its answers.
+"""How quick the dashboard's pages are over many rows, idle and while the gateway works, and what they do to its
+answers.
 
     python bench/usage_files.py DIR --rows 10000000 --days 30        once: 2 minutes, 1.5 GB
     python bench/pages.py DIR
 
-Prints, for each page, the first view (nothing kept yet) and p50 and p95 of the next ones; then the same under load with the
-latency of chat answers beside it, measured in the same run without anybody looking at pages.
+Prints, for each page, the first view (nothing kept yet) and p50 and p95 of the next ones; then the same under load with
+the latency of chat answers beside it, measured in the same run without anybody looking at pages.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from support.running import gateway
 
 OWN = ("/usage?range=24h", "/usage?range=7d", "/usage?range=30d", "/usage?range=30d&model=acme/large",
        "/requests", "/requests?range=30d&text=nothing-like-it", "", "/keys", "/models")
-ALL = ("/operator/usage?range=24h", "/operator/usage?range=7d", "/operator/usage?range=30d", "/operator/requests", "/operator/providers")
+ALL = (
+    "/operator/usage?range=24h",
+    "/operator/usage?range=7d",
+    "/operator/usage?range=30d",
+    "/operator/requests",
+    "/operator/providers",
+)
 
 
 def sign_in(running, account: str) -> httpx.Client:
@@ -59,20 +66,45 @@ def table(title: str, client: httpx.Client, paths: tuple[str, ...], views: int) 
         first = view(client, path)
         times = [view(client, path) for _ in range(views)]
         later += times
-        print(f"{path or '/':50} {first * 1000:9.0f} {percentile(times, 0.5) * 1000:9.0f} {percentile(times, 0.95) * 1000:9.0f}", flush=True)
+        print(
+            f"{path or '/':50} {first * 1000:9.0f} {percentile(times, 0.5) * 1000:9.0f} "
+            f"{percentile(times, 0.95) * 1000:9.0f}",
+            flush=True,
+        )
     return later
 
 
 def load(port: int, key: str, rate: float, seconds: float, body: str) -> subprocess.Popen[bytes]:
     """Chat requests at a fixed rate, in a process of their own; prints its latencies as JSON."""
-    return subprocess.Popen([sys.executable, __file__, "--load", str(port), "--key", key, "--rate", str(rate), "--seconds", str(seconds), "--body", body], stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [
+            sys.executable,
+            __file__,
+            "--load",
+            str(port),
+            "--key",
+            key,
+            "--rate",
+            str(rate),
+            "--seconds",
+            str(seconds),
+            "--body",
+            body,
+        ],
+        stdout=subprocess.PIPE,
+    )
 
 
 def told(process: subprocess.Popen[bytes]) -> tuple[int, float, float, int]:
     """(answers, p50, p99 in ms, failures) of a load."""
     out, _ = process.communicate()
     said = json.loads(out)
-    return len(said["latencies"]), percentile(said["latencies"], 0.5) * 1000, percentile(said["latencies"], 0.99) * 1000, said["failures"]
+    return (
+        len(said["latencies"]),
+        percentile(said["latencies"], 0.5) * 1000,
+        percentile(said["latencies"], 0.99) * 1000,
+        said["failures"],
+    )
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """CPU per request of the gateway beside others, on one upstream, in one run.
 
-    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--only "40 KB"] [--json FILE] [--quick]
+    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--only "40 KB"] [--json FILE]
+    [--quick]
 
 Rounds interleave: every scenario goes through all targets before the next, in an order that turns each round, and the
 table shows medians. CPU is user and system time of the target's processes and threads, idle time's share taken off;
@@ -79,7 +80,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, lis
                         table[scenario.name][target.name] = cell  # it cannot do this: said in the report, not measured
                         say(f"{target.name} fails at: {scenario.name}")
                 if scenario.how == "rate" and not warm:
-                    found = await pace(port, request("POST", scenario.path, scenario.body), rate=40, seconds=options.seconds)
+                    found = await pace(
+                        port, request("POST", scenario.path, scenario.body), rate=40, seconds=options.seconds
+                    )
                     note(table[scenario.name]["upstream alone"], found)
         memory = {t.name: t.started.rss() for t in running}
     finally:
@@ -92,7 +95,10 @@ async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, lis
 def starters(options: argparse.Namespace, folder: Path, port: int) -> list[Callable[[], Target | None]]:
     """What to start, in the order of the table's columns."""
     found: list[Callable[[], Target | None]] = [
-        lambda engine=engine: targets.gateway(folder / engine, port, engine) for engine in options.engines.split(",") if engine]
+        lambda engine=engine: targets.gateway(folder / engine, port, engine)
+        for engine in options.engines.split(",")
+        if engine
+    ]
     found.append(lambda: targets.bare(folder, port))
     if not options.quick:
         found.append(lambda: targets.nginx(folder, port))
@@ -111,7 +117,9 @@ async def idle_share(target: Target, options: argparse.Namespace) -> float:
     return target.started.cpu() - before
 
 
-async def once(scenario: Scenario, target: Target, cell: Cell, idle: float, options: argparse.Namespace, warm: bool) -> None:
+async def once(
+    scenario: Scenario, target: Target, cell: Cell, idle: float, options: argparse.Namespace, warm: bool
+) -> None:
     """One load on one target."""
     body = scenario.body
     for ours, theirs in target.models.items():
@@ -163,15 +171,25 @@ def report(table: Table, running: list[Target], memory: dict[str, int], starts: 
             row.append(f"{middle:,.0f}" + (f" (x{middle / first:.2f})" if first else ""))
             first = first or middle
         lines.append(f"| {scenario} | " + " | ".join(row) + " |")
-    lines += ["", "Latency, median of rounds: p50 / p99 in ms (of the whole answer; for many streams: first byte p99)", "",
-              "| | " + " | ".join([*names, "upstream alone"]) + " |", "|---|" + "---|" * (len(names) + 1)]
+    lines += [
+        "",
+        "Latency, median of rounds: p50 / p99 in ms (of the whole answer; for many streams: first byte p99)",
+        "",
+        "| | " + " | ".join([*names, "upstream alone"]) + " |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
     for scenario, cells in table.items():
         row = [_latency(cells.get(name), crowd="500" in scenario) for name in [*names, "upstream alone"]]
         lines.append(f"| {scenario} | " + " | ".join(row) + " |")
     lines += ["", "| process | memory after the run | start to first answer |", "|---|---|---|"]
     for target in running:
-        seconds = f"{target.start_seconds:.2f} s ({targets.MODELS:,} models)" if target.start_seconds and target.key.startswith("sk-tg") else \
-            f"{target.start_seconds:.2f} s" if target.start_seconds else "–"
+        seconds = (
+            f"{target.start_seconds:.2f} s ({targets.MODELS:,} models)"
+            if target.start_seconds and target.key.startswith("sk-tg")
+            else f"{target.start_seconds:.2f} s"
+            if target.start_seconds
+            else "–"
+        )
         lines.append(f"| {target.name} | {memory[target.name] / 1e6:.0f} MB | {seconds} |")
     if starts:
         lines.append(f"| tollgate, default files | – | {statistics.median(starts):.2f} s |")
@@ -194,7 +212,9 @@ def failed(table: Table) -> list[str]:
         for name, cell in cells.items():
             if cell.failures or not cell.done:
                 why = cell.failures[0] if cell.failures else "no answer at all"
-                lines.append(f"FAILED {name}, {scenario}: {len(cell.failures)} of {cell.done + len(cell.failures)}: {why}")
+                lines.append(
+                    f"FAILED {name}, {scenario}: {len(cell.failures)} of {cell.done + len(cell.failures)}: {why}"
+                )
     return lines
 
 
@@ -210,7 +230,9 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--crowd", type=int, default=500, help="streams at the same time")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds between events of a paced stream")
-    parser.add_argument("--settle", type=float, default=1.2, help="pause after a load, so that deferred writes are counted")
+    parser.add_argument(
+        "--settle", type=float, default=1.2, help="pause after a load, so that deferred writes are counted"
+    )
     parser.add_argument("--engines", default="hypercorn,uvicorn", help="HTTP servers to run the gateway on")
     parser.add_argument("--only", action="append", help="scenarios whose name holds this; may be repeated")
     parser.add_argument("--litellm", default=None, help="command that starts LiteLLM's proxy")
@@ -234,9 +256,20 @@ def main() -> int:
     print(targets.describe_machine())
     print(report(table, running, memory, starts))
     if options.json:
-        options.json.write_text(json.dumps({
-            "machine": targets.describe_machine(), "memory": memory, "start": starts,
-            "cells": {s: {n: vars(c) | {"failures": len(c.failures)} for n, c in cells.items()} for s, cells in table.items()}}, indent=1))
+        options.json.write_text(
+            json.dumps(
+                {
+                    "machine": targets.describe_machine(),
+                    "memory": memory,
+                    "start": starts,
+                    "cells": {
+                        s: {n: vars(c) | {"failures": len(c.failures)} for n, c in cells.items()}
+                        for s, cells in table.items()
+                    },
+                },
+                indent=1,
+            )
+        )
     return 1 if any(line.startswith(("FAILED tollgate", "FAILED bare")) for line in failed(table)) else 0
 
 

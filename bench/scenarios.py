@@ -26,7 +26,11 @@ class Scenario:
 
 
 def _chat(model: str, text: str, *, stream: bool = False) -> bytes:
-    body: dict = {"model": model, "max_tokens": 200, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]}
+    body: dict = {
+        "model": model,
+        "max_tokens": 200,
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}],
+    }
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return json.dumps(body, separators=(",", ":")).encode()
@@ -37,7 +41,13 @@ def _responses(model: str, text: str) -> bytes:
 
 
 def _forty_kilobytes() -> bytes:
-    turns = [{"role": ("user", "assistant")[i % 2], "content": f"Turn {i}: " + "some words of a long conversation, \"quoted\" and not. " * 18} for i in range(41)]
+    turns = [
+        {
+            "role": ("user", "assistant")[i % 2],
+            "content": f"Turn {i}: " + 'some words of a long conversation, "quoted" and not. ' * 18,
+        }
+        for i in range(41)
+    ]
     return json.dumps({"model": "bench/chat", "max_tokens": 200, "messages": turns}, separators=(",", ":")).encode()
 
 
@@ -48,9 +58,26 @@ SCENARIOS = [
     Scenario("paced stream, per event", CHAT, _chat("bench/paced", "hello", stream=True), DONE, per="event"),
     Scenario("chat -> messages, whole", CHAT, _chat("bench/messages", "hello"), plain=False),
     Scenario("chat -> messages, stream", CHAT, _chat("bench/messages", "hello", stream=True), DONE, plain=False),
-    Scenario("responses <- chat, stream", "/v1/responses", _responses("bench/chat", "hello"), b"response.completed", plain=False),
-    Scenario("embeddings, 1536 floats", "/v1/embeddings", json.dumps({"model": "bench/embed", "input": "the quick brown fox jumps"}).encode()),
-    Scenario("/v1/models, 1,000 models", "/v1/models", b"", plain=False, method="GET", headers={"accept-encoding": "gzip, deflate"}),
+    Scenario(
+        "responses <- chat, stream",
+        "/v1/responses",
+        _responses("bench/chat", "hello"),
+        b"response.completed",
+        plain=False,
+    ),
+    Scenario(
+        "embeddings, 1536 floats",
+        "/v1/embeddings",
+        json.dumps({"model": "bench/embed", "input": "the quick brown fox jumps"}).encode(),
+    ),
+    Scenario(
+        "/v1/models, 1,000 models",
+        "/v1/models",
+        b"",
+        plain=False,
+        method="GET",
+        headers={"accept-encoding": "gzip, deflate"},
+    ),
     Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
     Scenario("500 paced streams, per event", CHAT, _chat("bench/slow", "hello", stream=True), DONE, "crowd", "event"),
     Scenario("chat at 40 a second", CHAT, _chat("bench/chat", "hello"), how="rate"),

@@ -28,14 +28,23 @@ async def main(options: argparse.Namespace, folder: Path) -> int:
         gateway = targets.gateway(folder / "gateway", port, options.engine)
         print(f"{gateway.name}, {scenario.name}: {gateway.started.rss() / 1e6:.0f} MB at the start", flush=True)
         for step in range(options.steps):
-            found = await drive(gateway.port, request("POST", scenario.path, scenario.body, gateway.key), end=scenario.end,
-                                count=options.requests // options.steps, seconds=600)
+            found = await drive(
+                gateway.port,
+                request("POST", scenario.path, scenario.body, gateway.key),
+                end=scenario.end,
+                count=options.requests // options.steps,
+                seconds=600,
+            )
             if found.failures:
                 print(f"FAILED: {len(found.failures)}: {found.failures[0]}")
                 return 1
             await asyncio.sleep(options.settle)
             sizes.append(gateway.started.rss() / 1e6)
-            print(f"{(step + 1) * options.requests // options.steps:>9,} requests: {sizes[-1]:.0f} MB, {found.done / found.seconds:,.0f} a second", flush=True)
+            print(
+                f"{(step + 1) * options.requests // options.steps:>9,} requests: {sizes[-1]:.0f} MB, "
+                f"{found.done / found.seconds:,.0f} a second",
+                flush=True,
+            )
     finally:
         if gateway:
             gateway.started.stop()
@@ -54,7 +63,9 @@ if __name__ == "__main__":
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--engine", default="uvicorn", choices=["hypercorn", "uvicorn"])
     parser.add_argument("--most", type=float, default=120.0, help="MB at the end")
-    parser.add_argument("--settle", type=float, default=2.0, help="pause before a size is taken, so that deferred writes are done")
+    parser.add_argument(
+        "--settle", type=float, default=2.0, help="pause before a size is taken, so that deferred writes are done"
+    )
     given = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="tollgate-soak-"))
     try:

@@ -45,13 +45,29 @@ class Start:
 
 
 def fake_secrets(folder: Path) -> dict[str, str]:
-    """A value for every secret of the shipped providers; one that names a file gets one. A proxy that is not there keeps
-    discovery from asking the providers themselves."""
+    """A value for every secret of the shipped providers; one that names a file gets one. A proxy that is not there
+    keeps discovery from asking the providers themselves."""
     account = folder / "service-account.json"
-    account.write_text(json.dumps({"type": "service_account", "client_email": "bench@example.com", "private_key": "none", "token_uri": "https://example.com"}))
+    account.write_text(
+        json.dumps(
+            {
+                "type": "service_account",
+                "client_email": "bench@example.com",
+                "private_key": "none",
+                "token_uri": "https://example.com",
+            }
+        )
+    )
     names = {name for file in SHIPPED.glob("*.yaml") for name in re.findall(r"\$secret\.(\w+)", file.read_text())}
-    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
-    return nowhere | {name: str(account) if name.endswith("_CREDENTIALS") else f"bench-{name.lower().replace('_', '-')}" for name in sorted(names)}
+    nowhere = {
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
+    return nowhere | {
+        name: str(account) if name.endswith("_CREDENTIALS") else f"bench-{name.lower().replace('_', '-')}"
+        for name in sorted(names)
+    }
 
 
 def private_bytes(started: Started) -> int:
@@ -67,7 +83,8 @@ def one(folder: Path, secrets: dict[str, str], engine: str) -> Start:
     try:
         found = Start(wall, started.cpu(), started.rss(), private_bytes(started))
         until = time.monotonic() + 20
-        while not (folder / "var" / "cache" / "files.bin").exists() and time.monotonic() < until:  # left some seconds after the start
+        # left some seconds after the start
+        while not (folder / "var" / "cache" / "files.bin").exists() and time.monotonic() < until:
             time.sleep(0.1)
         return found
     finally:
@@ -90,9 +107,15 @@ def starts(folder: Path, count: int, secrets: dict[str, str], engine: str) -> tu
 
 def show(name: str, found: list[Start]) -> None:
     """One row of the table."""
-    middle = {field: statistics.median(getattr(each, field) for each in found) for field in ("wall", "cpu", "rss", "private")}
+    middle = {
+        field: statistics.median(getattr(each, field) for each in found) for field in ("wall", "cpu", "rss", "private")
+    }
     best = min(each.wall for each in found)
-    print(f"| {name} | {middle['wall']:.2f} | {best:.2f} | {middle['cpu']:.2f} | {middle['rss'] / 1e6:.0f} | {middle['private'] / 1e6:.0f} |", flush=True)
+    print(
+        f"| {name} | {middle['wall']:.2f} | {best:.2f} | {middle['cpu']:.2f} | {middle['rss'] / 1e6:.0f} | "
+        f"{middle['private'] / 1e6:.0f} |",
+        flush=True,
+    )
 
 
 async def requests(folder: Path, counts: list[int], engine: str, secrets: dict[str, str]) -> None:
@@ -106,12 +129,20 @@ async def requests(folder: Path, counts: list[int], engine: str, secrets: dict[s
         try:
             print(f"| 0 | {target.started.rss() / 1e6:.0f} | {private_bytes(target.started) / 1e6:.0f} |", flush=True)
             for count in counts:
-                found = await drive(target.port, request("POST", scenario.path, scenario.body, target.key), count=count - done, seconds=900)
+                found = await drive(
+                    target.port,
+                    request("POST", scenario.path, scenario.body, target.key),
+                    count=count - done,
+                    seconds=900,
+                )
                 if found.failures:
                     raise RuntimeError(f"{len(found.failures)} failed: {found.failures[0]}")
                 done = count
                 await asyncio.sleep(SETTLE)
-                print(f"| {count:,} | {target.started.rss() / 1e6:.0f} | {private_bytes(target.started) / 1e6:.0f} |", flush=True)
+                print(
+                    f"| {count:,} | {target.started.rss() / 1e6:.0f} | {private_bytes(target.started) / 1e6:.0f} |",
+                    flush=True,
+                )
         finally:
             target.started.stop()
     finally:
@@ -121,12 +152,17 @@ async def requests(folder: Path, counts: list[int], engine: str, secrets: dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--starts", type=int, default=5, help="of each kind")
-    parser.add_argument("--requests", type=int, default=0, help="also load the gateway with so many chat requests, and watch its memory")
+    parser.add_argument(
+        "--requests", type=int, default=0, help="also load the gateway with so many chat requests, and watch its memory"
+    )
     parser.add_argument("--engine", default="hypercorn", choices=["hypercorn", "uvicorn"])
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tollgate-start-"))
     try:
-        print(f"{targets.describe_machine()}\n\n| start | s | best | CPU s | RSS MB | private MB |\n|---|---|---|---|---|---|")
+        print(
+            f"{targets.describe_machine()}\n\n| start | s | best | CPU s | RSS MB | private MB "
+            "|\n|---|---|---|---|---|---|"
+        )
         secrets = fake_secrets(folder)
         for name, known in (("default files", {}), ("all secrets", secrets)):
             if given.starts:

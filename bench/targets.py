@@ -47,25 +47,36 @@ class Target:
     start_seconds: float | None = None
 
 
-def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, secrets: dict[str, str] | None = None) -> Target:
+def gateway(
+    folder: Path, upstream: int, engine: str, *, shipped: bool = False, secrets: dict[str, str] | None = None
+) -> Target:
     """Tollgate with the bench's providers, its ledger on; `shipped`: and with all providers it comes with."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
     files = json.dumps(["providers/*.yaml", *([f"{HERE.parent}/providers/*.yaml"] if shipped else [])])
     (folder / "gateway.yaml").write_text(
-        f"server:\n  engine: {engine}\n  base_url: http://127.0.0.1\nstore: {{directory: var, usage_directory: usage}}\nproviders: {files}\n")
+        f"server:\n  engine: {engine}\n  base_url: http://127.0.0.1\nstore: {{directory: var, usage_directory: "
+        f"usage}}\nproviders: {files}\n"
+    )
     price = 'price: {prompt: "0.01", completion: "0.02", unit: 1000000, currency: USD}'
     (folder / "providers" / "bench.yaml").write_text(
-        f"provider: bench\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions, embeddings: /embeddings}}\n"
-        f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n"
+        f"provider: bench\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions, embeddings: "
+        f"/embeddings}}\n"
+        f'headers: {{Authorization: "Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}"}}\nmodels:\n'
         f"  bench/chat: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/paced: {{upstream: paced, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/slow: {{upstream: paced-slowly, context: 131072, max_output: 4096, {price}}}\n"
-        f"  bench/embed: {{upstream: embed, type: embedding, context: 8192, {price}}}\n")
+        f"  bench/embed: {{upstream: embed, type: embedding, context: 8192, {price}}}\n"
+    )
     (folder / "providers" / "bench-messages.yaml").write_text(
-        f"provider: bench-messages\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{messages: /messages}}\nheaders: {{x-api-key: $secret.BENCH_UPSTREAM_KEY}}\nmodels:\n"
-        f"  bench/messages: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n")
-    rows = "".join(f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n" for i in range(MODELS - 5))
+        f"provider: bench-messages\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{messages: /messages}}\nheaders: "
+        f"{{x-api-key: $secret.BENCH_UPSTREAM_KEY}}\nmodels:\n  bench/messages: {{upstream: bench, context: 131072, "
+        f"max_output: 4096, {price}}}\n"
+    )
+    rows = "".join(
+        f"  catalog/model-{i:04}: {{name: Model {i}, description: One of many models., context: 131072, {price}}}\n"
+        for i in range(MODELS - 5)
+    )
     (folder / "providers" / "catalog.yaml").write_text(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\n"
         f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
@@ -73,15 +84,19 @@ def gateway(folder: Path, upstream: int, engine: str, *, shipped: bool = False, 
     return Target(f"tollgate {engine}", started, port, key, converts=True, start_seconds=seconds)
 
 
-def serve(folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None) -> tuple[Started, int, str, float]:
-    """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that took."""
+def serve(
+    folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None
+) -> tuple[Started, int, str, float]:
+    """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that
+    took."""
     return _serve(folder, options, model, bytecode() | (secrets or {}))
 
 
 @cache
 def bytecode() -> dict[str, str]:
-    """The environment in which a gateway finds its sources compiled, as pip leaves what it installs: a checkout has none, and where
-    PYTHONDONTWRITEBYTECODE is set (in many containers) each of its starts would compile them anew. Made by starts that are not measured."""
+    """The environment in which a gateway finds its sources compiled, as pip leaves what it installs: a checkout has
+    none, and where PYTHONDONTWRITEBYTECODE is set (in many containers) each of its starts would compile them anew. Made
+    by starts that are not measured."""
     place = Path(tempfile.mkdtemp(prefix="tollgate-bytecode-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place)}
@@ -92,12 +107,18 @@ def bytecode() -> dict[str, str]:
     return environment
 
 
-def _serve(folder: Path, options: list[str], model: str, environment: dict[str, str]) -> tuple[Started, int, str, float]:
+def _serve(
+    folder: Path, options: list[str], model: str, environment: dict[str, str]
+) -> tuple[Started, int, str, float]:
     port, log = free_port(), folder / "gateway.log"
     log.unlink(missing_ok=True)
     began = time.perf_counter()
-    started = start([sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options], cwd=folder, log=log,
-                    env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **environment})
+    started = start(
+        [sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options],
+        cwd=folder,
+        log=log,
+        env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **environment},
+    )
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
     failure = ""
     while time.perf_counter() - began < 60 and started.popen.poll() is None:
@@ -140,7 +161,9 @@ def nginx(folder: Path, upstream: int) -> Target | None:
     if binary is None:
         return None
     port = free_port()
-    temporary = " ".join(f"{kind}_temp_path {folder}/nginx-{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    temporary = " ".join(
+        f"{kind}_temp_path {folder}/nginx-{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
     conf = folder / "nginx.conf"
     conf.write_text(f"""worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx-error.log;
 events {{ worker_connections 4096; }}
@@ -166,14 +189,29 @@ def litellm(folder: Path, upstream: int, command: str | None) -> Target | None:
     rows = [("bench/chat", "openai/bench", f"{base}/v1"), ("bench/paced", "openai/paced", f"{base}/v1"),
             ("bench/slow", "openai/paced-slowly", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
             ("bench/messages", "anthropic/bench", base)]
-    listed = [{"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}} for name, model, where in rows]
+    listed = [
+        {"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}}
+        for name, model, where in rows
+    ]
     conf = folder / "litellm.yaml"
-    conf.write_text(json.dumps({"model_list": listed, "general_settings": {"master_key": "sk-bench"}, "router_settings": {"disable_cooldowns": True}}))
+    conf.write_text(
+        json.dumps(
+            {
+                "model_list": listed,
+                "general_settings": {"master_key": "sk-bench"},
+                "router_settings": {"disable_cooldowns": True},
+            }
+        )
+    )
     port, log = free_port(), folder / "litellm.log"
     launch = shlex.split(command) if command else [sys.executable, "-c", "from litellm import run_server; run_server()"]
     began = time.perf_counter()
-    started = start([*launch, "--config", str(conf), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"], cwd=folder, log=log,
-                    env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"})
+    started = start(
+        [*launch, "--config", str(conf), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"],
+        cwd=folder,
+        log=log,
+        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"},
+    )
     wait_for(f"http://127.0.0.1:{port}/health/liveliness", started, log, 120)
     return Target("LiteLLM", started, port, "sk-bench", converts=True, start_seconds=time.perf_counter() - began)
 
@@ -183,11 +221,22 @@ def portkey(folder: Path, upstream: int, command: str | None) -> Target | None:
     if command is None:
         return None
     port, log = free_port(), folder / "portkey.log"
-    started = start(shlex.split(command.format(port=port)), cwd=folder, log=log, env={"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1"})
+    started = start(
+        shlex.split(command.format(port=port)),
+        cwd=folder,
+        log=log,
+        env={"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1"},
+    )
     _wait_for_port(port, started, log)
     headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"http://127.0.0.1:{upstream}/v1"}
-    return Target("Portkey", started, port, "upstream", headers=headers,
-                  models={"bench/chat": "bench", "bench/paced": "paced", "bench/slow": "paced-slowly", "bench/embed": "embed"})
+    return Target(
+        "Portkey",
+        started,
+        port,
+        "upstream",
+        headers=headers,
+        models={"bench/chat": "bench", "bench/paced": "paced", "bench/slow": "paced-slowly", "bench/embed": "embed"},
+    )
 
 
 def mock(folder: Path, pace: float) -> tuple[Started, int]:
@@ -209,7 +258,10 @@ def free_port() -> int:
 def describe_machine() -> str:
     """One line about where this ran."""
     model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    return f"{os.cpu_count()} x {model[1] if model else 'unknown CPU'}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}"
+    return (
+        f"{os.cpu_count()} x {model[1] if model else 'unknown CPU'}, Python {sys.version.split()[0]}, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
 
 
 def _wait_for_port(port: int, started: Started, log: Path, seconds: float = 20.0) -> None:

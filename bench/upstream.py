@@ -2,8 +2,8 @@
 
     python bench/upstream.py [--port 0] [--pace 0.02]      prints its port
 
-Chat (1 KB whole, a stream of 100 events in one write, or paced when the model's name holds `paced`, five times slower with `slowly`), messages the same
-way, embeddings of 1,536 numbers. Connections are kept; requests may come in pieces.
+Chat (1 KB whole, a stream of 100 events in one write, or paced when the model's name holds `paced`, five times slower
+with `slowly`), messages the same way, embeddings of 1,536 numbers. Connections are kept; requests may come in pieces.
 """
 
 from __future__ import annotations
@@ -29,15 +29,44 @@ def _dump(value: object) -> bytes:
 
 def _chat_whole() -> bytes:
     text = (_WORDS * 20)[:620]
-    return _dump({"id": "chatcmpl-bench", "object": "chat.completion", "created": 1767225600, "model": "bench",
-                  "system_fingerprint": "fp_bench", "choices": [{"index": 0, "message": {"role": "assistant", "content": text, "refusal": None},
-                                                                 "logprobs": None, "finish_reason": "stop"}], "usage": _USAGE})
+    return _dump(
+        {
+            "id": "chatcmpl-bench",
+            "object": "chat.completion",
+            "created": 1767225600,
+            "model": "bench",
+            "system_fingerprint": "fp_bench",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text, "refusal": None},
+                    "logprobs": None,
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": _USAGE,
+        }
+    )
 
 
 def _chat_events() -> list[bytes]:
     def chunk(choices: list, **more: object) -> bytes:
-        return b"data: " + _dump({"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1767225600, "model": "bench",
-                                  "service_tier": "default", "system_fingerprint": "fp_bench", "choices": choices, **more}) + b"\n\n"
+        return (
+            b"data: "
+            + _dump(
+                {
+                    "id": "chatcmpl-bench",
+                    "object": "chat.completion.chunk",
+                    "created": 1767225600,
+                    "model": "bench",
+                    "service_tier": "default",
+                    "system_fingerprint": "fp_bench",
+                    "choices": choices,
+                    **more,
+                }
+            )
+            + b"\n\n"
+        )
 
     def delta(found: dict, finish: str | None = None) -> list:
         return [{"index": 0, "delta": found, "logprobs": None, "finish_reason": finish}]
@@ -49,32 +78,80 @@ def _chat_events() -> list[bytes]:
 
 
 def _messages_whole() -> bytes:
-    return _dump({"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench", "content": [{"type": "text", "text": (_WORDS * 20)[:620]}],
-                  "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 20, "cache_creation_input_tokens": 0,
-                                                                               "cache_read_input_tokens": 0, "output_tokens": EVENTS}})
+    return _dump(
+        {
+            "id": "msg_bench",
+            "type": "message",
+            "role": "assistant",
+            "model": "bench",
+            "content": [{"type": "text", "text": (_WORDS * 20)[:620]}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 20,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": EVENTS,
+            },
+        }
+    )
 
 
 def _messages_events() -> list[bytes]:
     def event(name: str, **rest: object) -> bytes:
         return f"event: {name}\ndata: ".encode() + _dump({"type": name, **rest}) + b"\n\n"
 
-    message = {"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench", "content": [], "stop_reason": None, "stop_sequence": None,
-               "usage": {"input_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1}}
-    events = [event("message_start", message=message), event("content_block_start", index=0, content_block={"type": "text", "text": ""}), event("ping")]
-    events += [event("content_block_delta", index=0, delta={"type": "text_delta", "text": f" word{i}"}) for i in range(EVENTS)]
-    return [*events, event("content_block_stop", index=0),
-            event("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage={"output_tokens": EVENTS}), event("message_stop")]
+    message = {
+        "id": "msg_bench",
+        "type": "message",
+        "role": "assistant",
+        "model": "bench",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 20,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 1,
+        },
+    }
+    events = [
+        event("message_start", message=message),
+        event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        event("ping"),
+    ]
+    events += [
+        event("content_block_delta", index=0, delta={"type": "text_delta", "text": f" word{i}"}) for i in range(EVENTS)
+    ]
+    return [
+        *events,
+        event("content_block_stop", index=0),
+        event(
+            "message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage={"output_tokens": EVENTS}
+        ),
+        event("message_stop"),
+    ]
 
 
 def _embeddings() -> bytes:
     numbers = random.Random(7)
     vector = [round(numbers.uniform(-0.1, 0.1), 8) for _ in range(1536)]
-    return _dump({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": vector}], "model": "bench",
-                  "usage": {"prompt_tokens": 8, "total_tokens": 8}})
+    return _dump(
+        {
+            "object": "list",
+            "data": [{"object": "embedding", "index": 0, "embedding": vector}],
+            "model": "bench",
+            "usage": {"prompt_tokens": 8, "total_tokens": 8},
+        }
+    )
 
 
 def _whole(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_bench\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_bench\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 _STREAM_HEAD = (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: req_bench\r\n"
@@ -87,10 +164,17 @@ def _chunk(data: bytes) -> bytes:
 
 
 CHAT_EVENTS, MESSAGES_EVENTS = _chat_events(), _messages_events()
-WHOLE = {b"/v1/chat/completions": _whole(_chat_whole()), b"/v1/messages": _whole(_messages_whole()), b"/v1/embeddings": _whole(_embeddings())}
+WHOLE = {
+    b"/v1/chat/completions": _whole(_chat_whole()),
+    b"/v1/messages": _whole(_messages_whole()),
+    b"/v1/embeddings": _whole(_embeddings()),
+}
 BURST = {path: _STREAM_HEAD + b"".join(map(_chunk, events)) + _LAST
          for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))}
-PACED = {path: [*map(_chunk, events)] for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))}
+PACED = {
+    path: [*map(_chunk, events)]
+    for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))
+}
 _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"
 
 
@@ -132,7 +216,9 @@ class Upstream(asyncio.Protocol):
         else:
             self.transport.write(BURST[path])  # type: ignore[attr-defined]
 
-    def play(self, loop: asyncio.AbstractEventLoop, events: list[bytes], number: int, began: float, pace: float) -> None:
+    def play(
+        self, loop: asyncio.AbstractEventLoop, events: list[bytes], number: int, began: float, pace: float
+    ) -> None:
         if number == len(events):
             self.transport.write(_LAST)  # type: ignore[attr-defined]
             return

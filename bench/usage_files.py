@@ -1,7 +1,8 @@
-"""Published usage files with made-up rows, for measuring and for looking at pages: `python bench/usage_files.py DIR --rows 10000000 --days 30`.
+"""Published usage files with made-up rows, for measuring and for looking at pages: `python bench/usage_files.py DIR
+--rows 10000000 --days 30`.
 
-Days have a rhythm, models a price, keys an owner, answers a length; one in forty requests fails. Same arguments, same rows
-(but for the hour they end at).
+Days have a rhythm, models a price, keys an owner, answers a length; one in forty requests fails. Same arguments, same
+rows (but for the hour they end at).
 """
 
 from __future__ import annotations
@@ -20,17 +21,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from tollgate.ledger.usage_row import create_table
 
 MODELS = (
-    ("acme/large", "acme", 3.0, 15.0), ("acme/small", "acme", 0.25, 1.25), ("globex/pro-2", "globex", 2.0, 8.0), ("globex/flash-2", "globex", 0.1, 0.4),
-    ("initech/reason-1", "initech", 1.1, 4.4), ("umbra/open-70b", "umbra", 0.59, 0.79), ("umbra/open-8b", "umbra", 0.05, 0.08), ("acme/embed-3", "acme", 0.02, 0.0),
+    ("acme/large", "acme", 3.0, 15.0),
+    ("acme/small", "acme", 0.25, 1.25),
+    ("globex/pro-2", "globex", 2.0, 8.0),
+    ("globex/flash-2", "globex", 0.1, 0.4),
+    ("initech/reason-1", "initech", 1.1, 4.4),
+    ("umbra/open-70b", "umbra", 0.59, 0.79),
+    ("umbra/open-8b", "umbra", 0.05, 0.08),
+    ("acme/embed-3", "acme", 0.02, 0.0),
 )
 _WEIGHTS = (18, 30, 10, 24, 6, 5, 4, 3)
 
 
-def write(directory: Path, rows: int, days: int, accounts: list[str], keys: dict[str, list[str]], now: datetime | None = None) -> int:
+def write(
+    directory: Path, rows: int, days: int, accounts: list[str], keys: dict[str, list[str]], now: datetime | None = None
+) -> int:
     """Write `rows` rows over the last `days` days; gives how many there are. `keys` are the key ids of each account."""
     end = (now or datetime.now(UTC)).replace(minute=0, second=0, microsecond=0, tzinfo=None)
     hours = [end - timedelta(hours=back) for back in range(days * 24, 0, -1)]
-    rhythm = [(1.3 - math.cos((hour.hour - 3) / 24 * 2 * math.pi)) * (0.45 if hour.weekday() > 4 else 1) * (0.8 + 0.4 * ((hour.toordinal() * 37) % 10) / 10) for hour in hours]
+    rhythm = [
+        (1.3 - math.cos((hour.hour - 3) / 24 * 2 * math.pi))
+        * (0.45 if hour.weekday() > 4 else 1)
+        * (0.8 + 0.4 * ((hour.toordinal() * 37) % 10) / 10)
+        for hour in hours
+    ]
     seq = 0
     for hour, weight in zip(hours, rhythm, strict=True):
         count = max(1, round(rows * weight / sum(rhythm)))
@@ -39,7 +53,9 @@ def write(directory: Path, rows: int, days: int, accounts: list[str], keys: dict
     return seq
 
 
-def _hour(directory: Path, hour: datetime, count: int, seq: int, accounts: list[str], keys: dict[str, list[str]]) -> None:
+def _hour(
+    directory: Path, hour: datetime, count: int, seq: int, accounts: list[str], keys: dict[str, list[str]]
+) -> None:
     path = directory / f"{hour:%Y-%m-%d}" / f"{hour:%H}.duckdb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -84,7 +100,13 @@ def main() -> None:
     options = parser.parse_args()
     accounts = [f"account-{number}" for number in range(options.accounts)]
     began = time.monotonic()
-    count = write(options.directory, options.rows, options.days, accounts, {account: [f"key_{account}_{number}" for number in range(3)] for account in accounts})
+    count = write(
+        options.directory,
+        options.rows,
+        options.days,
+        accounts,
+        {account: [f"key_{account}_{number}" for number in range(3)] for account in accounts},
+    )
     print(f"{count:,} rows in {time.monotonic() - began:.0f} s")
 
 

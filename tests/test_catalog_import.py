@@ -17,10 +17,25 @@ from tollgate.config.shape import check_shape
 
 
 def offer(**more):
-    return {"id": "acme/large-1", "provider": "acme", "upstream_model": "large-1", "name": "Large 1", "type": "chat", "created": 1_700_000_000, "status": "current",
-            "context_length": 131072, "max_output_tokens": 8192, "supported_parameters": ["temperature", "tools"],
-            "architecture": {"input_modalities": ["text", "image"], "output_modalities": ["text"], "tokenizer": "Other", "instruct_type": None},
-            "pricing": {"prompt": "0.0000003", "completion": "0.00000125", "unit": 1, "currency": "USD"}} | more
+    return {
+        "id": "acme/large-1",
+        "provider": "acme",
+        "upstream_model": "large-1",
+        "name": "Large 1",
+        "type": "chat",
+        "created": 1_700_000_000,
+        "status": "current",
+        "context_length": 131072,
+        "max_output_tokens": 8192,
+        "supported_parameters": ["temperature", "tools"],
+        "architecture": {
+            "input_modalities": ["text", "image"],
+            "output_modalities": ["text"],
+            "tokenizer": "Other",
+            "instruct_type": None,
+        },
+        "pricing": {"prompt": "0.0000003", "completion": "0.00000125", "unit": 1, "currency": "USD"},
+    } | more
 
 
 def made(*offers, source=Source("acme"), **more):
@@ -31,17 +46,41 @@ def entry(**more):
     return made(offer(**more)).models["acme/large-1"]
 
 
-@pytest.mark.parametrize(("given", "unit", "written"), [
-    ("0.0000003", 1, "0.30"), ("0.00000125", 1, "1.25"), ("0.000000083333", 1, "0.083333"), ("0.00001", 1, "10.00"), ("0", 1, "0"),
-    ("4.13", 1_000_000, "4.13"), ("2.625", 1_000_000, "2.625"), ("0.0000000005", 1, "0.0005"), ("12", 1_000_000, "12.00"),
-])
+@pytest.mark.parametrize(
+    ("given", "unit", "written"),
+    [
+        ("0.0000003", 1, "0.30"),
+        ("0.00000125", 1, "1.25"),
+        ("0.000000083333", 1, "0.083333"),
+        ("0.00001", 1, "10.00"),
+        ("0", 1, "0"),
+        ("4.13", 1_000_000, "4.13"),
+        ("2.625", 1_000_000, "2.625"),
+        ("0.0000000005", 1, "0.0005"),
+        ("12", 1_000_000, "12.00"),
+    ],
+)
 def test_a_price_keeps_its_digits(given, unit, written):
     price = entry(pricing={"prompt": given, "completion": given, "unit": unit, "currency": "CNY"})["price"]
-    assert (price["prompt"], price["completion"], price["unit"], price["currency"]) == (written, written, 1_000_000, "CNY")
+    assert (price["prompt"], price["completion"], price["unit"], price["currency"]) == (
+        written,
+        written,
+        1_000_000,
+        "CNY",
+    )
 
 
 def test_calls_pictures_and_searches_are_not_by_the_million():
-    price = entry(pricing={"prompt": "0.000001", "request": "0.005", "web_search": "0.01", "image": "0.0001", "unit": 1, "currency": "USD"})["price"]
+    price = entry(
+        pricing={
+            "prompt": "0.000001",
+            "request": "0.005",
+            "web_search": "0.01",
+            "image": "0.0001",
+            "unit": 1,
+            "currency": "USD",
+        }
+    )["price"]
     assert (price["request"], price["web_search"], price["image"]) == ("0.005", "0.01", "0.0001")
 
 
@@ -52,10 +91,16 @@ def test_the_price_of_an_image_token_is_not_one_of_a_picture():
 
 
 def test_tiers_windows_and_factors():
-    pricing = {"prompt": "0.000001", "completion": "0.000002", "unit": 1, "currency": "USD",
-               "volumes": [{"min_prompt_tokens": 200000, "prompt": "0.000002"}, {"min_prompt_tokens": 5, "image_token": "1"}],
-               "service_tiers": {"flex": {"prompt": "0.0000005"}}, "multipliers": {"us": "1.1"},
-               "windows": [{"hours_utc": ["00:00-01:00", "10:00-00:00"], "weekdays": [1, 5], "prompt": "0.0000005"}]}
+    pricing = {
+        "prompt": "0.000001",
+        "completion": "0.000002",
+        "unit": 1,
+        "currency": "USD",
+        "volumes": [{"min_prompt_tokens": 200000, "prompt": "0.000002"}, {"min_prompt_tokens": 5, "image_token": "1"}],
+        "service_tiers": {"flex": {"prompt": "0.0000005"}},
+        "multipliers": {"us": "1.1"},
+        "windows": [{"hours_utc": ["00:00-01:00", "10:00-00:00"], "weekdays": [1, 5], "prompt": "0.0000005"}],
+    }
     price = entry(pricing=pricing)["price"]
     assert price["volumes"] == [{"min_prompt_tokens": 200000, "prompt": "2.00"}]
     assert price["service_tiers"] == {"flex": {"prompt": "0.50"}}
@@ -71,35 +116,58 @@ def test_what_is_the_default_is_not_written():
 
 def test_a_description_is_made_of_the_facts():
     assert entry()["description"] == "Chat model that takes images beside text and calls tools."
-    assert entry(type="embedding", dimensions=[256, 1536], max_dimension=1536)["description"] == "Embeddings of up to 1,536 dimensions."
+    assert (
+        entry(type="embedding", dimensions=[256, 1536], max_dimension=1536)["description"]
+        == "Embeddings of up to 1,536 dimensions."
+    )
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    ({"pricing": {}}, "no price known"), ({"id": "no-vendor"}, "no canonical id"), ({"endpoints": ["/v1beta/interactions"]}, "served through /v1beta/interactions only"),
-])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"pricing": {}}, "no price known"),
+        ({"id": "no-vendor"}, "no canonical id"),
+        ({"endpoints": ["/v1beta/interactions"]}, "served through /v1beta/interactions only"),
+    ],
+)
 def test_what_cannot_be_said_is_told(more, words):
     built = made(offer(**more), speaks=["chat"])
     assert built.models == {}
     assert words in built.left_out[0]
 
 
-@pytest.mark.parametrize(("paths", "speaks", "protocols"), [
-    (["/v1/responses"], ["chat", "responses"], ["responses"]), (["/v1/chat/completions", "/v1/batch"], ["chat", "responses"], ["chat"]),
-    (["/v1/chat/completions", "/v1/responses"], ["chat", "responses", "embeddings"], None), (["/v1/chat/completions"], ["chat"], None),
-    (["/v1/chat/completions"], ["gemini", "messages"], None), ([], ["chat", "responses"], None),
-])
+@pytest.mark.parametrize(
+    ("paths", "speaks", "protocols"),
+    [
+        (["/v1/responses"], ["chat", "responses"], ["responses"]),
+        (["/v1/chat/completions", "/v1/batch"], ["chat", "responses"], ["chat"]),
+        (["/v1/chat/completions", "/v1/responses"], ["chat", "responses", "embeddings"], None),
+        (["/v1/chat/completions"], ["chat"], None),
+        (["/v1/chat/completions"], ["gemini", "messages"], None),
+        ([], ["chat", "responses"], None),
+    ],
+)
 def test_models_are_limited_to_what_serves_them(paths, speaks, protocols):
     assert made(offer(endpoints=paths), speaks=speaks).models["acme/large-1"].get("protocols") == protocols
 
 
 def test_of_several_offers_the_one_that_runs_anywhere_is_taken():
-    built = made(offer(upstream_model="us.large", inference_profile="us"), offer(upstream_model="large"), offer(upstream_model="global.large", inference_profile="global"))
+    built = made(
+        offer(upstream_model="us.large", inference_profile="us"),
+        offer(upstream_model="large"),
+        offer(upstream_model="global.large", inference_profile="global"),
+    )
     assert built.models["acme/large-1"]["upstream"] == "global.large"
     assert len(built.left_out) == 2
 
 
 def test_a_moving_name_gives_way_to_a_fixed_one():
-    assert made(offer(upstream_model="x-latest", moving_alias=True), offer(upstream_model="large-fixed-2026")).models["acme/large-1"]["upstream"] == "large-fixed-2026"
+    assert (
+        made(offer(upstream_model="x-latest", moving_alias=True), offer(upstream_model="large-fixed-2026")).models[
+            "acme/large-1"
+        ]["upstream"]
+        == "large-fixed-2026"
+    )
 
 
 def test_other_providers_and_retired_offers_stay_out():
@@ -107,15 +175,29 @@ def test_other_providers_and_retired_offers_stay_out():
 
 
 def test_a_name_two_models_could_be_meant_by_is_nobodys():
-    facts = {"models": [offer(aliases=["large-1-20260101"])], "canonical": [
-        {"id": "acme/large-1", "short_alias": "large-1", "offers": ["acme|large-1|current"]},
-        {"id": "acme/latest", "short_alias": "latest", "offers": []}, {"id": "beta/latest", "short_alias": "latest", "offers": []},
-        {"id": "beta/odd", "short_alias": "us.odd", "offers": ["x|accounts/odd|current"]}]}
-    assert aliases(facts) == {"acme/large-1": ("large-1", "large-1-20260101"), "acme/latest": (), "beta/latest": (), "beta/odd": ()}
+    facts = {
+        "models": [offer(aliases=["large-1-20260101"])],
+        "canonical": [
+            {"id": "acme/large-1", "short_alias": "large-1", "offers": ["acme|large-1|current"]},
+            {"id": "acme/latest", "short_alias": "latest", "offers": []},
+            {"id": "beta/latest", "short_alias": "latest", "offers": []},
+            {"id": "beta/odd", "short_alias": "us.odd", "offers": ["x|accounts/odd|current"]},
+        ],
+    }
+    assert aliases(facts) == {
+        "acme/large-1": ("large-1", "large-1-20260101"),
+        "acme/latest": (),
+        "beta/latest": (),
+        "beta/odd": (),
+    }
 
 
 def test_the_text_is_the_same_each_time_and_loads():
-    built = made(offer(), offer(id="acme/other:free", name='Say "hi": now', description="x"), offer(id="acme/embed-1", type="embedding", dimensions=[3, 2]))
+    built = made(
+        offer(),
+        offer(id="acme/other:free", name='Say "hi": now', description="x"),
+        offer(id="acme/embed-1", type="embedding", dimensions=[3, 2]),
+    )
     text = write(built, "acme")
     assert text == write(built, "acme")
     document = read_text(text, "models/acme.yaml")
@@ -137,17 +219,31 @@ def test_a_list_many_share_is_written_once():
 
 
 def test_keys_a_person_added_stay():
-    kept = {"acme/large-1": {"can": {"video": True}, "name": "Old", "price": {"prompt": "9", "image_output_token": "30", "why": "a promotion"}}, "acme/gone": {"can": {}}}
+    kept = {
+        "acme/large-1": {
+            "can": {"video": True},
+            "name": "Old",
+            "price": {"prompt": "9", "image_output_token": "30", "why": "a promotion"},
+        },
+        "acme/gone": {"can": {}},
+    }
     built = made(offer(), kept=kept)
     assert built.models["acme/large-1"]["can"] == {"video": True}
     assert built.models["acme/large-1"]["name"] == "Large 1"
     assert built.models["acme/large-1"]["price"]["why"] == "a promotion"
-    assert built.models["acme/large-1"]["price"]["image_output_token"] == "30" and built.models["acme/large-1"]["price"]["prompt"] != "9"
+    assert (
+        built.models["acme/large-1"]["price"]["image_output_token"] == "30"
+        and built.models["acme/large-1"]["price"]["prompt"] != "9"
+    )
     assert list(built.models) == ["acme/large-1"]
 
 
 def test_changes_in_words():
-    assert changes({"a": {"x": 1}, "b": {"x": 1}, "d": {}}, {"a": {"x": 2, "y": 1}, "c": {}, "d": {}}) == ["+ c", "- b", "~ a: x, y"]
+    assert changes({"a": {"x": 1}, "b": {"x": 1}, "d": {}}, {"a": {"x": 2, "y": 1}, "c": {}, "d": {}}) == [
+        "+ c",
+        "- b",
+        "~ a: x, y",
+    ]
 
 
 def test_digits_never_have_an_exponent():
@@ -184,7 +280,9 @@ def test_without_a_provider_every_file_is_brought_up_to_date(facts: Path):
     out = facts.parent / "providers" / "models"
     run(facts, "--provider", "acme", "--as", "mine", "--out", out, "--yes")
     assert run(facts, "--out", out).stdout.strip().endswith("nothing changes")
-    facts.write_text(json.dumps({"models": [offer(pricing={"prompt": "0.0000004", "completion": "0.00000125", "unit": 1})]}))
+    facts.write_text(
+        json.dumps({"models": [offer(pricing={"prompt": "0.0000004", "completion": "0.00000125", "unit": 1})]})
+    )
     changed = run(facts, "--out", out, "--yes")
     assert "~ acme/large-1: price" in changed.stdout
     assert '+    price: {unit: 1000000, prompt: "0.40", completion: "1.25"}' in changed.stdout
@@ -200,7 +298,10 @@ def test_a_broken_file_is_not_overwritten(facts: Path):
     assert (out / "acme.yaml").read_text() == "models: {a: [}\n"
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "found no JSON"), ("{}", "found no list `models`"), ('{"models": [1]}', "found no list `models`")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "found no JSON"), ("{}", "found no list `models`"), ('{"models": [1]}', "found no list `models`")],
+)
 def test_what_is_no_facts_file_is_said(facts: Path, text, words):
     facts.write_text(text)
     result = run(facts, "--provider", "acme", "--out", facts.parent / "providers" / "models")

@@ -208,7 +208,8 @@ async def test_models_found_without_a_price_are_logged_once_per_list(scene, capl
     scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
     said, = await told()
     assert said == (
-        '5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that they are free): '
+        '5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that '
+        'they are free): '
         "acme/m0, acme/m1, acme/m2 and 2 more"
     )
     assert await told() == []

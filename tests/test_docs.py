@@ -74,7 +74,9 @@ def test_every_endpoint_is_in_the_readme_and_every_one_there_exists():
 
 
 def test_every_command_is_in_the_readme_and_every_one_there_exists():
-    assert [re.findall(r"`tollgate (\w+)`", row[0]) for row in table(README, "command")] == [[name] for name in _in_readme_order()]
+    assert [re.findall(r"`tollgate (\w+)`", row[0]) for row in table(README, "command")] == [
+        [name] for name in _in_readme_order()
+    ]
 
 
 def _in_readme_order() -> list[str]:
@@ -86,13 +88,25 @@ def _in_readme_order() -> list[str]:
 def test_the_settings_of_the_readme_exist_with_these_defaults():
     keys = gateway_schema()["properties"]
     shown = {
-        "32 MiB": 33554432, "`127.0.0.1:8787`": ["127.0.0.1:8787"], "30": 30, "3": 3, "12": 12, "0": 0, "`var`": "var", "`usage`": "usage", "0.01": "0.01", "5": "5", "none": [],
+        "32 MiB": 33554432,
+        "`127.0.0.1:8787`": ["127.0.0.1:8787"],
+        "30": 30,
+        "3": 3,
+        "12": 12,
+        "0": 0,
+        "`var`": "var",
+        "`usage`": "usage",
+        "0.01": "0.01",
+        "5": "5",
+        "none": [],
     }
     for row in table(README, "setting"):
         names = re.findall(r"`([\w.]+)`", row[0])
         if names == ["timeouts"]:
             budgets = re.findall(r"`(\w+)`", row[2])
-            assert [keys["timeouts"]["properties"][name]["default"] for name in budgets] == [float(each) for each in row[1].removesuffix(" s").split(", ")]
+            assert [keys["timeouts"]["properties"][name]["default"] for name in budgets] == [
+                float(each) for each in row[1].removesuffix(" s").split(", ")
+            ]
             continue
         for name, default in zip(names, row[1].split(", "), strict=True):
             assert _at(keys, name)["default"] == shown[default], name
@@ -104,7 +118,11 @@ def _at(keys: dict, name: str) -> dict:
     block, _, key = name.partition(".")
     found = keys[block]
     if key:
-        found = found["properties"] if "properties" in found else next(each["properties"] for each in found["anyOf"] if "properties" in each)
+        found = (
+            found["properties"]
+            if "properties" in found
+            else next(each["properties"] for each in found["anyOf"] if "properties" in each)
+        )
         found = found[key]
     return found
 
@@ -117,7 +135,11 @@ def test_gateway_yaml_lists_every_setting_with_its_default():
     for name, value in said.items():
         if isinstance(value, dict) and value and name != "aliases":
             block = _at(keys, name)
-            inside = block["properties"] if "properties" in block else next(each["properties"] for each in block["anyOf"] if "properties" in each)
+            inside = (
+                block["properties"]
+                if "properties" in block
+                else next(each["properties"] for each in block["anyOf"] if "properties" in each)
+            )
             assert set(value) == set(inside), name
             differing = {key for key in value if "default" in inside[key] and inside[key]["default"] != value[key]}
             assert not differing, f"{name}: {differing}"
@@ -126,7 +148,11 @@ def test_gateway_yaml_lists_every_setting_with_its_default():
 
 
 def test_every_header_of_ours_is_in_the_readme():
-    sent = {name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"x-tollgate-[a-z-]+", path.read_text("utf-8"))}
+    sent = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"x-tollgate-[a-z-]+", path.read_text("utf-8"))
+    }
     assert sent == {name for row in table(README, "header") for name in re.findall(r"x-tollgate-[a-z-]+", row[0])}
 
 
@@ -135,7 +161,11 @@ def test_every_header_of_ours_is_in_the_readme():
 
 def test_the_words_of_errors_are_those_of_the_code():
     source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
-    said = [word for row in table((ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), "word") for word in re.findall(r"`(\w+)`", row[0])]
+    said = [
+        word
+        for row in table((ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), "word")
+        for word in re.findall(r"`(\w+)`", row[0])
+    ]
     assert [word for word in said if not re.search(rf'code ?= ?"{word}"', source)] == []
 
 
@@ -156,17 +186,29 @@ def test_the_two_commands_stand_alone():
     assert start.startswith("python3 -m venv ") and start.endswith("tollgate serve\n")
     between = re.search(r"^<!-- tests -->\n(.*?)^<!-- end -->$", README, re.DOTALL | re.MULTILINE)
     assert between and blocks(between[1], "sh") == [tests]
-    assert tests.startswith("python3 -m venv ") and tests.endswith("-m pytest -n 2 --dist worksteal\n") and "\n" not in tests.strip()
+    assert (
+        tests.startswith("python3 -m venv ")
+        and tests.endswith("-m pytest -n 2 --dist worksteal\n")
+        and "\n" not in tests.strip()
+    )
     assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
 def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_path, caplog):
-    path = write_config(tmp_path, providers={name: f"provider: {name}\nspeaks: chat\nurl: https://{name}.example/v1\nheaders: {{a: $secret.UNSET_{name}}}\n"
-                                             for name in ("one", "two")})
+    path = write_config(
+        tmp_path,
+        providers={
+            name: f"provider: {name}\nspeaks: chat\nurl: https://{name}.example/v1\nheaders: {{a: "
+                  f"$secret.UNSET_{name}}}\n"
+            for name in ("one", "two")
+        },
+    )
     with caplog.at_level("INFO", "tollgate"):
         server.load(path, {})
     assert [record.message for record in caplog.records if "off" in record.message] == [
-        f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set (`tollgate check` names it): one, two"]
+        (f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set "
+        "(`tollgate check` names it): one, two")
+    ]
     caplog.clear()
     with caplog.at_level("INFO", "tollgate"):
         server.load(ROOT / "gateway.yaml", {})
@@ -181,7 +223,9 @@ def test_the_snippets_of_the_readme_run(tmp_path):
     with gateway(tmp_path) as started:
         for snippet in snippets:
             code = ast.parse(snippet.replace("http://127.0.0.1:8787", started.base).replace("sk-tg-...", started.key))
-            code.body[-1] = ast.copy_location(ast.Assign([ast.Name("answer", ast.Store())], code.body[-1].value), code.body[-1])
+            code.body[-1] = ast.copy_location(
+                ast.Assign([ast.Name("answer", ast.Store())], code.body[-1].value), code.body[-1]
+            )
             names: dict = {}
             exec(compile(ast.fix_missing_locations(code), "README.md", "exec"), names)  # noqa: S102 - our own page
             assert "You said: Hello" in names["answer"].model_dump_json()
@@ -197,19 +241,47 @@ def test_the_statement_of_the_readme_runs(tmp_path):
 
 
 def test_the_questions_of_the_usage_page_are_answered():
-    questions = [text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")]
+    questions = [
+        text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")
+    ]
     prices = '{"prompt":"3","completion":"9","input_cache_read":"0.5","unit":1000000}'
     with duckdb.connect() as reader:
         reader.execute(create_table("usage"))
-        for number, more in enumerate(({}, {"attempts": 2, "ttfb_ms": 900.0}, {"outcome": "client_gone", "estimated": True})):
-            values = {"request_id": f"req_{number}", "account_id": "alice", "key_id": "key_1", "endpoint": "chat", "time": datetime(2026, 11, 21), "model": "a/b",
-                      "provider": "a", "attempts": 1, "outcome": "ok", "cost": "0.25", "rate": 1, "cache_read_tokens": 1000, "prices": prices, "price_rule": "base",
-                      "estimated": False, "seq": number, "ttfb_ms": 100.0, "total_ms": 1000.0} | more
-            reader.execute(f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", list(values.values()))
+        for number, more in enumerate(
+            ({}, {"attempts": 2, "ttfb_ms": 900.0}, {"outcome": "client_gone", "estimated": True})
+        ):
+            values = {
+                "request_id": f"req_{number}",
+                "account_id": "alice",
+                "key_id": "key_1",
+                "endpoint": "chat",
+                "time": datetime(2026, 11, 21),
+                "model": "a/b",
+                "provider": "a",
+                "attempts": 1,
+                "outcome": "ok",
+                "cost": "0.25",
+                "rate": 1,
+                "cache_read_tokens": 1000,
+                "prices": prices,
+                "price_rule": "base",
+                "estimated": False,
+                "seq": number,
+                "ttfb_ms": 100.0,
+                "total_ms": 1000.0,
+            } | more
+            reader.execute(
+                f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+                list(values.values()),
+            )
         answers = [reader.execute(question).fetchall() for question in questions]
     assert answers == [
-        [(date(2026, 11, 21), "key_1", "a/b", Decimal("0.75"))], [("a", 100.0, 100.0, 1000.0)], [("a/b", 3, 1, 1, 0, Decimal("0.25"))],
-        [("a/b", pytest.approx(0.0075))], [("alice", Decimal("0.75"), Decimal("0.25"))]]
+        [(date(2026, 11, 21), "key_1", "a/b", Decimal("0.75"))],
+        [("a", 100.0, 100.0, 1000.0)],
+        [("a/b", 3, 1, 1, 0, Decimal("0.25"))],
+        [("a/b", pytest.approx(0.0075))],
+        [("alice", Decimal("0.75"), Decimal("0.25"))],
+    ]
 
 
 def test_the_provider_of_the_readme_loads(tmp_path):
@@ -223,13 +295,20 @@ def test_the_image_provider_of_the_docs_loads(tmp_path):
 
 
 def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
-    [mapping] = [text for text in blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml") if "\nmapping: zorp\n" in text]
+    [mapping] = [
+        text
+        for text in blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
+        if "\nmapping: zorp\n" in text
+    ]
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "zorp.yaml").write_text(mapping)
     runtime = _loaded(tmp_path, 'provider: acme\nurl: https://x.example\nspeaks: {chat: {path: /talk, mapping: zorp}}\n'
                                 'models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000}}}\n')
     zorp = runtime.mappings["zorp"]
-    assert not zorp.warnings and run_examples(zorp, runtime.mappings, read_text(mapping, "zorp.yaml").root.get("examples")) == []
+    assert (
+        not zorp.warnings
+        and run_examples(zorp, runtime.mappings, read_text(mapping, "zorp.yaml").root.get("examples")) == []
+    )
 
 
 def _loaded(folder: Path, provider: str, **secrets: str):
@@ -239,7 +318,8 @@ def _loaded(folder: Path, provider: str, **secrets: str):
     return build_runtime(loaded)
 
 
-# -- docs/provider-file.md, docs/building.md -------------------------------------------------------------------------------------------------
+# -- docs/provider-file.md, docs/building.md
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_file_with_all_provider_keys_loads(tmp_path):
@@ -258,13 +338,19 @@ def test_it_has_every_key_a_provider_file_may_have():
     only_images = set(_image_words())
     wanted = {
         "provider": (schema["properties"], [said]),
-        "speaks": (kinds["endpoint"]["properties"], [each for each in said["speaks"].values() if isinstance(each, dict)]),
+        "speaks": (
+            kinds["endpoint"]["properties"],
+            [each for each in said["speaks"].values() if isinstance(each, dict)],
+        ),
         "policies": (schema["properties"]["policies"]["items"]["properties"], said["policies"]),
         "errors": (kinds["errors"]["properties"], [said["errors"]]),
         "usage": (kinds["usage"]["properties"], [said["usage"]]),
         "timeouts": (schema["properties"]["timeouts"]["properties"], [said["timeouts"]]),
         "models": (kinds["model"]["properties"], models),
-        "price": ({key: each for key, each in kinds["price"]["properties"].items() if key not in only_images}, [each["price"] for each in models if "price" in each]),
+        "price": (
+            {key: each for key, each in kinds["price"]["properties"].items() if key not in only_images},
+            [each["price"] for each in models if "price" in each],
+        ),
         "images": (schema["properties"]["images"]["properties"].keys() - {"give_up"}, [said["images"]]),
         "images steps": (schema["properties"]["images"]["properties"]["poll"]["properties"], said["images"].values()),
         "discover": (schema["properties"]["discover"]["properties"], [said["discover"]]),
@@ -287,7 +373,11 @@ def test_docs_images_has_every_key_of_a_price():
 def test_the_table_of_floors_is_the_tested_one():
     for number, modules in test_layers.FLOORS.items():
         row = next(row for row in table(BUILDING, "floor") if row[0].startswith(str(number)))
-        written = {word.removesuffix("/*") for word in re.findall(r"`([\w/*]+)`", row[1]) if not word.startswith("config/") or word == "config/*"}
+        written = {
+            word.removesuffix("/*")
+            for word in re.findall(r"`([\w/*]+)`", row[1])
+            if not word.startswith("config/") or word == "config/*"
+        }
         assert set(modules.split()) - {"__main__"} <= written, number
 
 
@@ -295,7 +385,13 @@ def test_where_to_look_exists():
     package = ROOT / "src" / "tollgate"
     for row in table(BUILDING, "to change"):
         for word in re.findall(r"`([\w./<>{}-]+?)(?:: \w+)?`", " ".join(row)):
-            if "<" in word or not re.search(r"[/.]", word) or "." in word.strip(".") and "/" not in word and not word.endswith((".py", ".md", ".yaml")):
+            if (
+                "<" in word
+                or not re.search(r"[/.]", word)
+                or "." in word.strip(".")
+                and "/" not in word
+                and not word.endswith((".py", ".md", ".yaml"))
+            ):
                 continue
             places = [ROOT / word, package / word, package / "config" / word]
             assert any(place.exists() for place in places), word
@@ -346,7 +442,9 @@ def test_commands_and_their_options_exist(page):
 
 TEXTS = ("README.md", "gateway.yaml", "pyproject.toml", ".ci", "docs", "bench", "providers", "mappings", "src", "tests")
 OF_A_MACHINE = re.compile(r"(?<![\w.{}/-])/(?:work|root|tmp|home/\w+)/")
-OF_A_REGISTRY = re.compile(r"p[y]pi\.|pytho[n]hosted|npmj[s]\.|crate[s]\.io/|proxy\.gola[n]g|--(?:extra-)?index-ur[l]|--find-link[s]")
+OF_A_REGISTRY = re.compile(
+    r"p[y]pi\.|pytho[n]hosted|npmj[s]\.|crate[s]\.io/|proxy\.gola[n]g|--(?:extra-)?index-ur[l]|--find-link[s]"
+)
 
 
 def _kept_by_a_tool(path: Path) -> bool:
@@ -357,8 +455,20 @@ def _texts() -> list[Path]:
     found = []
     for name in TEXTS:
         place = ROOT / name
-        found += [place] if place.is_file() else [path for path in sorted(place.rglob("*")) if path.is_file() and not _kept_by_a_tool(path.relative_to(place))]
-    return [path for path in found if path.suffix in {"", ".md", ".py", ".yaml", ".yml", ".toml", ".json", ".html", ".css", ".js", ".txt"}]
+        found += (
+            [place]
+            if place.is_file()
+            else [
+                path
+                for path in sorted(place.rglob("*"))
+                if path.is_file() and not _kept_by_a_tool(path.relative_to(place))
+            ]
+        )
+    return [
+        path
+        for path in found
+        if path.suffix in {"", ".md", ".py", ".yaml", ".yml", ".toml", ".json", ".html", ".css", ".js", ".txt"}
+    ]
 
 
 def test_no_path_of_a_machine_and_no_registry_is_named():
@@ -383,5 +493,7 @@ def test_a_starter_set_needs_no_other_file(tmp_path):
     for path in [tmp_path / "gateway.yaml", *sorted((tmp_path / "providers").rglob("*.yaml"))[:5]]:
         for target in re.findall(r"\$schema=(\S+)", path.read_text("utf-8")):
             assert any((base / target).exists() for base in (path.parent, tmp_path)), f"{path.name}: {target}"
-            json.loads(next(base / target for base in (path.parent, tmp_path) if (base / target).exists()).read_text("utf-8"))
+            json.loads(
+                next(base / target for base in (path.parent, tmp_path) if (base / target).exists()).read_text("utf-8")
+            )
     shutil.rmtree(tmp_path)

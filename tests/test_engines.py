@@ -1,4 +1,5 @@
-"""Which HTTP server the settings ask for, and what each does with idle connections; how both serve: test_serving.py and conformance/."""
+"""Which HTTP server the settings ask for, and what each does with idle connections; how both serve: test_serving.py and
+conformance/."""
 
 import asyncio
 import contextlib
@@ -27,7 +28,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] == "/slow":
         await asyncio.sleep(2 * KEPT)
     body = b"ok" if scope["path"] != "/large" else bytes(30_000_000)  # more than sockets hold
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]}
+    )
     await send({"type": "http.response.body", "body": body})
 
 
@@ -127,7 +130,8 @@ def test_a_client_that_does_not_read_holds_the_end_up_no_longer_than_the_time_to
         here.writer.transport.abort()
         return done
 
-    assert uvloop.run(ended()) and "Traceback" not in caplog.text  # since Python 3.12 a server of asyncio's own loop waits for such a client
+    # since Python 3.12 a server of asyncio's own loop waits for such a client
+    assert uvloop.run(ended()) and "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
@@ -155,7 +159,9 @@ def test_a_client_that_never_reads_does_not_keep_its_connection(name, monkeypatc
 async def test_http2_is_spoken_with_who_begins_so(served):
     client = h2.connection.H2Connection()
     client.initiate_connection()
-    client.send_headers(1, [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "a")], end_stream=True)
+    client.send_headers(
+        1, [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "a")], end_stream=True
+    )
     served.writer.write(client.data_to_send())
     found: list[Any] = []
     async with asyncio.timeout(5):
@@ -176,7 +182,11 @@ async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
 
 @pytest.mark.parametrize("wish", [b"upgrade: websocket", b"UPGRADE: h2c, x"])
 async def test_what_follows_a_wish_is_read_whatever_protocol_it_is_for(served, wish):
-    served.writer.write(b"POST / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\n%b\r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\nhost: a\r\n\r\n" % wish)
+    served.writer.write(
+        b"POST / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\n%b\r\ncontent-length: 3\r\n\r\nabcGET / "
+        b"HTTP/1.1\r\nhost: a\r\n\r\n"
+        % wish
+    )
     async with asyncio.timeout(5):
         for _ in range(2):
             await served.reader.readuntil(b"\r\n\r\n")
@@ -184,7 +194,8 @@ async def test_what_follows_a_wish_is_read_whatever_protocol_it_is_for(served, w
 
 
 async def test_words_of_a_body_are_no_wish(served):
-    """Were they taken out of it, the beginning of the next request would be read as its end: behind a proxy, that is another client's."""
+    """Were they taken out of it, the beginning of the next request would be read as its end: behind a proxy, that is
+    another client's."""
     body = b"\r\nupgrade: h2c\r\n"
     served.writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
     async with asyncio.timeout(5):
@@ -192,7 +203,11 @@ async def test_words_of_a_body_are_no_wish(served):
         assert await served.reader.readexactly(2) == b"ok" and await served.ask() == b"ok"
 
 
-@pytest.mark.parametrize("head", [b"host: a\r\nhost: b", b"x: y", b"host: a\r\ntransfer-encoding: gzip, chunked"], ids=["two hosts", "no host", "a coding nobody undoes"])
+@pytest.mark.parametrize(
+    "head",
+    [b"host: a\r\nhost: b", b"x: y", b"host: a\r\ntransfer-encoding: gzip, chunked"],
+    ids=["two hosts", "no host", "a coding nobody undoes"],
+)
 async def test_a_head_that_means_nothing_is_refused(served, head):
     served.writer.write(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % head)
     async with asyncio.timeout(5):
@@ -231,7 +246,9 @@ async def test_a_head_and_its_body_leave_in_one_piece(served):
 def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "tollgate.engines.uvicorn", raising=False)
-    with pytest.raises(TollgateError, match=r"server\.engine is uvicorn, and uvicorn is not installed: install tollgate\[uvicorn\]"):
+    with pytest.raises(
+        TollgateError, match=r"server\.engine is uvicorn, and uvicorn is not installed: install tollgate\[uvicorn\]"
+    ):
         engine_of(Server(engine="uvicorn"))
 
 

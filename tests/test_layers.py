@@ -34,7 +34,8 @@ def module_of(path: Path) -> str:
 
 
 def imports(tree: ast.AST):
-    """The tollgate modules a file imports when it runs: (line, first part of the name). Imports for type checkers do not count."""
+    """The tollgate modules a file imports when it runs: (line, first part of the name). Imports for type checkers do
+    not count."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -61,14 +62,18 @@ def test_imports_go_down_only(path):
     assert module in FLOOR_OF, f"{module} has no floor: give it one in the table of this file and in docs/building.md"
     for line, imported in imports(ast.parse(path.read_text("utf-8"))):
         assert imported in FLOOR_OF, f"{shown(path)}:{line} imports {imported}, which has no floor"
-        assert FLOOR_OF[imported] <= FLOOR_OF[module], f"{shown(path)}:{line} imports {imported}, which stands above {module}"
+        assert FLOOR_OF[imported] <= FLOOR_OF[module], (
+            f"{shown(path)}:{line} imports {imported}, which stands above {module}"
+        )
 
 
 def test_config_and_core_are_free_of_each_other():
     """What the lowest floors may import is little, and it is listed."""
     for path in FILES:
         if module_of(path) in ("errors", "wire", "sse", "money"):
-            assert {name for _, name in imports(ast.parse(path.read_text("utf-8")))} <= {"errors", "money", "wire"}, path
+            assert {name for _, name in imports(ast.parse(path.read_text("utf-8")))} <= {"errors", "money", "wire"}, (
+                path
+            )
 
 
 # -- vendors ----------------------------------------------------------------------------------------------------------
@@ -90,7 +95,11 @@ def words_of(path: Path):
     docs = set()
     for node in ast.walk(ast.parse(text)):
         for inner in getattr(node, "body", ()) if isinstance(getattr(node, "body", None), list) else ():
-            if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant) and isinstance(inner.value.value, str):
+            if (
+                isinstance(inner, ast.Expr)
+                and isinstance(inner.value, ast.Constant)
+                and isinstance(inner.value.value, str)
+            ):
                 docs.update(range(inner.lineno, inner.end_lineno + 1))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.NAME, tokenize.STRING) and token.start[0] not in docs:
@@ -99,7 +108,12 @@ def words_of(path: Path):
 
 def test_no_vendor_is_named_in_the_code():
     known = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, vendors()))})(?![a-z])", re.IGNORECASE)
-    found = [f"{shown(path)}:{line}: {text[:80]}" for path in FILES for line, text in words_of(path) if known.search(FORMAT_NAMES.sub("", text))]
+    found = [
+        f"{shown(path)}:{line}: {text[:80]}"
+        for path in FILES
+        for line, text in words_of(path)
+        if known.search(FORMAT_NAMES.sub("", text))
+    ]
     assert not found, "vendors belong into providers/ and mappings/:\n" + "\n".join(found)
 
 

@@ -22,10 +22,21 @@ def test_a_row_has_the_status_that_was_told(dialect, error):
     assert public_status(dialect, error) == error_reply(dialect, error, "req_1").status
 
 
-@pytest.mark.parametrize(("message", "code", "told"), [
-    ("Your input exceeds the context window.", "context_length_exceeded", "prompt is too long: Your input exceeds the context window."),
-    ("Prompt is too long: 9 tokens > 8 maximum", "context_length_exceeded", "Prompt is too long: 9 tokens > 8 maximum"),
-    ("Your input is wrong.", "invalid_value", "Your input is wrong."),
-])
+@pytest.mark.parametrize(
+    ("message", "code", "told"),
+    [
+        (
+            "Your input exceeds the context window.",
+            "context_length_exceeded",
+            "prompt is too long: Your input exceeds the context window.",
+        ),
+        (
+            "Prompt is too long: 9 tokens > 8 maximum",
+            "context_length_exceeded",
+            "Prompt is too long: 9 tokens > 8 maximum",
+        ),
+        ("Your input is wrong.", "invalid_value", "Your input is wrong."),
+    ],
+)
 def test_messages_clients_know_a_prompt_that_is_too_long_by_its_words(message: str, code: str, told: str):
     assert messages_error_message(UpstreamRejected(message, told_code=code)) == told

@@ -189,7 +189,10 @@ async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(book
     damaged = next((tmp_path / "usage").glob("2026-11-20/*.duckdb"))
     whole = damaged.read_bytes()
     damaged.write_bytes(b"the disk failed here")
-    said = f"the file usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+    said = (
+        f"the file usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the "
+        "next start"
+    )
     assert reports.damaged == []
     assert (await reports.report(Filters(), HOUR, 48)).all().requests == 1
     assert len(await reports.rows(Filters(), 50)) == 1

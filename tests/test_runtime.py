@@ -1,4 +1,5 @@
-"""A configuration compiled whole: what it offers, that a reload compiles only what changed, that all mistakes are told."""
+"""A configuration compiled whole: what it offers, that a reload compiles only what changed, that all mistakes are
+told."""
 
 import time
 from pathlib import Path
@@ -30,8 +31,13 @@ class Files:
     def __init__(self, folder: Path):
         self.folder = folder
         self.environ = {"ONE_KEY": "k1", "TWO_KEY": "k2"}
-        self.write("gateway.yaml", "mappings: ['mappings/*.yaml']\nproviders: ['providers/*.yaml']\naliases: {best: large}\n")
-        for name in sorted({"chat", "messages", *(path.stem for path in (defaults_root() / "mappings").glob("*.yaml"))}):  # none of the built-in ones
+        self.write(
+            "gateway.yaml", "mappings: ['mappings/*.yaml']\nproviders: ['providers/*.yaml']\naliases: {best: large}\n"
+        )
+        # none of the built-in ones
+        for name in sorted(
+            {"chat", "messages", *(path.stem for path in (defaults_root() / "mappings").glob("*.yaml"))}
+        ):
             self.write(f"mappings/{name}.yaml", MAPPING.format(name=name, about="x"))
         self.provider("one", 0, "1")
         self.provider("two", 1, "2")
@@ -42,7 +48,10 @@ class Files:
         path.write_text(text)
 
     def provider(self, name: str, priority: int, price: str, more: str = "") -> None:
-        self.write(f"providers/{name}.yaml", PROVIDER.format(name=name, key=f"{name.upper()}_KEY", priority=priority, price=price) + more)
+        self.write(
+            f"providers/{name}.yaml",
+            PROVIDER.format(name=name, key=f"{name.upper()}_KEY", priority=priority, price=price) + more,
+        )
 
     def load(self):
         return load_gateway(self.folder / "gateway.yaml", environ=self.environ)
@@ -151,7 +160,9 @@ def test_every_provider_that_shares_policies_follows_them(files):
     old = files.build()
     files.write("providers/shared/large.yaml", "policies: [{match: acme/large, can: {reasoning: false}}]\n")
     for runtime, able in ((old, True), (files.build(old), False)):
-        assert [runtime.providers[name].offers["acme/large"][0].can for name in ("one", "two")] == [{"reasoning": able}] * 2
+        assert [runtime.providers[name].offers["acme/large"][0].can for name in ("one", "two")] == [
+            {"reasoning": able}
+        ] * 2
 
 
 def test_a_new_alias_needs_no_compiling(files):
@@ -209,7 +220,10 @@ def test_reloading_one_provider_is_quick(files):
 
 
 def test_plugins_become_filters(files, tmp_path, monkeypatch):
-    (tmp_path / "acme_filters.py").write_text("def shout(value, sign='!'):\n    'A text, louder.'\n    return value.upper() + sign\n\ndef broken(value):\n    return 1 / 0\n")
+    (tmp_path / "acme_filters.py").write_text(
+        "def shout(value, sign='!'):\n    'A text, louder.'\n    return value.upper() + sign\n\ndef broken(value):\n   "
+        " return 1 / 0\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_filters]\n")
     files.provider("one", 0, "1", "request: [{set: {a: \"{{ $.b | shout }}\", c: \"{{ $.d | broken }}\"}}]\n")
@@ -226,14 +240,20 @@ def test_plugins_are_filters_in_image_jobs_too(files, tmp_path, monkeypatch):
     (tmp_path / "acme_painters.py").write_text("def shout(value):\n    return value.upper()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_painters]\n")
-    files.write("providers/three.yaml", "provider: three\nimages:\n"
-                "  submit: {call: POST https://three.example/jobs, body: {words: \"{{ $input.prompt | shout }}\"}, result: {id: $.id}}\n"
-                "models:\n  three/draw: {type: image, input_schema: {type: object}, price: {price: \"1\"}}\n")
+    files.write(
+        "providers/three.yaml",
+        "provider: three\nimages:\n"
+        '  submit: {call: POST https://three.example/jobs, body: {words: "{{ $input.prompt | shout }}"}, result: {id: '
+        '$.id}}\nmodels:\n  three/draw: {type: image, input_schema: {type: object}, price: {price: "1"}}\n',
+    )
     offer = files.build().images.offer("three/draw", "three")
     assert offer.submit.body(offer.values(input={"prompt": "a cat"})) == {"words": "A CAT"}
 
 
-@pytest.mark.parametrize(("text", "said"), [("no_such_plugin_module", "cannot be imported"), ("tollgate.tools.naming", "has no public function")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("no_such_plugin_module", "cannot be imported"), ("tollgate.tools.naming", "has no public function")],
+)
 def test_a_plugin_that_is_none_is_told(files, text, said):
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins:\n  - {text}\n")
     with pytest.raises(ConfigErrors, match=rf"gateway\.yaml:5:5: plugins: plugin `{text}` {said}"):

@@ -8,7 +8,10 @@ from .tollgate import Tollgate
 
 
 def test_an_account_is_created_listed_and_shown(tollgate: Tollgate) -> None:
-    assert "alice is there with 10 credits" in tollgate("accounts", "create", "alice", "--name", "Alice", "--credits", "10").out
+    assert (
+        "alice is there with 10 credits"
+        in tollgate("accounts", "create", "alice", "--name", "Alice", "--credits", "10").out
+    )
     assert "alice" in tollgate("accounts", "list").out
     assert "Alice" in tollgate("accounts", "show", "alice").out
     shown = json.loads(tollgate("accounts", "show", "alice", "--json").out)
@@ -77,7 +80,11 @@ def test_a_link_without_a_running_gateway_is_refused(tollgate):
 
 def test_a_password_is_asked_for_at_a_terminal_only(tollgate):
     refused = tollgate("accounts", "password", "default", stdin="correct horse battery\n")
-    assert (refused.code, refused.out, refused.err) == (1, "", "there is no terminal to ask for the password at; to read it from stdin: --stdin\n")
+    assert (refused.code, refused.out, refused.err) == (
+        1,
+        "",
+        "there is no terminal to ask for the password at; to read it from stdin: --stdin\n",
+    )
 
 
 def test_a_password_is_not_asked_for_an_account_that_is_not_there(tollgate, monkeypatch):
@@ -105,7 +112,10 @@ def test_the_only_operator_stays_one(tollgate):
         tollgate("accounts", "create", account, "--role", "operator")
     assert tollgate("accounts", "change", "alice", "--role", "user").code == 0
     refused = tollgate("accounts", "change", "bob", "--role", "user", "--name", "Bob")
-    assert (refused.code, refused.out) == (1, "") and 'account "bob" is the only operator; make another account one first' in refused.err
+    assert (refused.code, refused.out) == (
+        1,
+        "",
+    ) and 'account "bob" is the only operator; make another account one first' in refused.err
     kept = json.loads(tollgate("accounts", "show", "bob", "--json").out)
     assert (kept["role"], kept["name"]) == ("operator", "bob")
     assert tollgate("accounts", "change", "alice", "--role", "user").code == 0, "one who is none may be told so again"

@@ -14,7 +14,10 @@ from tollgate.config import can_words
 from tollgate.config.files import defaults_root
 from tollgate.mapping.hub import USAGE_FIELDS
 
-BAD = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: cheap}}}\n"
+BAD = (
+    "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nwieght: 1\nmodels: {acme/a: {price: {prompt: "
+    "cheap}}}\n"
+)
 GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ', completion: "2", unit: 1000000}}}')
 
 
@@ -34,7 +37,8 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     result = run("check")
     assert result.exit_code == 1
     assert (
-        "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: 1\n    ^"
+        "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: "
+        "1\n    ^"
         in result.stderr
     )
     assert "providers/acme.yaml:5:35: models.acme/a.price.prompt: found cheap" in result.stderr
@@ -108,7 +112,10 @@ def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
 
 
 def test_help_imports_no_command() -> None:
-    code = "import sys; from tollgate.cli import main; main(['--help'], standalone_mode=False); print(sorted(m for m in sys.modules if 'tollgate' in m))"
+    code = (
+        "import sys; from tollgate.cli import main; main(['--help'], standalone_mode=False); print(sorted(m for m in "
+        "sys.modules if 'tollgate' in m))"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
@@ -154,7 +161,8 @@ def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     )
     found = json.loads(run("check", "--json").stdout)
     assert [each["message"] for each in found["problems"]] == [
-        "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 more"
+        ("found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 "
+        "more")
     ]
 
 
@@ -199,7 +207,8 @@ def test_check_looks_into_certificates(here: Path) -> None:
 def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
     (here / "mappings").mkdir()
     (here / "mappings" / "own.yaml").write_text(
-        "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: [parts, stop]}}\n"
+        "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: "
+        "[parts, stop]}}\n"
     )
     (here / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
@@ -246,9 +255,11 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     heads = [line for line in result.stderr.splitlines() if line.startswith("providers/")]
     words = ", ".join(sorted(USAGE_FIELDS))
     assert heads == [
-        "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
+        ("providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, "
+        "`models_from` or `discover`"),
         f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
-        f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean `cache_read`?)',
+        (f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean '
+        '`cache_read`?)'),
     ]
 
 
@@ -263,7 +274,8 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "mappings" / "full.yaml").write_text(text.replace("NAME", "full").replace("PROMPT", says))
     result = run("check")
     assert (
-        "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: they are left out"
+        "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: "
+        "they are left out"
         in result.stderr
     )
     assert "full.yaml" not in result.stderr and result.exit_code == 0

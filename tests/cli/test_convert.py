@@ -136,7 +136,8 @@ def acme(tmp_path: Path) -> str:
     (tmp_path / "gateway.yaml").write_text("")
     (tmp_path / "providers" / "acme.yaml").write_text(
         "provider: acme\nspeaks: chat\nurl: https://acme.example/v1/chat/completions\n"
-        "request: [{rename: {max_completion_tokens: max_tokens}}]\nmodels: {acme/one: {upstream: one-2026, aliases: [one]}}\n"
+        "request: [{rename: {max_completion_tokens: max_tokens}}]\nmodels: {acme/one: {upstream: one-2026, aliases: "
+        "[one]}}\n"
     )
     return str(tmp_path)
 
@@ -196,7 +197,9 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
 @pytest.mark.parametrize("more", [(), ("--explain",)], ids=["plain", "explained"])
 @pytest.mark.parametrize("stream", [False, True], ids=["answer", "stream"])
 def test_the_marks_of_a_models_provider_apply(acme: str, stream: bool, more: tuple[str, ...]) -> None:
-    file = Path(acme) / "providers" / "acme.yaml" if Path(acme).is_dir() else Path(acme).parent / "providers" / "acme.yaml"
+    file = (
+        Path(acme) / "providers" / "acme.yaml" if Path(acme).is_dir() else Path(acme).parent / "providers" / "acme.yaml"
+    )
     file.write_text(file.read_text() + "in_text: [{from: <think>, to: </think>, kind: reasoning}]\n")
     choice = {"index": 0, "finish_reason": "stop"}
     answer = {"id": "c1", "choices": [{**choice, "message": {"role": "assistant", "content": "<think>hm</think>Hi"}}]}

@@ -23,12 +23,14 @@ def offered(tollgate):
         tollgate.write(f"providers/{name}.yaml", PROVIDER.format(name=name, priority=priority, price=price))
     tollgate.write(
         "providers/off.yaml",
-        "provider: off\nurl: https://off.example/v1\nspeaks: {chat: /c}\nheaders: {x-key: $secret.NO_SUCH_KEY}\nmodels: {off/m: {}}\n",
+        "provider: off\nurl: https://off.example/v1\nspeaks: {chat: /c}\nheaders: {x-key: "
+        "$secret.NO_SUCH_KEY}\nmodels: {off/m: {}}\n",
     )
     for path in (defaults_root() / "mappings").glob("*.yaml"):
         tollgate.write(
             f"mappings/{path.name}",
-            f"mapping: {path.stem}\nrequest: {{from_hub: {{model: $.model}}}}\nresponse: {{to_hub: {{model: $.model}}}}\n",
+            f"mapping: {path.stem}\nrequest: {{from_hub: {{model: $.model}}}}\nresponse: {{to_hub: {{model: "
+            f"$.model}}}}\n",
         )
     return tollgate
 

@@ -16,7 +16,16 @@ async def test_a_store_is_moved_once_and_commands_go_on_with_the_database(tollga
     assert tried.code == 0
     assert "together 10.000000000001 credits are left; nothing was changed: a dry run" in tried.out
     done = json.loads((await tollgate.later("store", "move", "--json")).out)
-    assert done == {"moved": True, "again": False, "balance": "10.000000000001", "accounts": 1, "keys": 0, "grants": 1, "usage_rows": 0, "image_jobs": 0}
+    assert done == {
+        "moved": True,
+        "again": False,
+        "balance": "10.000000000001",
+        "accounts": 1,
+        "keys": 0,
+        "grants": 1,
+        "usage_rows": 0,
+        "image_jobs": 0,
+    }
     assert "balance 9.000000000001" in (await tollgate.later("credits", "grant", "alice", "-1")).out
     again = await tollgate.later("store", "move")
     assert again.code == 0

@@ -28,14 +28,35 @@ async def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Usage files of six requests of two accounts over three days."""
     folder = tmp_path_factory.mktemp("published")
     async with Ledger(Store(directory=folder / "var", usage_directory=folder / "usage"), Credits()) as ledger:
-        for number, (account, model, days, outcome, cost) in enumerate((
-                ("alice", "acme/large", 0, "ok", "0.10"), ("alice", "acme/large", 1, "ok", "0.20"), ("alice", "acme/small", 1, "ok", "0.01"),
-                ("bob", "acme/large", 2, "ok", "0.30"), ("bob", "other/large", 0, "upstream_error", "0"),
-                ("bob", "other/large", 0, "client_gone", "0.05"))):
-            await ledger.record(UsageRow(
-                f"req_{number}", account, f"key_{account}", "chat", time=NOW - timedelta(days=days), model=model,
-                provider=model.split("/")[0], cost=Decimal(cost), input_tokens=100, output_tokens=10, outcome=outcome,
-                status=200 if outcome == "ok" else 500, error_code=None if outcome == "ok" else "upstream_failed", ttfb_ms=50.0, total_ms=100.0 * number))
+        for number, (account, model, days, outcome, cost) in enumerate(
+            (
+                ("alice", "acme/large", 0, "ok", "0.10"),
+                ("alice", "acme/large", 1, "ok", "0.20"),
+                ("alice", "acme/small", 1, "ok", "0.01"),
+                ("bob", "acme/large", 2, "ok", "0.30"),
+                ("bob", "other/large", 0, "upstream_error", "0"),
+                ("bob", "other/large", 0, "client_gone", "0.05"),
+            )
+        ):
+            await ledger.record(
+                UsageRow(
+                    f"req_{number}",
+                    account,
+                    f"key_{account}",
+                    "chat",
+                    time=NOW - timedelta(days=days),
+                    model=model,
+                    provider=model.split("/")[0],
+                    cost=Decimal(cost),
+                    input_tokens=100,
+                    output_tokens=10,
+                    outcome=outcome,
+                    status=200 if outcome == "ok" else 500,
+                    error_code=None if outcome == "ok" else "upstream_failed",
+                    ttfb_ms=50.0,
+                    total_ms=100.0 * number,
+                )
+            )
     return folder / "usage"
 
 
@@ -51,7 +72,10 @@ def test_a_folder_that_is_not_there_is_an_error_and_no_usage_is_none(used: Tollg
     assert (done.code, done.out) == (2, "") and "'--directory'" in done.err and "'nowhere' does not exist" in done.err
     (tmp_path / "empty").mkdir()
     empty = used("usage", "--directory", "empty")
-    assert empty.code == 0 and empty.err == "there are no usage files in empty; those of a gateway elsewhere: --config, or --directory\n"
+    assert (
+        empty.code == 0
+        and empty.err == "there are no usage files in empty; those of a gateway elsewhere: --config, or --directory\n"
+    )
     assert used("usage", "--since", "1m").err == "", "files without such rows"
     assert used("usage", "by-model", "--directory", "usage", "--format", "csv").out.count("\n") == 4
 
@@ -78,16 +102,31 @@ def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
         ("acme/large", 3, 0, "0.6"), ("other/large", 2, 2, "0.05"), ("acme/small", 1, 0, "0.01")]
     assert [row["day"] for row in json.loads(used("usage", "by-day", "--format", "json").out)] == sorted(
         str((NOW - timedelta(days=days)).date()) for days in range(3))
-    assert {row["outcome"] for row in json.loads(used("usage", "errors", "--format", "json").out)} == {"upstream_error", "client_gone"}
+    assert {row["outcome"] for row in json.loads(used("usage", "errors", "--format", "json").out)} == {
+        "upstream_error",
+        "client_gone",
+    }
     assert json.loads(used("usage", "slow", "--format", "json").out)[0]["request_id"] == "req_5"
 
 
-@pytest.mark.parametrize(("filters", "ids"), [
-    (("--account", "alice"), "012"), (("--key", "key_bob"), "345"), (("--model", "acme/*"), "0123"), (("--provider", "other"), "45"),
-    (("--since", "36h"), "01245"), (("--until", "36h"), "3"), (("--since", "36h", "--until", "12h"), "12"),
-    (("--since", (NOW + timedelta(days=1)).date().isoformat()), ""), (("--account", "o'neil"), "")])
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        (("--account", "alice"), "012"),
+        (("--key", "key_bob"), "345"),
+        (("--model", "acme/*"), "0123"),
+        (("--provider", "other"), "45"),
+        (("--since", "36h"), "01245"),
+        (("--until", "36h"), "3"),
+        (("--since", "36h", "--until", "12h"), "12"),
+        (("--since", (NOW + timedelta(days=1)).date().isoformat()), ""),
+        (("--account", "o'neil"), ""),
+    ],
+)
 def test_filters_bound_reports_and_free_sql_alike(used: Tollgate, filters: tuple[str, ...], ids: str) -> None:
-    rows = json.loads(used("usage", "--sql", "SELECT request_id FROM usage ORDER BY 1;", "--format", "json", *filters).out)
+    rows = json.loads(
+        used("usage", "--sql", "SELECT request_id FROM usage ORDER BY 1;", "--format", "json", *filters).out
+    )
     assert [row["request_id"] for row in rows] == [f"req_{each}" for each in ids]
     assert json.loads(used("usage", "--format", "json", *filters).out)[0]["requests"] == len(ids)
 
@@ -107,11 +146,25 @@ def test_sql_may_come_from_stdin(used: Tollgate) -> None:
     assert json.loads(used("usage", "--sql", "-", "--format", "json", stdin="SELECT 1 AS one").out) == [{"one": 1}]
 
 
-@pytest.mark.parametrize(("words", "code", "reason"), [
-    (("--sql", "SELECT nothing_like_this FROM usage"), 1, "nothing_like_this"), (("--sql", "DELETE FROM usage"), 1, "base table"),
-    (("--since", "yesterday"), 2, "yesterday"), (("nonsense",), 2, "nonsense"), (("--since", "99999y"), 2, "before the year 1"),
-    (("--since", "2026-11-20", "--until", "2026-11-19"), 2, '"2026-11-19" is not later than "2026-11-20" of --since'), (("--since", "1h", "--until", "2h"), 2, "--until"),
-    (("--endpoint", "chats"), 2, "chats"), (("--outcome", "okay"), 2, "okay"), (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere")])
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (("--sql", "SELECT nothing_like_this FROM usage"), 1, "nothing_like_this"),
+        (("--sql", "DELETE FROM usage"), 1, "base table"),
+        (("--since", "yesterday"), 2, "yesterday"),
+        (("nonsense",), 2, "nonsense"),
+        (("--since", "99999y"), 2, "before the year 1"),
+        (
+            ("--since", "2026-11-20", "--until", "2026-11-19"),
+            2,
+            '"2026-11-19" is not later than "2026-11-20" of --since',
+        ),
+        (("--since", "1h", "--until", "2h"), 2, "--until"),
+        (("--endpoint", "chats"), 2, "chats"),
+        (("--outcome", "okay"), 2, "okay"),
+        (("--output", "/nowhere/at/all", "--format", "csv"), 1, "nowhere"),
+    ],
+)
 def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], code: int, reason: str) -> None:
     done = used("usage", *words)
     assert (done.code, done.out) == (code, "")
@@ -144,7 +197,9 @@ async def test_beside_a_running_gateway(running: Tollgate) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
-def test_now_is_utc_wherever_the_machine_is_and_can_be_shown(used: Tollgate, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_now_is_utc_wherever_the_machine_is_and_can_be_shown(
+    used: Tollgate, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", zone)
     query = """SELECT count(*) AS n, now() AS "the ""time\""" FROM usage WHERE time > now() - INTERVAL 2 HOURS"""
     [row] = json.loads(used("usage", "--sql", query, "--format", "json").out)

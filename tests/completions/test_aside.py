@@ -17,7 +17,11 @@ from support.usage_files import rows
 from tollgate.completions.aside import is_long
 
 TURNS = 40_000
-LONG = {"model": "acme/one", "max_tokens": 5, "messages": [{"role": ("user", "assistant")[n % 2], "content": f"turn {n}"} for n in range(TURNS - 1)]}
+LONG = {
+    "model": "acme/one",
+    "max_tokens": 5,
+    "messages": [{"role": ("user", "assistant")[n % 2], "content": f"turn {n}"} for n in range(TURNS - 1)],
+}
 
 
 def test_what_is_long_is_told_by_objects_not_by_text():
@@ -37,14 +41,22 @@ models:
 """
 
 
-@pytest.mark.parametrize(("path", "place", "body"), [
-    ("/v1/chat/completions", "tollgate.completions.needs_of", {}), ("/v1/messages/count_tokens", "tollgate.completions.counting.read_json", {}),
-    ("/v1/messages/count_tokens", "tollgate.tokens.request_texts", {}), ("/v1/embeddings", "tollgate.embeddings.read_request", {"model": "embed/one", "input": "hi"})])
+@pytest.mark.parametrize(
+    ("path", "place", "body"),
+    [
+        ("/v1/chat/completions", "tollgate.completions.needs_of", {}),
+        ("/v1/messages/count_tokens", "tollgate.completions.counting.read_json", {}),
+        ("/v1/messages/count_tokens", "tollgate.tokens.request_texts", {}),
+        ("/v1/embeddings", "tollgate.embeddings.read_request", {"model": "embed/one", "input": "hi"}),
+    ],
+)
 async def test_a_large_body_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path, place, body):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 10)
     module, _, name = place.rpartition(".")
     work, threads = getattr(importlib.import_module(module), name), []
-    monkeypatch.setattr(place, lambda *args, **options: threads.append(threading.current_thread()) or work(*args, **options))
+    monkeypatch.setattr(
+        place, lambda *args, **options: threads.append(threading.current_thread()) or work(*args, **options)
+    )
     providers = {"acme": provider("acme"), "embed": EMBEDDING}
     async with inprocess(tmp_path, providers=providers, apps={"acme": replying(body=GOOD)}, environ=SECRET) as here:
         await here.post(path, body or {**LONG, "messages": LONG["messages"][:1]})
@@ -53,7 +65,9 @@ async def test_a_large_body_is_gone_through_beside_the_event_loop(tmp_path, monk
 
 async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_path):
     seen: list = []
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET
+    ) as here:
         asked = asyncio.ensure_future(here.post("/v1/messages", LONG))
         answered = 0
         while not asked.done():
@@ -62,32 +76,49 @@ async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_pa
             await asyncio.sleep(0.001)
         assert (await asked).status_code == 200
         assert answered > 20, "on the loop there is a moment for others after each hop, and no more"
-        assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [turn["content"] for turn in LONG["messages"]]
+        assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [
+            turn["content"] for turn in LONG["messages"]
+        ]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 async def test_a_large_answer_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
     judged, threads = importlib.import_module("tollgate.completions.whole").judged_answer, []
-    monkeypatch.setattr("tollgate.completions.whole.judged_answer", lambda *args: threads.append(threading.current_thread()) or judged(*args))
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD)}, environ=SECRET) as here:
+    monkeypatch.setattr(
+        "tollgate.completions.whole.judged_answer",
+        lambda *args: threads.append(threading.current_thread()) or judged(*args),
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD)}, environ=SECRET
+    ) as here:
         assert (await here.post(path, {**LONG, "messages": LONG["messages"][:1]})).status_code == 200
         assert threads and threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["an answer", "an event"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_in_a_moment(tmp_path, monkeypatch, caplog, path, stream):
+async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_in_a_moment(
+    tmp_path, monkeypatch, caplog, path, stream
+):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
     monkeypatch.setattr("tollgate.completions.attempt._MOST_VALUES", 100)
     for module in ("native", "route_events"):
         monkeypatch.setattr(f"tollgate.completions.{module}.LARGE_EVENT", 100)
     monkeypatch.setattr("tollgate.completions.native._MOST_VALUES", 100)
-    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "one", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}],
-             "x": [[]] * 100}
+    chunk = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "one",
+        "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}],
+        "x": [[]] * 100,
+    }
     body = b"data: " + json.dumps(chunk).encode() + b"\n\n" if stream else GOOD[:-1] + b',"x":[' + b"[]," * 100 + b"0]}"
     upstream = replying(body=body, headers={"content-type": "text/event-stream" if stream else "application/json"})
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": upstream}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": upstream}, environ=SECRET
+    ) as here:
         said = await here.post(path, {**LONG, "messages": LONG["messages"][:1], "stream": stream})
         assert said.status_code == 500 and "holds more than 100 values" in caplog.text
 
@@ -95,11 +126,19 @@ async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_i
 async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tollgate.http._WATCH_AFTER", 0)
     seen: list = []
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET
+    ) as here:
         client = Leaving({**LONG, "messages": LONG["messages"][: TURNS // 4]}, here.key, seconds=0)
         client.scope["path"] = "/v1/messages"
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 20)
         (row,) = await rows(here, tmp_path)
-        assert (row["outcome"], row["status"], row["cost"], row["input_tokens"], row["estimated"]) == ("client_gone", 499, 0, 0, False)
+        assert (row["outcome"], row["status"], row["cost"], row["input_tokens"], row["estimated"]) == (
+            "client_gone",
+            499,
+            0,
+            0,
+            False,
+        )
         assert not seen and not client.sent
         assert here.services.ledger.available("default") == here.balance() == Decimal(100)

@@ -15,7 +15,15 @@ from support.inprocess import inprocess, replying
 from support.usage_files import rows_by_id
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-MESSAGE = {"id": "m1", "type": "message", "role": "assistant", "model": "up-1", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "stop_sequence": None}
+MESSAGE = {
+    "id": "m1",
+    "type": "message",
+    "role": "assistant",
+    "model": "up-1",
+    "content": [{"type": "text", "text": "hi"}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+}
 ASK = {"model": "acme/one", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
 BASE = Decimal(2)
 SSE = {"content-type": "text/event-stream"}
@@ -35,21 +43,36 @@ models:
 """
 
 
-TIERS = ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: {priority: "2"}'
+TIERS = (
+    ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: '
+    '{priority: "2"}'
+)
 WIDE = 'credits: {hold_cap: "1000000"}\n'
 
 
 def chat(tier: str | None = None, usage: Any = USAGE) -> bytes:
     told = {"service_tier": tier} if tier else {}
-    return json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "up-1", **told, "usage": usage,
-                       "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}).encode()
+    return json.dumps(
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "up-1",
+            **told,
+            "usage": usage,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+        }
+    ).encode()
 
 
 def blocks(tier: str | None) -> list[bytes]:
     told = {"service_tier": tier} if tier else {}
     frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up-1", **told}
-    events = [{**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-              {**frame, "choices": [], "usage": USAGE}]
+    events = [
+        {**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]},
+        {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {**frame, "choices": [], "usage": USAGE},
+    ]
     return [*(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events), b"data: [DONE]\n\n"]
 
 
@@ -60,10 +83,19 @@ async def spent(here: Any, body: dict[str, Any], path: str = "/v1/chat/completio
     return reply, before - here.balance()
 
 
-@pytest.mark.parametrize(("asked", "told", "times"), [
-    ("flex", "flex", "0.5"), ("flex", None, "0.5"), ("flex", "default", "1"), (None, "priority", "2"), ("auto", "priority", "2"), ("priority", "default", "1"),
-    ("batch", None, "1"), (None, None, "1"),
-])
+@pytest.mark.parametrize(
+    ("asked", "told", "times"),
+    [
+        ("flex", "flex", "0.5"),
+        ("flex", None, "0.5"),
+        ("flex", "default", "1"),
+        (None, "priority", "2"),
+        ("auto", "priority", "2"),
+        ("priority", "default", "1"),
+        ("batch", None, "1"),
+        (None, None, "1"),
+    ],
+)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_the_tier_that_was_given_is_billed(tmp_path, asked, told, times, stream):
     app = replying(blocks=blocks(told), headers=SSE) if stream else replying(body=chat(told))
@@ -74,8 +106,13 @@ async def test_the_tier_that_was_given_is_billed(tmp_path, asked, told, times, s
 
 
 async def test_a_row_tells_which_prices_applied(tmp_path):
-    tiers = ', volumes: [{min_prompt_tokens: 5, prompt: "3", completion: "4"}], service_tiers: {flex: {prompt: "0.5", completion: "1"}}'
-    async with inprocess(tmp_path, providers={"acme": provider(more=tiers)}, apps={"acme": replying(body=chat("flex"))}) as here:
+    tiers = (
+        ', volumes: [{min_prompt_tokens: 5, prompt: "3", completion: "4"}], service_tiers: {flex: {prompt: "0.5", '
+        'completion: "1"}}'
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": provider(more=tiers)}, apps={"acme": replying(body=chat("flex"))}
+    ) as here:
         _, cost = await spent(here, ASK)
         rows = await rows_by_id(here, tmp_path)
         assert [(row["price_rule"], row["cost"]) for row in rows.values()] == [("volumes[0] flex", cost)]
@@ -84,7 +121,9 @@ async def test_a_row_tells_which_prices_applied(tmp_path):
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_cost_beyond_what_a_row_can_hold_gives_the_hold_back(tmp_path, stream):
     app = replying(blocks=blocks(None), headers=SSE) if stream else replying(body=chat())
-    async with inprocess(tmp_path, providers={"acme": provider(more=', request: "999999999999"')}, apps={"acme": app}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider(more=', request: "999999999999"')}, apps={"acme": app}
+    ) as here:
         with pytest.raises(Exception, match="wanted 0 to"):
             reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
             raise AssertionError(reply.text) if reply.status_code == 200 else ValueError("wanted 0 to")
@@ -93,7 +132,11 @@ async def test_a_cost_beyond_what_a_row_can_hold_gives_the_hold_back(tmp_path, s
 
 async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_path):
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages", TIERS)}, apps={"acme": replying(body=answer)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("messages", "app://acme/messages", TIERS)},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         reply, cost = await spent(here, {**ASK, "service_tier": "flex"})
         assert "service_tier flex" in reply.headers["x-tollgate-dropped"]
         assert cost == BASE
@@ -106,17 +149,36 @@ async def test_a_tier_that_an_edit_takes_out_makes_nothing_cheaper(tmp_path):
 
 
 async def test_a_tier_that_reached_the_provider_counts_whatever_else_is_lost(tmp_path):
-    answer = json.dumps({"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": "up-1", "usage": {"input_tokens": 10, "output_tokens": 5},
-                         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}]}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("responses", "app://acme/responses", TIERS)}, apps={"acme": replying(body=answer)}) as here:
+    answer = json.dumps(
+        {
+            "id": "r",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+            "model": "up-1",
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+            "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}],
+        }
+    ).encode()
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("responses", "app://acme/responses", TIERS)},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         reply, cost = await spent(here, {**ASK, "service_tier": "flex", "service_tier_note": "soon"})
         assert "service_tier_note" in reply.headers["x-tollgate-dropped"]
         assert cost == BASE * Decimal("0.5")
 
 
-@pytest.mark.parametrize(("url", "app"), [
-    ("http://127.0.0.1:9/chat", None), ("app://acme/chat", replying(500, b'{"error": {"message": "broke"}}')), ("app://acme/chat", replying(400, b'{"error": {"message": "no"}}')),
-], ids=["never reached", "failed", "refused"])
+@pytest.mark.parametrize(
+    ("url", "app"),
+    [
+        ("http://127.0.0.1:9/chat", None),
+        ("app://acme/chat", replying(500, b'{"error": {"message": "broke"}}')),
+        ("app://acme/chat", replying(400, b'{"error": {"message": "no"}}')),
+    ],
+    ids=["never reached", "failed", "refused"],
+)
 async def test_a_request_without_an_answer_costs_nothing(tmp_path, url, app):
     flat = provider(url=url, more=', request: "3"')
     async with inprocess(tmp_path, providers={"acme": flat}, apps={"acme": app} if app else {}) as here:
@@ -125,31 +187,55 @@ async def test_a_request_without_an_answer_costs_nothing(tmp_path, url, app):
         assert cost == 0
 
 
-@pytest.mark.parametrize(("scheme", "body"), [("https", ASK), ("http", ASK), ("https", {"model": "acme/one", "input": ["a", "b"]})], ids=["chat", "sent", "embeddings"])
+@pytest.mark.parametrize(
+    ("scheme", "body"),
+    [("https", ASK), ("http", ASK), ("https", {"model": "acme/one", "input": ["a", "b"]})],
+    ids=["chat", "sent", "embeddings"],
+)
 async def test_a_client_that_leaves_before_anything_was_sent_pays_nothing(tmp_path, scheme, body):
     """The provider takes connections and says nothing: over https there is no request before it does."""
     path = "/v1/embeddings" if "input" in body else "/v1/chat/completions"
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        text = provider("embeddings" if "input" in body else "chat", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/x")
-        async with inprocess(tmp_path, providers={"acme": text.replace("upstream: up-1", "upstream: up-1\n    type: embedding") if "input" in body else text}) as here:
+        text = provider(
+            "embeddings" if "input" in body else "chat", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/x"
+        )
+        async with inprocess(
+            tmp_path,
+            providers={
+                "acme": text.replace("upstream: up-1", "upstream: up-1\n    type: embedding")
+                if "input" in body
+                else text
+            },
+        ) as here:
             before = here.balance()
             asking = asyncio.ensure_future(here.post(path, body))
             await asyncio.sleep(0.2)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             (row,) = (await rows_by_id(here, tmp_path)).values()
-            assert (row["outcome"], row["cost"] > 0, here.balance() < before) == ("client_gone", scheme == "http", scheme == "http")
+            assert (row["outcome"], row["cost"] > 0, here.balance() < before) == (
+                "client_gone",
+                scheme == "http",
+                scheme == "http",
+            )
 
 
 async def test_an_answer_costs_its_flat_price_too(tmp_path):
-    async with inprocess(tmp_path, providers={"acme": provider(more=', request: "3"')}, apps={"acme": replying(body=chat())}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider(more=', request: "3"')}, apps={"acme": replying(body=chat())}
+    ) as here:
         assert (await spent(here, ASK))[1] == BASE + 3
 
 
 async def held_for(tmp_path, more: str, *wishes: dict[str, Any]) -> list[Decimal]:
     """What is held for a small request with each of these wishes."""
     small = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    async with inprocess(tmp_path, providers={"acme": provider(more=more)}, apps={"acme": replying(body=chat("default", small))}, settings=WIDE) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider(more=more)},
+        apps={"acme": replying(body=chat("default", small))},
+        settings=WIDE,
+    ) as here:
         held: list[Decimal] = []
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: held.append(amount) or hold(key, amount)
@@ -166,8 +252,14 @@ async def test_a_dearer_tier_is_held_for(tmp_path):
 
 
 async def test_a_dearer_way_that_a_request_names_is_held_for(tmp_path):
-    usual, fast, both, cheap = await held_for(tmp_path, ', multipliers: {fast: "2", us: "1.1", slow: "0.5"}', {}, {"speed": "fast"},
-                                              {"speed": "fast", "inference_geo": "us"}, {"speed": "slow"})
+    usual, fast, both, cheap = await held_for(
+        tmp_path,
+        ', multipliers: {fast: "2", us: "1.1", slow: "0.5"}',
+        {},
+        {"speed": "fast"},
+        {"speed": "fast", "inference_geo": "us"},
+        {"speed": "slow"},
+    )
     assert 2 <= fast / usual < 2.2
     assert 2.2 <= both / usual < 2.6
     assert 1 <= cheap / usual < 1.1, "the usual one may come"
@@ -180,7 +272,11 @@ async def test_the_larger_of_two_limits_is_held_for(tmp_path):
 
 
 async def test_counts_that_cannot_be_are_told_in_the_log(tmp_path, caplog):
-    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat(usage={"prompt_tokens": -5, "completion_tokens": 5}))}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider()},
+        apps={"acme": replying(body=chat(usage={"prompt_tokens": -5, "completion_tokens": 5}))},
+    ) as here:
         with caplog.at_level(logging.WARNING, "tollgate.completions"):
             await spent(here, ASK)
         assert "input was -5" in caplog.text
@@ -188,32 +284,64 @@ async def test_counts_that_cannot_be_are_told_in_the_log(tmp_path, caplog):
 
 
 async def test_a_broken_responses_stream_tells_what_it_used(tmp_path):
-    broken = [*blocks(None)[:1], b"data: " + json.dumps({"id": "c", "choices": [], "usage": USAGE}).encode() + b"\n\n", b'data: {"error": {"message": "broke"}}\n\n']
-    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(blocks=broken, headers=SSE)}) as here:
+    broken = [
+        *blocks(None)[:1],
+        b"data: " + json.dumps({"id": "c", "choices": [], "usage": USAGE}).encode() + b"\n\n",
+        b'data: {"error": {"message": "broke"}}\n\n',
+    ]
+    async with inprocess(
+        tmp_path, providers={"acme": provider()}, apps={"acme": replying(blocks=broken, headers=SSE)}
+    ) as here:
         reply, cost = await spent(here, {"model": "acme/one", "input": "hi", "stream": True}, "/v1/responses")
-        failed = json.loads(next(line for line in reply.text.splitlines() if "response.failed" in line and line.startswith("data: "))[6:])
+        failed = json.loads(
+            next(line for line in reply.text.splitlines() if "response.failed" in line and line.startswith("data: "))[
+                6:
+            ]
+        )
         assert failed["response"]["usage"]["output_tokens"] == 5
         assert cost == BASE
 
 
 async def test_arguments_too_deep_to_convert_are_the_callers_mistake(tmp_path):
     deep = "[" * 400 + "]" * 400
-    body = {**ASK, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "f", "arguments": f'{{"a": {deep}}}'}}]}, {"role": "tool", "tool_call_id": "c1", "content": "y"}]}
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}) as here:
+    body = {
+        **ASK,
+        "messages": [
+            {"role": "user", "content": "x"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "f", "arguments": f'{{"a": {deep}}}'}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "y"},
+        ],
+    }
+    async with inprocess(
+        tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}
+    ) as here:
         reply, cost = await spent(here, body)
         assert (reply.status_code, cost) == (400, 0)
 
 
 async def test_a_refusal_names_the_field_as_its_client_knows_it(tmp_path):
     drawn = {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/svg+xml;base64,AAAA"}]}
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": replying(body=b"{}")}
+    ) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": [drawn]})
-        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (400, "cannot_convert", "input")
+        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (
+            400,
+            "cannot_convert",
+            "input",
+        )
 
 
 async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(tmp_path):
-    async with inprocess(tmp_path, providers={"acme": provider("responses", "app://acme/responses")}, apps={"acme": replying(body=b"{}")}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("responses", "app://acme/responses")}, apps={"acme": replying(body=b"{}")}
+    ) as here:
         account = here.services.ledger.find_key(here.key).account_id
         await here.services.minted.remember(account, "elsewhere", ["resp_1"])
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi", "previous_response_id": "resp_1"})
@@ -221,8 +349,14 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
         assert "does not exist" not in reply.text
 
 
-@pytest.mark.parametrize("broken", ["tollgate.completions.whole.told_tier", "tollgate.completions.native_stage.NativeChat.feed",
-                                    "tollgate.completions.native_stage.NativeChat.close"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "tollgate.completions.whole.told_tier",
+        "tollgate.completions.native_stage.NativeChat.feed",
+        "tollgate.completions.native_stage.NativeChat.close",
+    ],
+)
 async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monkeypatch, broken):
     def slip(*_: object) -> None:
         raise KeyError("slip")
@@ -236,27 +370,57 @@ async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monke
             raise AssertionError(reply.text) if reply.status_code == 200 else KeyError("slip")
         assert here.services.ledger.available("default") == here.balance()
         (row,) = (await rows_by_id(here, tmp_path)).values()
-    assert (row["outcome"], row["cost"], row["error_code"]) == ("error", BASE if broken.endswith("close") else 0, "internal_error"), "what was told is billed"
+    assert (row["outcome"], row["cost"], row["error_code"]) == (
+        "error",
+        BASE if broken.endswith("close") else 0,
+        "internal_error",
+    ), "what was told is billed"
 
 
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
-    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "speed": "fast", "inference_geo": "us", "service_tier": "standard"}}).encode()
+    answer = json.dumps(
+        {
+            **MESSAGE,
+            "usage": {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "speed": "fast",
+                "inference_geo": "us",
+                "service_tier": "standard",
+            },
+        }
+    ).encode()
     more = ', multipliers: {fast: "2", us: "1.1"}'
-    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages", more)}, apps={"acme": replying(body=answer)}) as here:
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages", more)},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         assert (await spent(here, ASK, client))[1] == BASE * Decimal("2.2")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_what_the_end_of_an_answer_loses_stands_in_its_row(tmp_path, stream):
     usage = {"input_tokens": 10, "output_tokens": 5}
-    events = [{"type": "message_start", "message": {**MESSAGE, "content": [], "usage": usage}},
-              {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-              {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}, {"type": "content_block_stop", "index": 0},
-              {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": usage}, {"type": "message_stop"}]
+    events = [
+        {"type": "message_start", "message": {**MESSAGE, "content": [], "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
     whole = json.dumps({**MESSAGE, "stop_reason": "stop_sequence", "stop_sequence": "END", "usage": usage}).encode()
-    app = replying(blocks=[b"data: " + json.dumps(event).encode() + b"\n\n" for event in events], headers=SSE) if stream else replying(body=whole)
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": app}) as here:
+    app = (
+        replying(blocks=[b"data: " + json.dumps(event).encode() + b"\n\n" for event in events], headers=SSE)
+        if stream
+        else replying(body=whole)
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": provider("messages", "app://acme/messages")}, apps={"acme": app}
+    ) as here:
         await spent(here, {**ASK, "stop": ["END"], "stream": stream})
         assert [row["lost"] for row in (await rows_by_id(here, tmp_path)).values()] == ["stop sequence that was met"]
 
@@ -269,9 +433,17 @@ async def test_the_name_of_an_end_user_does_not_fill_the_usage_files(tmp_path):
     assert names == {"ann\x00", "x" * 1000}
 
 
-@pytest.mark.parametrize(("said", "noted"), [
-    ({"user": "ann"}, "ann"), ({"safety_identifier": "bob"}, "bob"), ({"user": "ann", "safety_identifier": "bob"}, "ann"),
-    ({"user": None, "safety_identifier": "bob"}, "bob"), ({"user": 5}, None), ({}, None)])
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        ({"user": "ann"}, "ann"),
+        ({"safety_identifier": "bob"}, "bob"),
+        ({"user": "ann", "safety_identifier": "bob"}, "ann"),
+        ({"user": None, "safety_identifier": "bob"}, "bob"),
+        ({"user": 5}, None),
+        ({}, None),
+    ],
+)
 async def test_an_end_user_is_noted_under_either_of_its_names(tmp_path, said, noted):
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": replying(body=chat())}) as here:
         assert (await here.post("/v1/chat/completions", {**ASK, **said})).status_code == 200
@@ -280,40 +452,81 @@ async def test_an_end_user_is_noted_under_either_of_its_names(tmp_path, said, no
 
 @pytest.mark.parametrize("named", ["up-2", "two", "up-2-20261101", "up-2@20261101", "unheard-of"])
 async def test_what_another_model_was_asked_for_costs_what_that_one_does(tmp_path, named):
-    passes = [{"type": "message", "input_tokens": 6, "output_tokens": 3}, {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},
-              {"type": "message", "input_tokens": 4, "output_tokens": 2}]
+    passes = [
+        {"type": "message", "input_tokens": 6, "output_tokens": 3},
+        {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},
+        {"type": "message", "input_tokens": 4, "output_tokens": 2},
+    ]
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
-    more = '  acme/two: {upstream: up-2, aliases: [two], price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
-    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+    more = (
+        '  acme/two: {upstream: up-2, aliases: [two], price: {prompt: "30", completion: "40", unit: 10, currency: '
+        'CNY}}\n'
+    )
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages") + more},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         _, spent_now = await spent(here, ASK, "/v1/messages")
         (row,) = (await rows_by_id(here, tmp_path)).values()
     advice = Decimal(100) * Decimal("0.14") if named != "unheard-of" else Decimal(4)
     assert spent_now == row["cost"] == row["native_cost"] == BASE + advice
-    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (30, 15, "base + acme/two" if named != "unheard-of" else "base")
+    assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (
+        30,
+        15,
+        "base + acme/two" if named != "unheard-of" else "base",
+    )
 
 
 async def test_passes_that_name_the_asked_model_are_no_other_models(tmp_path):
-    passes = [{"type": "message", "model": "up-1", "input_tokens": 6, "output_tokens": 3}, {"type": "fallback_message", "model": "up-2", "input_tokens": 4, "output_tokens": 2}]
+    passes = [
+        {"type": "message", "model": "up-1", "input_tokens": 6, "output_tokens": 3},
+        {"type": "fallback_message", "model": "up-2", "input_tokens": 4, "output_tokens": 2},
+    ]
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 4, "output_tokens": 2, "iterations": passes}}).encode()
     more = '  acme/two: {upstream: up-2, price: {prompt: "30", completion: "40", unit: 10, currency: CNY}}\n'
-    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages") + more},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         _, spent_now = await spent(here, ASK, "/v1/messages")
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert spent_now == row["cost"] == BASE * 6 / 10 + Decimal(20) * Decimal("0.14")
     assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (10, 5, "base + acme/two")
 
 
-@pytest.mark.parametrize("asking", [
-    pytest.param(lambda name: {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": name}]}, id="a tool"),
-    pytest.param(lambda name: {"tools": [{"type": "house:advisor", "parameters": {"model": name}}]}, id="a tool with parameters"),
-    pytest.param(lambda name: {"fallbacks": [{"model": "up-1"}, {"model": name}]}, id="a stand-in"),
-])
+@pytest.mark.parametrize(
+    "asking",
+    [
+        pytest.param(
+            lambda name: {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": name}]}, id="a tool"
+        ),
+        pytest.param(
+            lambda name: {"tools": [{"type": "house:advisor", "parameters": {"model": name}}]},
+            id="a tool with parameters",
+        ),
+        pytest.param(lambda name: {"fallbacks": [{"model": "up-1"}, {"model": name}]}, id="a stand-in"),
+    ],
+)
 async def test_a_model_that_the_provider_is_to_ask_must_be_one_the_key_may_use(tmp_path, asking):
     more = '  acme/two: {upstream: up-2, aliases: [two]}\n'
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("messages", "app://acme/messages") + more},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
-        for name, status in (("two", 404), ("up-2", 404), ("up-2-20261101", 404), ("acme/one", 200), ("unheard-of", 200)):
+        for name, status in (
+            ("two", 404),
+            ("up-2", 404),
+            ("up-2-20261101", 404),
+            ("acme/one", 200),
+            ("unheard-of", 200),
+        ):
             reply = await here.post("/v1/messages", {**ASK, **asking(name)}, key=narrow)
             assert reply.status_code == status, (name, reply.text)
         assert (await here.post("/v1/messages", {**ASK, **asking("up-2")})).status_code == 200
@@ -322,13 +535,24 @@ async def test_a_model_that_the_provider_is_to_ask_must_be_one_the_key_may_use(t
 async def test_a_function_may_have_any_parameters(tmp_path):
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
     more = '  acme/two: {upstream: up-2}\n'
-    async with inprocess(tmp_path, providers={"acme": provider("messages", "app://acme/messages") + more}, apps={"acme": replying(body=answer)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("messages", "app://acme/messages") + more},
+        apps={"acme": replying(body=answer)},
+    ) as here:
         _, narrow = await here.services.ledger.create_key("default", allowed_models=("acme/one",))
-        tools = [{"type": "custom", "name": "f", "model": "up-2"}, {"type": "web_search_20250305", "name": "web_search"}]
+        tools = [
+            {"type": "custom", "name": "f", "model": "up-2"},
+            {"type": "web_search_20250305", "name": "web_search"},
+        ]
         assert (await here.post("/v1/messages", {**ASK, "tools": tools}, key=narrow)).status_code == 200
 
 
-NOTHING = {"chat": [{}, {"id": "c", "choices": []}], "responses": [{}, {"id": "r"}], "messages": [{}, {"id": "m", "type": "message", "content": []}]}
+NOTHING = {
+    "chat": [{}, {"id": "c", "choices": []}],
+    "responses": [{}, {"id": "r"}],
+    "messages": [{}, {"id": "m", "type": "message", "content": []}],
+}
 CLIENTS = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
 
 
@@ -336,7 +560,11 @@ CLIENTS = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
 @pytest.mark.parametrize(("speaks", "body"), [(speaks, body) for speaks, bodies in NOTHING.items() for body in bodies])
 async def test_what_holds_nothing_is_no_answer_and_costs_nothing(tmp_path, client, speaks, body):
     ask = {"model": "acme/one", "input": "hello"} if client.endswith("responses") else ASK
-    async with inprocess(tmp_path, providers={"acme": provider(speaks, "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider(speaks, "app://acme/x")},
+        apps={"acme": replying(body=json.dumps(body).encode())},
+    ) as here:
         reply, cost = await spent(here, ask, client)
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert (reply.status_code, cost, row["cost"], row["outcome"]) == (500, 0, 0, "upstream_error"), reply.text
@@ -345,9 +573,21 @@ async def test_what_holds_nothing_is_no_answer_and_costs_nothing(tmp_path, clien
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 10, "output_tokens": 5}], ids=["untold", "told"])
 async def test_an_answer_that_says_it_failed_costs_what_it_tells(tmp_path, client, usage):
-    body = {"id": "r", "object": "response", "status": "failed", "output": [], "error": {"code": "server_error", "message": "broke"}, "usage": usage}
+    body = {
+        "id": "r",
+        "object": "response",
+        "status": "failed",
+        "output": [],
+        "error": {"code": "server_error", "message": "broke"},
+        "usage": usage,
+    }
     ask = {"model": "acme/one", "input": "hello"} if client.endswith("responses") else ASK
-    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("responses", "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("responses", "app://acme/x")},
+        apps={"acme": replying(body=json.dumps(body).encode())},
+    ) as here:
         reply, cost = await spent(here, ask, client)
         (health,) = here.services.health.routes()
     native = client.endswith("responses")
@@ -358,7 +598,12 @@ async def test_an_answer_that_says_it_failed_costs_what_it_tells(tmp_path, clien
 
 async def test_an_answer_in_the_making_passes_in_its_own_format_and_costs_its_prompt(tmp_path):
     body = {"id": "r", "object": "response", "status": "queued", "output": [], "error": None, "usage": None}
-    async with inprocess(tmp_path, settings=WIDE, providers={"acme": provider("responses", "app://acme/x")}, apps={"acme": replying(body=json.dumps(body).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("responses", "app://acme/x")},
+        apps={"acme": replying(body=json.dumps(body).encode())},
+    ) as here:
         reply, cost = await spent(here, {"model": "acme/one", "input": "hello"}, "/v1/responses")
         assert reply.json()["status"] == "queued" and cost > 0
         assert (await spent(here, ASK))[0].status_code == 500

@@ -42,7 +42,9 @@ def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
     read_json(words, Server(max_values=1000))
 
 
-@pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "\u017ftream"], ids=["a capital", "capitals", "a letter that folds"])
+@pytest.mark.parametrize(
+    "name", ["Model", "MAX_TOKENS", "\u017ftream"], ids=["a capital", "capitals", "a letter that folds"]
+)
 def test_a_field_in_other_letters_is_refused(name):
     """Some readers do not tell them apart: they would run another model than the one that is billed."""
     with pytest.raises(BadRequest, match=f"{name} is no field; {name.casefold()} is one"):
@@ -119,17 +121,64 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("chat", {"messages": []}, "messages is empty; at least one message is wanted", "messages"),
         ("chat", {"messages": ["hi"]}, "messages[0] is text; an object is wanted", "messages[0]"),
         ("chat", {"messages": [{"content": "hi"}]}, "messages[0].role is null; text is wanted", "messages[0].role"),
-        ("chat", {"messages": [{"role": "user", "content": 4}]}, "messages[0].content is an integer; text or a list of parts is wanted", "messages[0].content"),
-        ("chat", {"messages": [{"role": "user", "content": "hi"}, {"role": "user"}]}, "messages[1].content is missing; text or a list of parts is wanted", "messages[1].content"),
-        ("chat", said_in({"type": "text", "text": 5}), "messages[0].content[0].text is an integer; text is wanted", "messages[0].content[0].text"),
-        ("chat", said_in("x", {"type": "text", "text": None}), "messages[0].content[1].text is null; text is wanted", "messages[0].content[1].text"),
-        ("chat", said_in({"type": "text"}), "messages[0].content[0].text is missing; text is wanted", "messages[0].content[0].text"),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": 4}]},
+            "messages[0].content is an integer; text or a list of parts is wanted",
+            "messages[0].content",
+        ),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": "hi"}, {"role": "user"}]},
+            "messages[1].content is missing; text or a list of parts is wanted",
+            "messages[1].content",
+        ),
+        (
+            "chat",
+            said_in({"type": "text", "text": 5}),
+            "messages[0].content[0].text is an integer; text is wanted",
+            "messages[0].content[0].text",
+        ),
+        (
+            "chat",
+            said_in("x", {"type": "text", "text": None}),
+            "messages[0].content[1].text is null; text is wanted",
+            "messages[0].content[1].text",
+        ),
+        (
+            "chat",
+            said_in({"type": "text"}),
+            "messages[0].content[0].text is missing; text is wanted",
+            "messages[0].content[0].text",
+        ),
         ("chat", said_in(5), "messages[0].content[0] is an integer; an object is wanted", "messages[0].content[0]"),
-        ("messages", {"max_tokens": 5, **said_in({"type": "text", "text": ["x"]})}, "messages[0].content[0].text is a list; text is wanted", "messages[0].content[0].text"),
-        ("messages", {"max_tokens": 5, **said_in({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": 5}]})},
-         "messages[0].content[0].content[0].text is an integer; text is wanted", "messages[0].content[0].content[0].text"),
-        ("messages", {"max_tokens": 5, "system": [{"type": "text"}]}, "system[0].text is missing; text is wanted", "system[0].text"),
-        ("count_tokens", said_in({"type": "text", "text": 1.5}), "messages[0].content[0].text is a number; text is wanted", "messages[0].content[0].text"),
+        (
+            "messages",
+            {"max_tokens": 5, **said_in({"type": "text", "text": ["x"]})},
+            "messages[0].content[0].text is a list; text is wanted",
+            "messages[0].content[0].text",
+        ),
+        (
+            "messages",
+            {
+                "max_tokens": 5,
+                **said_in({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": 5}]}),
+            },
+            "messages[0].content[0].content[0].text is an integer; text is wanted",
+            "messages[0].content[0].content[0].text",
+        ),
+        (
+            "messages",
+            {"max_tokens": 5, "system": [{"type": "text"}]},
+            "system[0].text is missing; text is wanted",
+            "system[0].text",
+        ),
+        (
+            "count_tokens",
+            said_in({"type": "text", "text": 1.5}),
+            "messages[0].content[0].text is a number; text is wanted",
+            "messages[0].content[0].text",
+        ),
         ("chat", {"temperature": "hot"}, "temperature is text; a number is wanted", "temperature"),
         ("chat", {"temperature": True}, "temperature is a boolean; a number is wanted", "temperature"),
         ("chat", {"max_tokens": 0}, "max_tokens is 0; a positive integer is wanted", "max_tokens"),
@@ -143,11 +192,30 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("messages", {}, "missing required field: max_tokens", "max_tokens"),
         ("responses", {"input": 7}, "input is an integer; text or a list is wanted", "input"),
         ("responses", {"input": [5]}, "input[0] is an integer; an object is wanted", "input[0]"),
-        ("responses", {"input": ["x", {"role": "user", "content": 5}]}, "input[1].content is an integer; text or a list of parts is wanted", "input[1].content"),
-        ("responses", {"input": [{"role": "user", "content": [None]}]}, "input[0].content[0] is null; an object is wanted", "input[0].content[0]"),
-        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text is missing; text is wanted", "input[0].content[0].text"),
-        ("responses", {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 5}]}]},
-         "input[0].content[0].text is an integer; text is wanted", "input[0].content[0].text"),
+        (
+            "responses",
+            {"input": ["x", {"role": "user", "content": 5}]},
+            "input[1].content is an integer; text or a list of parts is wanted",
+            "input[1].content",
+        ),
+        (
+            "responses",
+            {"input": [{"role": "user", "content": [None]}]},
+            "input[0].content[0] is null; an object is wanted",
+            "input[0].content[0]",
+        ),
+        (
+            "responses",
+            {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+            "input[0].content[0].text is missing; text is wanted",
+            "input[0].content[0].text",
+        ),
+        (
+            "responses",
+            {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 5}]}]},
+            "input[0].content[0].text is an integer; text is wanted",
+            "input[0].content[0].text",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -159,10 +227,37 @@ def test_an_impossible_field_is_named(dialect, change, said, param):
 
 def test_unknown_fields_and_nulls_pass():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
-    check_fields("chat", {**CHAT, "messages": [{"role": "user", "content": None}, {"role": "assistant", "tool_calls": []}, {"role": "brand_new"}]})
+    check_fields(
+        "chat",
+        {
+            **CHAT,
+            "messages": [
+                {"role": "user", "content": None},
+                {"role": "assistant", "tool_calls": []},
+                {"role": "brand_new"},
+            ],
+        },
+    )
     check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
     check_fields("responses", {"model": "m", "tools": None, "input": [
         "x", {"type": "reasoning", "summary": [], "content": None}, {"type": "brand_new", "content": 5},
         {"type": "message", "role": "user", "content": [{"type": "input_image"}]}]})
-    check_fields("chat", {**CHAT, **said_in({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}), "system": [{"type": "text"}]})
-    check_fields("messages", {**CHAT, "max_tokens": 5, **said_in({"type": "tool_result", "tool_use_id": "t"}, {"type": "document", "source": {"type": "text", "data": "x"}})})
+    check_fields(
+        "chat",
+        {
+            **CHAT,
+            **said_in({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}),
+            "system": [{"type": "text"}],
+        },
+    )
+    check_fields(
+        "messages",
+        {
+            **CHAT,
+            "max_tokens": 5,
+            **said_in(
+                {"type": "tool_result", "tool_use_id": "t"},
+                {"type": "document", "source": {"type": "text", "data": "x"}},
+            ),
+        },
+    )

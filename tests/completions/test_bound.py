@@ -1,4 +1,5 @@
-"""What is held while a request runs covers what comes from elsewhere: searches, pictures and files by address, kept conversations."""
+"""What is held while a request runs covers what comes from elsewhere: searches, pictures and files by address, kept
+conversations."""
 
 from __future__ import annotations
 
@@ -26,11 +27,21 @@ models:
 WIDE = 'credits: {hold_cap: "1000000"}\n'
 TOKEN, SEARCH = Decimal("0.000001"), Decimal("0.01")
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
-ASK = {"chat": {"messages": [{"role": "user", "content": "hi"}]}, "responses": {"input": "hi"}, "messages": {"max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}}
-PICTURE = {"chat": {"type": "image_url", "image_url": {"url": "https://x.example/a.png"}}, "responses": {"type": "input_image", "image_url": "https://x.example/a.png"},
-           "messages": {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}}
-FILE = {"chat": {"type": "file", "file": {"file_data": "https://x.example/a.pdf"}}, "responses": {"type": "input_file", "file_url": "https://x.example/a.pdf"},
-        "messages": {"type": "document", "source": {"type": "url", "url": "https://x.example/a.pdf"}}}
+ASK = {
+    "chat": {"messages": [{"role": "user", "content": "hi"}]},
+    "responses": {"input": "hi"},
+    "messages": {"max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]},
+}
+PICTURE = {
+    "chat": {"type": "image_url", "image_url": {"url": "https://x.example/a.png"}},
+    "responses": {"type": "input_image", "image_url": "https://x.example/a.png"},
+    "messages": {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}},
+}
+FILE = {
+    "chat": {"type": "file", "file": {"file_data": "https://x.example/a.pdf"}},
+    "responses": {"type": "input_file", "file_url": "https://x.example/a.pdf"},
+    "messages": {"type": "document", "source": {"type": "url", "url": "https://x.example/a.pdf"}},
+}
 
 
 def saying(client: str, *parts: dict[str, Any]) -> dict[str, Any]:
@@ -53,10 +64,22 @@ async def held(tmp_path, *asked: tuple[str, dict[str, Any]]) -> list[Decimal]:
 
 async def test_searches_are_held_for(tmp_path):
     limited, unlimited, of_all, anyhow, plugin, own = await held(
-        tmp_path, ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}),
-        ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}), ("responses", {"tools": [{"type": "web_search"}], "max_tool_calls": 4}),
-        ("chat", {"web_search_options": {}}), ("chat", {"plugins": [{"id": "web"}]}),
-        ("messages", {"tools": [{"type": "tool_search_tool_regex_20251119", "name": "t"}, {"name": "search", "input_schema": {}}]}))
+        tmp_path,
+        ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}),
+        ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        ("responses", {"tools": [{"type": "web_search"}], "max_tool_calls": 4}),
+        ("chat", {"web_search_options": {}}),
+        ("chat", {"plugins": [{"id": "web"}]}),
+        (
+            "messages",
+            {
+                "tools": [
+                    {"type": "tool_search_tool_regex_20251119", "name": "t"},
+                    {"name": "search", "input_schema": {}},
+                ]
+            },
+        ),
+    )
     found = 100_000 * TOKEN
     for amount, searches in ((limited, 3), (unlimited, 10), (of_all, 4), (anyhow, 10), (plugin, 10)):
         assert searches * SEARCH + found < amount < searches * SEARCH + found * Decimal("1.01")
@@ -65,15 +88,24 @@ async def test_searches_are_held_for(tmp_path):
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_pictures_and_files_by_their_address_are_held_for(tmp_path, client):
-    one, three, file = await held(tmp_path, (client, saying(client, PICTURE[client])), (client, saying(client, *[PICTURE[client]] * 3)), (client, saying(client, FILE[client])))
+    one, three, file = await held(
+        tmp_path,
+        (client, saying(client, PICTURE[client])),
+        (client, saying(client, *[PICTURE[client]] * 3)),
+        (client, saying(client, FILE[client])),
+    )
     assert 5_000 * TOKEN < one < 5_100 * TOKEN
     assert 15_000 * TOKEN < three < 15_200 * TOKEN
     assert 100_000 * TOKEN < file < 100_100 * TOKEN
 
 
 async def test_films_and_what_the_provider_keeps_are_held_for(tmp_path):
-    film, conversation, file = await held(tmp_path, ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
-                                          ("responses", {"previous_response_id": "resp_1"}), ("responses", saying("responses", {"type": "input_file", "file_id": "resp_1"})))
+    film, conversation, file = await held(
+        tmp_path,
+        ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
+        ("responses", {"previous_response_id": "resp_1"}),
+        ("responses", saying("responses", {"type": "input_file", "file_id": "resp_1"})),
+    )
     for amount in (film, conversation, file):
         assert 100_000 * TOKEN < amount < 100_100 * TOKEN
 
@@ -86,15 +118,29 @@ async def test_no_more_is_held_for_than_the_model_can_read(tmp_path):
 async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_path):
     """A balance of one search admits one: the others are refused while it runs."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
-    answer = json.dumps({"id": "m", "type": "message", "role": "assistant", "model": "one", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn",
-                         "stop_sequence": None, "usage": {"input_tokens": 30_000, "output_tokens": 5, "server_tool_use": {"web_search_requests": 1}}}).encode()
+    answer = json.dumps(
+        {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "one",
+            "content": [{"type": "text", "text": "hi"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 30_000, "output_tokens": 5, "server_tool_use": {"web_search_requests": 1}},
+        }
+    ).encode()
 
     async def app(method, path, headers, body):
         arrived.set()
         await go_on.wait()
         return await replying(body=answer)(method, path, headers, body)
 
-    ask = {"model": "acme/one", **ASK["messages"], "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}]}
+    ask = {
+        "model": "acme/one",
+        **ASK["messages"],
+        "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}],
+    }
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         await here.services.ledger.grant("default", Decimal("0.04") - here.balance(), "to the last cent")
         first = asyncio.ensure_future(here.post(PATHS["messages"], ask))
@@ -110,12 +156,32 @@ async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_
 async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream, told):
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if told else None
     frame = {"id": "c", "created": 1, "model": "one"}
-    whole = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": usage}
-    chunk = {**frame, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
-    app = replying(blocks=[b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"],
-                   headers={"content-type": "text/event-stream"}) if stream else replying(body=json.dumps(whole).encode())
-    async with inprocess(tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"}, apps={"acme": app}) as here:
-        assert (await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"], "stream": stream})).status_code == 200
+    whole = {
+        **frame,
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+        "usage": usage,
+    }
+    chunk = {
+        **frame,
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}],
+        "usage": usage,
+    }
+    app = (
+        replying(
+            blocks=[b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"],
+            headers={"content-type": "text/event-stream"},
+        )
+        if stream
+        else replying(body=json.dumps(whole).encode())
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"}, apps={"acme": app}
+    ) as here:
+        assert (
+            await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"], "stream": stream})
+        ).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["searches"], row["estimated"]) == (1, not told)
     assert SEARCH < row["cost"] < SEARCH + 100 * TOKEN
@@ -124,13 +190,37 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_pictures_with_a_price_of_their_own_are_billed_and_held_for(tmp_path, client):
-    """`image` of a price list is the price of each picture sent (SPEC model pricing, DESIGN section 5), whoever told the tokens."""
+    """`image` of a price list is the price of each picture sent (SPEC model pricing, DESIGN section 5), whoever told
+    the tokens."""
     priced = PROVIDER.replace('web_search: "0.01"', 'image: "0.01"')
-    answer = {"chat": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
-                       "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
-              "responses": {"id": "r", "object": "response", "status": "completed", "output": [], "usage": {"input_tokens": 10, "output_tokens": 5}},
-              "messages": {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}}}
-    async with inprocess(tmp_path, providers={"acme": priced}, apps={"acme": replying(body=json.dumps(answer[client]).encode())}, settings=WIDE) as here:
+    answer = {
+        "chat": {
+            "id": "c",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
+        "responses": {
+            "id": "r",
+            "object": "response",
+            "status": "completed",
+            "output": [],
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+        },
+        "messages": {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+        },
+    }
+    async with inprocess(
+        tmp_path,
+        providers={"acme": priced},
+        apps={"acme": replying(body=json.dumps(answer[client]).encode())},
+        settings=WIDE,
+    ) as here:
         amounts: list[Decimal] = []
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)

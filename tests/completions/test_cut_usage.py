@@ -1,4 +1,5 @@
-"""What a stream is billed that ended before its upstream told the final counts: what a client got that left, else what was told."""
+"""What a stream is billed that ended before its upstream told the final counts: what a client got that left, else what
+was told."""
 
 import asyncio
 import json
@@ -18,17 +19,30 @@ WORDS = [f" word{place}" for place in range(40)]
 @pytest.mark.parametrize("client", PATHS)
 async def test_a_provider_that_breaks_off_after_a_preliminary_count_is_paid_what_it_told(tmp_path, client):
     cut = events("messages", *WORDS)[:2 + len(WORDS)]  # its first event says one output token
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": replying(blocks=cut, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "messages")},
+        apps={"acme": replying(blocks=cut, headers=SSE)},
+    ) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
         (row,) = await rows(here, tmp_path)
-    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 10, 1)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "upstream_error",
+        False,
+        10,
+        1,
+    )
     assert row["cost"] == Decimal(10 + 2) / 10**6
 
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_path, client):
     cut = events("messages", *WORDS)[:-1]
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": replying(blocks=cut, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "messages")},
+        apps={"acme": replying(blocks=cut, headers=SSE)},
+    ) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
@@ -36,21 +50,41 @@ async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_pat
 
 async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_path):
     async with inprocess(tmp_path) as here:
-        body = {"model": "sandbox/echo", "stream": True, "max_tokens": 90, "messages": [{"role": "user", "content": "[[pace=20ms]] [[tokens=80]]"}]}
+        body = {
+            "model": "sandbox/echo",
+            "stream": True,
+            "max_tokens": 90,
+            "messages": [{"role": "user", "content": "[[pace=20ms]] [[tokens=80]]"}],
+        }
         client = Leaving(body, here.key, blocks=14)
         client.scope["path"] = "/v1/messages"
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
     got = b"".join(message.get("body", b"") for message in client.sent).split(b"data: ")[1:]
-    deltas = [event for event in (json.loads(each.partition(b"\n")[0]) for each in got) if event["type"] == "content_block_delta"]
+    deltas = [
+        event
+        for event in (json.loads(each.partition(b"\n")[0]) for each in got)
+        if event["type"] == "content_block_delta"
+    ]
     assert row["outcome"] == "client_gone" and row["estimated"]
     assert row["output_tokens"] >= len(deltas) > 5
 
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_counts_the_prompt_alone(tmp_path, client):
-    chunks = [json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up-1", "usage": {"prompt_tokens": 10, "completion_tokens": None},
-                          "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}) for word in WORDS]
+    chunks = [
+        json.dumps(
+            {
+                "id": "c",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "up-1",
+                "usage": {"prompt_tokens": 10, "completion_tokens": None},
+                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}],
+            }
+        )
+        for word in WORDS
+    ]
 
     async def app(*_: object):
         async def paced():
@@ -70,15 +104,42 @@ async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_count
 
 
 SEARCHED = {
-    "messages": [{"type": "content_block_start", "index": 1, "content_block": {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}},
-                 {"type": "content_block_stop", "index": 1},
-                 {"type": "content_block_start", "index": 2, "content_block": {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"type": "web_search_result"}]}},
-                 {"type": "content_block_stop", "index": 2},
-                 {"type": "content_block_start", "index": 3, "content_block": {"type": "web_search_tool_result", "tool_use_id": "s2",
-                                                                                "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"}}},
-                 {"type": "content_block_stop", "index": 3}],
-    "responses": [{"type": "response.output_item.done", "output_index": 1, "item": {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action}}
-                  for action in ({"type": "search", "query": "q"}, {"type": "open_page", "url": "https://x"})],
+    "messages": [
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
+        },
+        {"type": "content_block_stop", "index": 1},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {
+                "type": "web_search_tool_result",
+                "tool_use_id": "s1",
+                "content": [{"type": "web_search_result"}],
+            },
+        },
+        {"type": "content_block_stop", "index": 2},
+        {
+            "type": "content_block_start",
+            "index": 3,
+            "content_block": {
+                "type": "web_search_tool_result",
+                "tool_use_id": "s2",
+                "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+            },
+        },
+        {"type": "content_block_stop", "index": 3},
+    ],
+    "responses": [
+        {
+            "type": "response.output_item.done",
+            "output_index": 1,
+            "item": {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action},
+        }
+        for action in ({"type": "search", "query": "q"}, {"type": "open_page", "url": "https://x"})
+    ],
 }
 
 
@@ -88,10 +149,21 @@ async def test_searches_of_an_answer_that_was_cut_off_are_billed(tmp_path, clien
     """They were run, though the last event, which tells their number, never came or says nothing of them."""
     good = events(client, *WORDS)
     opening = 3 if client == "messages" else 5
-    found = [b"event: " + event["type"].encode() + b"\ndata: " + json.dumps({**event, "sequence_number": 99}).encode() + b"\n\n" for event in SEARCHED[client]]
+    found = [
+        b"event: "
+        + event["type"].encode()
+        + b"\ndata: "
+        + json.dumps({**event, "sequence_number": 99}).encode()
+        + b"\n\n"
+        for event in SEARCHED[client]
+    ]
     blocks = [*good[:opening], *found, *(good[opening:] if whole else good[opening:opening + 2])]
     price = '{prompt: "1", completion: "2", web_search: "0.01", unit: 1000000, currency: USD}'
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", client, price=price)}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", client, price=price)},
+        apps={"acme": replying(blocks=blocks, headers=SSE)},
+    ) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["searches"]) == ("ok" if whole else "upstream_error", 1)

@@ -1,4 +1,5 @@
-"""Upstreams of invented formats with habits of their own: no streaming, texts for events, errors that only the mapping knows."""
+"""Upstreams of invented formats with habits of their own: no streaming, texts for events, errors that only the mapping
+knows."""
 
 import json
 from decimal import Decimal
@@ -70,27 +71,42 @@ async def test_an_upstream_that_does_not_stream_is_asked_for_the_whole_answer_an
     write_mapping(tmp_path, "whole-only")
     seen = []
     answer = {**ANSWER, "calls": [{"name": "f", "with": {"k": 1}}]}
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more="headers: {x-live: {$when: $stream, $value: '1'}}")},
-                         apps={"acme": replying(body=json.dumps(answer).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "whole-only", more="headers: {x-live: {$when: $stream, $value: '1'}}")},
+        apps={"acme": replying(body=json.dumps(answer).encode(), seen=seen)},
+    ) as here:
         chat = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert chat.headers["content-type"].startswith("text/event-stream") and chat.text.endswith("data: [DONE]\n\n")
         assert json.loads(seen[0][3]) == {"prompt": "hello"} and "x-live" not in seen[0][2]
         assert text_of(chat) == "hi there"
-        calls = [call for event in events_of(chat) for choice in event["choices"] for call in choice["delta"].get("tool_calls") or []]
+        calls = [
+            call
+            for event in events_of(chat)
+            for choice in event["choices"]
+            for call in choice["delta"].get("tool_calls") or []
+        ]
         assert "".join(call["function"].get("arguments") or "" for call in calls) == '{"k":1}'
-        assert events_of(chat)[-1]["usage"]["total_tokens"] == 15 and chat.headers["x-tollgate-dropped"] == "turns[].role"
+        assert (
+            events_of(chat)[-1]["usage"]["total_tokens"] == 15 and chat.headers["x-tollgate-dropped"] == "turns[].role"
+        )
         messages = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
         assert [event["type"] for event in events_of(messages)][-1] == "message_stop"
         responses = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "stream": True})
         assert events_of(responses)[-1]["type"] == "response.completed"
         found = await rows(here, tmp_path)
-    assert [(row["stream"], row["outcome"], row["cost"], row["estimated"]) for row in found] == [(True, "ok", Decimal("0.02"), False)] * 3
+    assert [(row["stream"], row["outcome"], row["cost"], row["estimated"]) for row in found] == [
+        (True, "ok", Decimal("0.02"), False)
+    ] * 3
 
 
 async def test_an_upstream_that_does_not_stream_may_fail_and_gives_way(tmp_path):
     write_mapping(tmp_path, "whole-only")
-    async with inprocess(tmp_path, providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
-                         apps={"first": replying(500, b'{"trouble": "x"}'), "second": replying(body=json.dumps(ANSWER).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
+        apps={"first": replying(500, b'{"trouble": "x"}'), "second": replying(body=json.dumps(ANSWER).encode())},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "2" and text_of(reply) == "hi there"
 
@@ -108,9 +124,17 @@ async def test_a_stream_of_json_documents_may_call_itself_json(tmp_path, framing
 @pytest.mark.parametrize("framing", ["ndjson", "json-array"])
 async def test_an_error_object_in_place_of_such_a_stream_gives_way(tmp_path, framing):
     write_mapping(tmp_path, "bits", OWN + STREAM)
-    async with inprocess(tmp_path, providers={"first": provider("first", "bits", framing=framing), "second": provider("second", "bits", priority=1)},
-                         apps={"first": replying(body=b'{"trouble": "busy"}'),
-                               "second": replying(blocks=[b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in BITS], headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={
+            "first": provider("first", "bits", framing=framing),
+            "second": provider("second", "bits", priority=1),
+        },
+        apps={
+            "first": replying(body=b'{"trouble": "busy"}'),
+            "second": replying(blocks=[b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in BITS], headers=SSE),
+        },
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "2" and text_of(reply) == "hi there"
 
@@ -126,8 +150,11 @@ async def test_an_error_only_the_mapping_knows_is_retried_and_not_billed_while_n
 async def test_an_error_after_some_text_ends_the_stream(tmp_path):
     write_mapping(tmp_path, "bits", OWN + STREAM)
     blocks = [b'data: {"bit": "hi"}\n\ndata: {"trouble": "busy"}\n\n']
-    async with inprocess(tmp_path, providers={"first": provider("first", "bits"), "second": provider("second", "bits", priority=1)},
-                         apps={"first": replying(blocks=blocks, headers=SSE), "second": replying(500, b"{}")}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first", "bits"), "second": provider("second", "bits", priority=1)},
+        apps={"first": replying(blocks=blocks, headers=SSE), "second": replying(500, b"{}")},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "1"
         assert reply.text.count('"error"') == 1 and '"hi"' in reply.text
@@ -135,22 +162,37 @@ async def test_an_error_after_some_text_ends_the_stream(tmp_path):
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("begun", [False, True])
-async def test_what_an_upstream_says_of_its_own_failure_in_a_stream_is_no_clients_business(tmp_path, caplog, path, begun):
+async def test_what_an_upstream_says_of_its_own_failure_in_a_stream_is_no_clients_business(
+    tmp_path, caplog, path, begun
+):
     write_mapping(tmp_path, "bits", OWN + STREAM)
-    blocks = [b'data: {"bit": "hi"}\n\n'] * begun + [b'data: {"trouble": "node gpu-7: key sk-canary is out of money"}\n\n']
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more='headers: {x-key: $secret.ACME_KEY}')}, environ={"ACME_KEY": "sk-canary"},
-                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    blocks = [b'data: {"bit": "hi"}\n\n'] * begun + [
+        b'data: {"trouble": "node gpu-7: key sk-canary is out of money"}\n\n'
+    ]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", more="headers: {x-key: $secret.ACME_KEY}")},
+        environ={"ACME_KEY": "sk-canary"},
+        apps={"acme": replying(blocks=blocks, headers=SSE)},
+    ) as here:
         reply = await here.post(path, {**ASK, "input": "hello", "max_tokens": 9, "stream": True})
-        assert ("failed to answer" in reply.text or path == "/v1/chat/completions" and not begun) and "gpu-7" not in reply.text
+        assert (
+            "failed to answer" in reply.text or path == "/v1/chat/completions" and not begun
+        ) and "gpu-7" not in reply.text
         assert "response.failed" in reply.text or not (begun and path == "/v1/responses")
     assert "gpu-7" in caplog.text and "sk-canary" not in caplog.text + reply.text
 
 
 async def test_chunks_that_tell_of_success_and_no_reason_for_their_end_are_an_answer(tmp_path):
-    events = [{"code": 0, "message": "Success", "choices": [{"index": 0, "delta": {"content": word}}]} for word in ("hi", " there")]
+    events = [
+        {"code": 0, "message": "Success", "choices": [{"index": 0, "delta": {"content": word}}]}
+        for word in ("hi", " there")
+    ]
     blocks = [*(b"data:%b\n\n" % json.dumps(event).encode() for event in events), b"data:[DONE]\n\n"]
     text = provider("acme", "chat", more="stream: [{default: {object: chat.completion.chunk}}]")
-    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": text}, apps={"acme": replying(blocks=blocks, headers=SSE)}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.text.endswith("data: [DONE]\n\n") and reply.text.count("[DONE]") == 1 and "error" not in reply.text
         said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})).text
@@ -163,8 +205,13 @@ async def test_an_answer_that_stopped_because_of_an_error_is_never_told_as_finis
     write_mapping(tmp_path, "bits", OWN + STREAM)
     failed = {"body": json.dumps({**ANSWER, "why": "error"}).encode()}
     if stream:
-        failed = {"blocks": [b'data: {"bit": "hi"}\n\n', b'data: {"why": "error", "heard": 10, "spoken": 5}\n\n'], "headers": SSE}
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits")}, apps={"acme": replying(**failed)}) as here:
+        failed = {
+            "blocks": [b'data: {"bit": "hi"}\n\n', b'data: {"why": "error", "heard": 10, "spoken": 5}\n\n'],
+            "headers": SSE,
+        }
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "bits")}, apps={"acme": replying(**failed)}
+    ) as here:
         reply = await here.post(path, {**ASK, "max_tokens": 9, "stream": stream})
         assert reply.status_code == (200 if stream else 500)
         assert not any(word in reply.text for word in ('"stop"', "end_turn", "message_stop", "[DONE]"))
@@ -185,15 +232,23 @@ async def test_events_that_are_plain_text_are_kept_to_the_letter(tmp_path):
     write_mapping(tmp_path, "texts", OWN + TEXTS)
     told = ["Hel", "lo 42", "007", "1.50", "null", '"', "{}", " ", "a\nb", "né"]
     blocks = ["event: output\n" + "".join(f"data: {line}\n" for line in text.split("\n")) + "\n" for text in told]
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "texts", framing="sse-text")},
-                         apps={"acme": replying(blocks=[block.encode() for block in (*blocks, "event: done\ndata: {}\n\n")], headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "texts", framing="sse-text")},
+        apps={
+            "acme": replying(blocks=[block.encode() for block in (*blocks, "event: done\ndata: {}\n\n")], headers=SSE)
+        },
+    ) as here:
         assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "".join(told)
 
 
 async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
     write_mapping(tmp_path, "just-texts", OWN + "stream: {to_hub: {always: [{delta: {kind: text, text: $}}]}}\n")
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "just-texts", framing="sse-text")},
-                         apps={"acme": replying(blocks=[b"data: hi\n\ndata:\n\n", b"data: [DONE]\n\n"], headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "just-texts", framing="sse-text")},
+        apps={"acme": replying(blocks=[b"data: hi\n\ndata:\n\n", b"data: [DONE]\n\n"], headers=SSE)},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert text_of(reply) == "hi" and reply.text.endswith("data: [DONE]\n\n")
 
@@ -201,9 +256,14 @@ async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
 async def test_lines_inside_the_frames_of_an_event_stream(tmp_path):
     write_mapping(tmp_path, "bits", OWN + STREAM)
     lines = b"".join(json.dumps(bit).encode() + b"\n" for bit in BITS)
-    frames = [message(lines[at : at + 9], message_type="event", event_type="PayloadPart") for at in range(0, len(lines), 9)]
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", framing="aws-eventstream, inner: ndjson")},
-                         apps={"acme": replying(blocks=frames, headers={"content-type": "application/vnd.amazon.eventstream"})}) as here:
+    frames = [
+        message(lines[at : at + 9], message_type="event", event_type="PayloadPart") for at in range(0, len(lines), 9)
+    ]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", framing="aws-eventstream, inner: ndjson")},
+        apps={"acme": replying(blocks=frames, headers={"content-type": "application/vnd.amazon.eventstream"})},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
@@ -231,7 +291,11 @@ vars: {which: authorization}"""
         assert (await here.post("/v1/chat/completions", ASK, acme_beta="a,b")).status_code == 200
         assert here.key not in str(seen)
     sent, headers = json.loads(seen[0][3]), seen[0][2]
-    assert sent["words"] == ["a", "b"] and sent["all"]["acme-beta"] == "a,b" and not {"authorization", "x-api-key"} & sent["all"].keys()
+    assert (
+        sent["words"] == ["a", "b"]
+        and sent["all"]["acme-beta"] == "a,b"
+        and not {"authorization", "x-api-key"} & sent["all"].keys()
+    )
     assert headers["x-beta"] == "a,b" and "x-key" not in headers
 
 
@@ -258,21 +322,46 @@ async def test_an_answer_may_be_a_list(tmp_path):
 @pytest.mark.parametrize("body", [b'{"detail": "under maintenance"}', b"[]", b'[{"said": "hi"}]', b'"hi"'])
 async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, body):
     write_mapping(tmp_path, "whole-only")
-    async with inprocess(tmp_path, providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
-                         apps={"first": replying(body=body), "second": replying(body=json.dumps(ANSWER).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first", "whole-only"), "second": provider("second", "whole-only", priority=1)},
+        apps={"first": replying(body=body), "second": replying(body=json.dumps(ANSWER).encode())},
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert reply.headers["x-tollgate-attempts"] == "2" and here.balance() == Decimal("99.98")
 
 
-@pytest.mark.parametrize(("framing", "body", "says"), [
-    ("sse", b'{"bit": "hi"}\n{"why": "end"}\n', "there is no event in what it sent, read with `framing: sse`"),
-    ("ndjson", b'data: {"bit": "hi"}\n\ndata: {"why": "end"}\n\n', "there is no event in what it sent, read with `framing: ndjson`"),
-    ("sse", b'event: token\ndata: {"bit": "hi"}\n\nevent: fin\ndata: {}\n\n', "`named` has no rule for its events 'token, fin'"),
-    ("sse", b'event: bit\ndata: {"bit": "hi"}\n\n', "the upstream ended before the answer was finished\n"),
-    ("sse", b'{"bit": "hi"}', "a stream was asked for and none came: with `framing: sse` 'application/json' is none"),
-], ids=["lines read as events", "events read as lines", "other names", "cut", "JSON"])
+@pytest.mark.parametrize(
+    ("framing", "body", "says"),
+    [
+        ("sse", b'{"bit": "hi"}\n{"why": "end"}\n', "there is no event in what it sent, read with `framing: sse`"),
+        (
+            "ndjson",
+            b'data: {"bit": "hi"}\n\ndata: {"why": "end"}\n\n',
+            "there is no event in what it sent, read with `framing: ndjson`",
+        ),
+        (
+            "sse",
+            b'event: token\ndata: {"bit": "hi"}\n\nevent: fin\ndata: {}\n\n',
+            "`named` has no rule for its events 'token, fin'",
+        ),
+        ("sse", b'event: bit\ndata: {"bit": "hi"}\n\n', "the upstream ended before the answer was finished\n"),
+        (
+            "sse",
+            b'{"bit": "hi"}',
+            "a stream was asked for and none came: with `framing: sse` 'application/json' is none",
+        ),
+    ],
+    ids=["lines read as events", "events read as lines", "other names", "cut", "JSON"],
+)
 async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, framing, body, says):
-    write_mapping(tmp_path, "named", OWN + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: $.bit}}]}}\n")
+    write_mapping(
+        tmp_path,
+        "named",
+        OWN
+        + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: "
+          "$.bit}}]}}\n",
+    )
     async with inprocess(tmp_path, providers={"acme": provider("acme", "named", framing=framing)},
                          apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)}) as here:
         told = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
@@ -282,7 +371,11 @@ async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, 
 async def test_a_part_without_anything_in_it_is_none(tmp_path):
     write_mapping(tmp_path, "whole-only")
     answer = {"calls": [{"name": "f", "with": {}}], "heard": 1, "spoken": 1}
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only")}, apps={"acme": replying(body=json.dumps(answer).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "whole-only")},
+        apps={"acme": replying(body=json.dumps(answer).encode())},
+    ) as here:
         reply = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
         assert [block["type"] for block in reply["content"]] == ["tool_use"]
 
@@ -292,7 +385,11 @@ async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_p
     with pytest.raises(ConfigErrors) as told:
         async with inprocess(tmp_path, providers={"acme": provider("acme", "half")}):
             pass
-    assert "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks it needs" in str(told.value)
+    assert (
+        "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks "
+        "it needs"
+        in str(told.value)
+    )
 
 
 async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
@@ -301,7 +398,13 @@ async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
 
     async def app(method, path, headers, body):
         asked.append(path)
-        told = {"access_token": f"t{len(asked)}"} if path == "/token" else ANSWER if path.endswith("=t3") else {"trouble": "Access token invalid"}
+        told = (
+            {"access_token": f"t{len(asked)}"}
+            if path == "/token"
+            else ANSWER
+            if path.endswith("=t3")
+            else {"trouble": "Access token invalid"}
+        )
 
         async def chunks():
             yield json.dumps(told).encode()
@@ -310,7 +413,9 @@ async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
 
     more = """auth: {kind: oauth_client, token_url: app://acme/token, form: {apikey: x}, query: access_token}
 errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}"""
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
     assert asked == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
@@ -330,21 +435,45 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
 
     more = "auth: {kind: oauth_client, token_url: app://acme/token, form: {apikey: x}, query: access_token}"
     write_mapping(tmp_path, "whole-only")
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}
+    ) as here:
         refused = await here.post("/v1/chat/completions", ASK)
     assert refused.status_code == 400 and "POST /answer?access_token=[secret], token [secret]" in refused.text
 
 
-@pytest.mark.parametrize(("auth", "says"), [
-    ("{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}", "`oauth_client` has no option `client_idd` (did you mean `client_id`?)"),
-    ("{kind: oauth_client, token_url: https://t.example, client_secret: y}", "`oauth_client` needs client_id"),
-    ("{kind: oauth_client, form: {apikey: y}}", "`oauth_client` needs token_url"),
-    ("{kind: oauth_client, token_url: https://t.example, form: y}", 'auth.form: found "y", wanted a map'),
-    ("{kind: oauth_client, token_url: https://t.example, form: {a: b}, scope: x}", "`scope` has no effect beside `form` (write it into `form`)"),
-    ("{kind: oauth_client, token_url: https://t.example, client_id: x, client_secret: y, query: t, scheme: Key}", "`scheme` has no effect beside `query` (leave one of them out)"),
-    ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
-    ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
-], ids=["misspelt", "missing", "missing beside a form", "no form", "beside a form", "beside a query", "form of another kind", "several missing"])
+@pytest.mark.parametrize(
+    ("auth", "says"),
+    [
+        (
+            "{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}",
+            "`oauth_client` has no option `client_idd` (did you mean `client_id`?)",
+        ),
+        ("{kind: oauth_client, token_url: https://t.example, client_secret: y}", "`oauth_client` needs client_id"),
+        ("{kind: oauth_client, form: {apikey: y}}", "`oauth_client` needs token_url"),
+        ("{kind: oauth_client, token_url: https://t.example, form: y}", 'auth.form: found "y", wanted a map'),
+        (
+            "{kind: oauth_client, token_url: https://t.example, form: {a: b}, scope: x}",
+            "`scope` has no effect beside `form` (write it into `form`)",
+        ),
+        (
+            "{kind: oauth_client, token_url: https://t.example, client_id: x, client_secret: y, query: t, scheme: Key}",
+            "`scheme` has no effect beside `query` (leave one of them out)",
+        ),
+        ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
+        ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
+    ],
+    ids=[
+        "misspelt",
+        "missing",
+        "missing beside a form",
+        "no form",
+        "beside a form",
+        "beside a query",
+        "form of another kind",
+        "several missing",
+    ],
+)
 async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_path, auth, says):
     write_mapping(tmp_path, "whole-only")
     with pytest.raises(ConfigErrors) as told:

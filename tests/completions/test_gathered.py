@@ -23,9 +23,33 @@ models:
 CHUNKS = [
     {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "hm"}}]},
     {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"content": "hi"}}]},
-    {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t1", "function": {"name": "f", "arguments": '{"a"'}}]}}]},
-    {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]}, "finish_reason": "tool_calls"}]},
-    {"id": "c1", "model": "up-1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+    {
+        "id": "c1",
+        "model": "up-1",
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"tool_calls": [{"index": 0, "id": "t1", "function": {"name": "f", "arguments": '{"a"'}}]},
+            }
+        ],
+    },
+    {
+        "id": "c1",
+        "model": "up-1",
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]},
+                "finish_reason": "tool_calls",
+            }
+        ],
+    },
+    {
+        "id": "c1",
+        "model": "up-1",
+        "choices": [],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    },
 ]
 
 
@@ -37,13 +61,21 @@ def told(events):
 async def test_a_mapping_that_only_reads_streams_serves_whole_answers_too(tmp_path, stream):
     write_mapping(tmp_path, "only", ONLY)
     seen = []
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "only")}, apps={"acme": replying(blocks=BLOCKS, headers=SSE, seen=seen)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "only")},
+        apps={"acme": replying(blocks=BLOCKS, headers=SSE, seen=seen)},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
         assert json.loads(seen[0][3])["live"] is True
         assert here.balance() == Decimal("99.98")
         if not stream:
             answer = reply.json()
-            assert (answer["object"], answer["choices"][0]["message"]["content"], answer["choices"][0]["finish_reason"]) == ("chat.completion", "hi there", "stop")
+            assert (
+                answer["object"],
+                answer["choices"][0]["message"]["content"],
+                answer["choices"][0]["finish_reason"],
+            ) == ("chat.completion", "hi there", "stop")
             assert answer["usage"]["total_tokens"] == 15 and reply.headers["x-tollgate-cost"] == "0.020000000000"
             said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
             assert said["content"] == [{"type": "text", "text": "hi there"}] and said["usage"]["output_tokens"] == 5
@@ -53,17 +85,30 @@ async def test_a_mapping_that_only_reads_streams_serves_whole_answers_too(tmp_pa
 
 async def test_a_client_of_the_routes_own_format_gets_all_of_it(tmp_path):
     seen = []
-    async with inprocess(tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=told(CHUNKS), headers=SSE, seen=seen)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=told(CHUNKS), headers=SSE, seen=seen)}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "odd": {"kept": 1}, "n": 1})
         sent = json.loads(seen[0][3])
-        assert sent == {**ASK, "model": "up-1", "odd": {"kept": 1}, "n": 1, "stream": True, "stream_options": {"include_usage": True}}
+        assert sent == {
+            **ASK,
+            "model": "up-1",
+            "odd": {"kept": 1},
+            "n": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
         message = reply.json()["choices"][0]["message"]
         assert message["content"] == "hi" and message["reasoning"] == "hm"
-        assert message["tool_calls"] == [{"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}]
+        assert message["tool_calls"] == [
+            {"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+        ]
         assert reply.json()["usage"]["total_tokens"] == 15 and "x-tollgate-dropped" not in reply.headers
         assert (await here.post("/v1/chat/completions", {**ASK, "n": 2})).status_code == 400 and len(seen) == 1
         streamed = await here.post("/v1/chat/completions", {**ASK, "stream": True})
-        assert streamed.text.endswith("data: [DONE]\n\n") and '"reasoning_content":"hm"' in streamed.text.replace(" ", "")
+        assert streamed.text.endswith("data: [DONE]\n\n") and '"reasoning_content":"hm"' in streamed.text.replace(
+            " ", ""
+        )
 
 
 FAILURES = {
@@ -77,13 +122,30 @@ FAILURES = {
 @pytest.mark.parametrize("case", FAILURES)
 async def test_until_all_of_it_is_there_another_route_may_answer(tmp_path, case):
     blocks, headers, status = FAILURES[case]
-    other = CHAT.replace("acme\n", "other\n", 1).replace("app://acme", "app://other").replace("can: {whole: false}", "priority: 1")
-    whole = {"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "instead"}, "finish_reason": "stop"}],
-             "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
-    async with inprocess(tmp_path, providers={"acme": CHAT, "other": other},
-                         apps={"acme": replying(status, blocks=blocks, headers=headers), "other": replying(body=json.dumps(whole).encode())}) as here:
+    other = (
+        CHAT.replace("acme\n", "other\n", 1)
+        .replace("app://acme", "app://other")
+        .replace("can: {whole: false}", "priority: 1")
+    )
+    whole = {
+        "id": "x",
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "instead"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+    async with inprocess(
+        tmp_path,
+        providers={"acme": CHAT, "other": other},
+        apps={
+            "acme": replying(status, blocks=blocks, headers=headers),
+            "other": replying(body=json.dumps(whole).encode()),
+        },
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
-        assert reply.json()["choices"][0]["message"]["content"] == "instead" and reply.headers["x-tollgate-attempts"] == "2"
+        assert (
+            reply.json()["choices"][0]["message"]["content"] == "instead"
+            and reply.headers["x-tollgate-attempts"] == "2"
+        )
 
 
 def test_alibabas_models_that_only_stream_are_declared_so():

@@ -1,4 +1,5 @@
-"""A provider whose models write their thoughts and calls into the text (`in_text:`), asked by clients of every format."""
+"""A provider whose models write their thoughts and calls into the text (`in_text:`), asked by clients of every
+format."""
 
 import json
 
@@ -38,12 +39,16 @@ def chunks(size):
 
 
 def events(reply):
-    return [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
+    return [
+        json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ") and line != "data: [DONE]"
+    ]
 
 
 async def test_a_whole_answer_is_made_anew_and_the_request_passes(tmp_path):
     seen = []
-    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode(), seen=seen)}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "chat_template_kwargs": {"enable_thinking": True}})
         assert json.loads(seen[0][3])["chat_template_kwargs"] == {"enable_thinking": True}
         choice = reply.json()["choices"][0]
@@ -52,7 +57,9 @@ async def test_a_whole_answer_is_made_anew_and_the_request_passes(tmp_path):
         assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
         assert reply.json()["usage"]["total_tokens"] == 15
         said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
-        assert [block["type"] for block in said["content"]] == ["thinking", "text", "tool_use"] and said["stop_reason"] == "tool_use"
+        assert [block["type"] for block in said["content"]] == ["thinking", "text", "tool_use"] and said[
+            "stop_reason"
+        ] == "tool_use"
         row = (await rows(here, tmp_path))[0]
     assert (row["outcome"], row["output_tokens"], row["estimated"]) == ("ok", 5, False)
 
@@ -66,24 +73,41 @@ async def test_a_stream_is_told_in_parts(tmp_path, size):
         assert "".join(delta.get("content") or "" for delta in deltas) == "Now:"
         assert "".join(delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas) == "hm"
         calls = [call for delta in deltas for call in delta.get("tool_calls") or []]
-        assert "".join(call["function"].get("arguments") or "" for call in calls) == '{"a":1}' and calls[0]["function"]["name"] == "f"
-        assert [choice["finish_reason"] for event in said for choice in event["choices"] if choice.get("finish_reason")] == ["tool_calls"]
+        assert (
+            "".join(call["function"].get("arguments") or "" for call in calls) == '{"a":1}'
+            and calls[0]["function"]["name"] == "f"
+        )
+        assert [
+            choice["finish_reason"] for event in said for choice in event["choices"] if choice.get("finish_reason")
+        ] == ["tool_calls"]
         assert next(event["usage"] for event in said if event.get("usage"))["total_tokens"] == 15
-        kinds = [event["type"] for event in events(await here.post("/v1/responses", {"model": "acme/one", "input": "Hi", "stream": True}))]
+        kinds = [
+            event["type"]
+            for event in events(await here.post("/v1/responses", {"model": "acme/one", "input": "Hi", "stream": True}))
+        ]
         assert kinds.count("response.output_item.done") == 3 and kinds[-1] == "response.completed"
 
 
 async def test_several_choices_are_refused(tmp_path):
-    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode())}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode())}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "n": 2})
     assert reply.status_code == 400 and "n greater than 1" in reply.text
 
 
 async def test_a_stream_that_dies_inside_a_call_tells_what_came(tmp_path):
-    blocks = told(list(chunks(1000))[:1] + [{"id": "c1", "choices": [{"index": 0, "delta": {"content": 'Hm <tool_call>{"na'}}]}])[:-1]
-    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    blocks = told(
+        list(chunks(1000))[:1] + [{"id": "c1", "choices": [{"index": 0, "delta": {"content": 'Hm <tool_call>{"na'}}]}]
+    )[:-1]
+    async with inprocess(
+        tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(blocks=blocks, headers=SSE)}
+    ) as here:
         said = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
-        assert "".join(choice["delta"].get("content") or "" for event in said[:-1] for choice in event["choices"]) == 'Hm <tool_call>{"na'
+        assert (
+            "".join(choice["delta"].get("content") or "" for event in said[:-1] for choice in event["choices"])
+            == 'Hm <tool_call>{"na'
+        )
         assert "error" in said[-1]
         row = (await rows(here, tmp_path))[0]
     assert row["outcome"] != "ok" and row["output_tokens"] > 0

@@ -1,4 +1,5 @@
-"""Bytes behind URLs, for upstreams that cannot fetch: asked for by the mapping, fetched once, refused when they may not be."""
+"""Bytes behind URLs, for upstreams that cannot fetch: asked for by the mapping, fetched once, refused when they may not
+be."""
 
 from __future__ import annotations
 
@@ -56,12 +57,18 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def hub(*urls: Any) -> dict[str, Any]:
-    return {"turns": [{"role": "user", "parts": [{"kind": "image", "url": url} if url else {"kind": "image"} for url in urls]}]}
+    return {
+        "turns": [
+            {"role": "user", "parts": [{"kind": "image", "url": url} if url else {"kind": "image"} for url in urls]}
+        ]
+    }
 
 
 async def test_a_url_the_mapping_asks_for_is_fetched_once(fetched: list[str]) -> None:
     context = Context()
-    made = await request_with_bytes(MAPPING, hub("https://a/x.png", "https://a/x.png", "https://b/y.png"), context, Fetch())
+    made = await request_with_bytes(
+        MAPPING, hub("https://a/x.png", "https://a/x.png", "https://b/y.png"), context, Fetch()
+    )
     assert made == {"files": [{"data": "aGk=", "mime": "image/png"}] * 3}
     assert fetched == ["https://a/x.png", "https://b/y.png"] and context.lost == ["turns[].role"]
 
@@ -91,7 +98,9 @@ async def test_downloads_share_one_budget_and_few_run_at_once(monkeypatch: pytes
 
     monkeypatch.setattr("tollgate.completions.inline.fetch_inline", fetch)
     with pytest.raises(BadRequest, match="more than 100 bytes together"):
-        await request_with_bytes(COLLECTING, hub(*(f"https://a/{number}.png" for number in range(16))), Context(), Fetch(max_bytes=100))
+        await request_with_bytes(
+            COLLECTING, hub(*(f"https://a/{number}.png" for number in range(16))), Context(), Fetch(max_bytes=100)
+        )
     assert most == AT_ONCE and begun <= 2 * AT_ONCE, "the others were never begun"
     context = Context()
     await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))

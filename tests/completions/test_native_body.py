@@ -11,7 +11,10 @@ def sent(raw: bytes, *, ask_usage: bool = False) -> bytes:
 
 
 def test_everything_but_the_model_stays_byte_for_byte():
-    raw = b'{ "messages":[{"role":"user","content":"h\\u00e9 \xc3\xa9"}],  "model" : "alias",\n "temperature":1.0, "big":123456789012345678901234567890}'
+    raw = (
+        b'{ "messages":[{"role":"user","content":"h\\u00e9 \xc3\xa9"}],  "model" : "alias",\n "temperature":1.0, '
+        b'"big":123456789012345678901234567890}'
+    )
     assert sent(raw) == raw.replace(b'"alias"', b'"up/model-1"')
 
 
@@ -30,31 +33,48 @@ def test_a_model_word_in_text_does_not_mislead():
         b'{"metadata":{"model":"m"},"mod\\u0065l":"m"}',
         b'{"model":"m","\\u006Dodel":"m"}',
     ],
-    ids=["a tool parameter of that name", "an escaped key", "a value of that name", "an escaped model", "the real one escaped, another one plain", "twice, once escaped"],
+    ids=[
+        "a tool parameter of that name",
+        "an escaped key",
+        "a value of that name",
+        "an escaped model",
+        "the real one escaped, another one plain",
+        "twice, once escaped",
+    ],
 )
 def test_an_unsure_splice_is_encoded_instead(raw):
     before, after = orjson.loads(raw), orjson.loads(sent(raw))
     assert after == {**before, "model": "up/model-1"}
 
 
-@pytest.mark.parametrize("raw", [
-    b'{"model":"m","previous_response_id":"resp_foreign","previous_response_id":null}',
-    b'{"model":"m","input":[{"content":[{"file_id":"file_foreign", "file_id":null}]}]}',
-    b'{"model":"m","input":[{"file_id":"file_foreign"}],"input":"hi"}',
-    b'{"model":"m","previous_response_\\u0069d":"resp_foreign","previous_response_id":null}',
-    b'{"model":"m","metadata":{"a\\u003a":"b\\u003A"},"previous_response_id":"resp_foreign","previous_response_id":null}',
-], ids=["at the top", "inside", "around another", "once escaped", "beside escaped colons"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"model":"m","previous_response_id":"resp_foreign","previous_response_id":null}',
+        b'{"model":"m","input":[{"content":[{"file_id":"file_foreign", "file_id":null}]}]}',
+        b'{"model":"m","input":[{"file_id":"file_foreign"}],"input":"hi"}',
+        b'{"model":"m","previous_response_\\u0069d":"resp_foreign","previous_response_id":null}',
+        b'{"model":"m","metadata":{"a\\u003a":"b\\u003A"},"previous_response_id":"resp_foreign","previous_response_id":null}',
+    ],
+    ids=["at the top", "inside", "around another", "once escaped", "beside escaped colons"],
+)
 def test_of_a_name_that_stands_twice_only_what_was_checked_is_sent(raw):
     """Some readers take the first of two, where the checks read the last."""
     assert b"foreign" not in sent(raw)
     assert orjson.loads(sent(raw)) == {**orjson.loads(raw), "model": "up/model-1"}
 
 
-@pytest.mark.parametrize("raw", [
-    orjson.dumps({"messages": [{"content": 'say "a": 1'}], "model": "m", "temperature": 1.0, "tools": [{"model": "x"}]}),
-    b'{"messages": [{"content": "\\u003cb\\u003e: \\u0022a\\u0022:"}], "model": "m", "temperature": 1.00}',
-    b'{"messages" : [{"content" : "a : b"}],\n "model" : "m", "big": 123456789012345678901}',
-], ids=["compact", "spaced and escaped", "wide"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        orjson.dumps(
+            {"messages": [{"content": 'say "a": 1'}], "model": "m", "temperature": 1.0, "tools": [{"model": "x"}]}
+        ),
+        b'{"messages": [{"content": "\\u003cb\\u003e: \\u0022a\\u0022:"}], "model": "m", "temperature": 1.00}',
+        b'{"messages" : [{"content" : "a : b"}],\n "model" : "m", "big": 123456789012345678901}',
+    ],
+    ids=["compact", "spaced and escaped", "wide"],
+)
 def test_a_body_without_such_names_stays_as_it_came(raw):
     assert sent(raw) == raw.replace(b'"m"', b'"up/model-1"')
 
@@ -62,7 +82,11 @@ def test_a_body_without_such_names_stays_as_it_came(raw):
 @pytest.mark.parametrize("length", [0, 10_000], ids=["short", "long"])
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
 def test_the_model_is_found_wherever_it_stands(place, length):
-    others = [("messages", [{"model": "m"}, '"model":"m"', "x" * length]), ("tools", [{"model": "m"}]), ("x", {'a"model': "m", "model": "m"})]
+    others = [
+        ("messages", [{"model": "m"}, '"model":"m"', "x" * length]),
+        ("tools", [{"model": "m"}]),
+        ("x", {'a"model': "m", "model": "m"}),
+    ]
     body = dict([*others[:place], ("model", "m"), *others[place:]])
     assert sent(orjson.dumps(body)) == orjson.dumps({**body, "model": "up/model-1"})
     asked = sent(orjson.dumps(body), ask_usage=True)

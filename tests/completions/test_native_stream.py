@@ -42,7 +42,13 @@ def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000], ids="cut every {} bytes".format)
 def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size):
-    raw = b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None), chunk(finish="stop", usage=None), USAGE_CHUNK, b"[DONE]")
+    raw = b": comment\n\n" + sse(
+        chunk({"role": "assistant"}),
+        chunk({"content": "hi"}, usage=None),
+        chunk(finish="stop", usage=None),
+        USAGE_CHUNK,
+        b"[DONE]",
+    )
     stream, before = through(raw, size)
     assert stream.error is None
     assert before == b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None))
@@ -51,32 +57,52 @@ def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size)
     assert events[1].data == b"[DONE]" and len(events) == 2
 
 
-@pytest.mark.parametrize("ending", [[USAGE_CHUNK, b"[DONE]"], [USAGE_CHUNK], [b"[DONE]"], [chunk({}, finish="stop", index=1), USAGE_CHUNK, b"[DONE]"]],
-                         ids=["usage and end", "no end mark", "no usage", "another choice's finish"])
+@pytest.mark.parametrize(
+    "ending",
+    [[USAGE_CHUNK, b"[DONE]"], [USAGE_CHUNK], [b"[DONE]"], [chunk({}, finish="stop", index=1), USAGE_CHUNK, b"[DONE]"]],
+    ids=["usage and end", "no end mark", "no usage", "another choice's finish"],
+)
 def test_a_chat_stream_may_come_in_two_blocks_cut_anywhere(ending):
     raw = sse(chunk({"content": "hi"}), chunk(finish="stop"), *ending)
     whole, passed = through(raw, len(raw))
     for cut in range(1, len(raw)):
         stream = ChatStream(judge, MARKS)
         assert stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.close() == passed, cut
-        assert (stream.error, stream.usage, stream.tail(stream.usage)) == (None, whole.usage, whole.tail(whole.usage)), cut
+        assert (stream.error, stream.usage, stream.tail(stream.usage)) == (
+            None,
+            whole.usage,
+            whole.tail(whole.usage),
+        ), cut
 
 
 def test_a_finishing_chunk_with_usage_passes_as_it_came():
-    last = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],  "usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
+    last = (
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],  '
+        b'"usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
+    )
     stream, _ = through(last + sse(b"[DONE]"), 9999)
     assert stream.tail(stream.usage) == last + b"data: [DONE]\n\n"
 
 
 def test_usage_after_the_finish_in_an_empty_choice_is_merged():
-    stream, out = through(sse(chunk({"content": "x"}), chunk(finish="stop"), chunk({"role": "assistant", "content": ""}, usage=USAGE), b"[DONE]"), 9999)
+    stream, out = through(
+        sse(
+            chunk({"content": "x"}),
+            chunk(finish="stop"),
+            chunk({"role": "assistant", "content": ""}, usage=USAGE),
+            b"[DONE]",
+        ),
+        9999,
+    )
     assert out == sse(chunk({"content": "x"}))
     assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data)["usage"] == USAGE
 
 
 def test_the_last_usage_wins_and_a_later_chunk_still_passes():
     late = {**chunk(), "choices": [], "moderation": {}, "usage": None}
-    stream, out = through(sse(chunk(finish="stop"), {**USAGE_CHUNK, "usage": {"prompt_tokens": 1}}, USAGE_CHUNK, late, b"[DONE]"), 9999)
+    stream, out = through(
+        sse(chunk(finish="stop"), {**USAGE_CHUNK, "usage": {"prompt_tokens": 1}}, USAGE_CHUNK, late, b"[DONE]"), 9999
+    )
     assert out == sse(late)
     assert stream.usage == USAGE
 
@@ -107,7 +133,9 @@ def test_an_error_event_stops_the_stream():
 
 
 def test_broken_bytes_do_not_reach_the_client():
-    raw = b'data: {"choices":[{"index":0,"delta":{"content":"a\xff"},"finish_reason":null}]}\n\n' + sse(chunk(finish="stop"))
+    raw = b'data: {"choices":[{"index":0,"delta":{"content":"a\xff"},"finish_reason":null}]}\n\n' + sse(
+        chunk(finish="stop")
+    )
     _, out = through(raw, 9999)
     assert out.decode() and "\ufffd" in out.decode()
 
@@ -131,12 +159,22 @@ BLOCK = b"data: a\n\ndata: b\n\n: note\n\ndata: X1\n\ndata: c\n\ndata: X2 Y\n\nd
 
 def test_a_block_is_cut_at_its_marked_events_only():
     cut, rest = pieces(BLOCK, (b"X", b"Y", b"absent"))
-    assert cut == [(False, b"data: a\n\ndata: b\n\n: note\n\n"), (True, b"data: X1\n\n"), (False, b"data: c\n\n"), (True, b"data: X2 Y\n\n"),
-                   (False, b"data: d\n\n")]
+    assert cut == [
+        (False, b"data: a\n\ndata: b\n\n: note\n\n"),
+        (True, b"data: X1\n\n"),
+        (False, b"data: c\n\n"),
+        (True, b"data: X2 Y\n\n"),
+        (False, b"data: d\n\n"),
+    ]
     assert rest == b"data: e"
 
 
-@given(st.lists(st.sampled_from([b"data: a\n\n", b"data: X\n\n", b": c\n\n", b"data: aXb\n\n", b"data: YX\n\n", b"half"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from([b"data: a\n\n", b"data: X\n\n", b": c\n\n", b"data: aXb\n\n", b"data: YX\n\n", b"half"]),
+        max_size=12,
+    )
+)
 def test_the_pieces_are_the_block_in_runs_of_events_that_are_marked_or_are_not(blocks):
     block = b"".join(blocks)
     cut, rest = pieces(block, (b"X", b"Y"))
@@ -152,7 +190,10 @@ def test_any_way_to_write_json_is_understood(space):
     def write(event):
         return json.dumps(event, separators=(",", ":" + space.decode())).encode()
 
-    raw = b"".join(b"data: " + write(event) + b"\n\n" for event in (chunk({"content": "x"}), chunk({"content": "y"}), chunk(finish="stop"), USAGE_CHUNK))
+    raw = b"".join(
+        b"data: " + write(event) + b"\n\n"
+        for event in (chunk({"content": "x"}), chunk({"content": "y"}), chunk(finish="stop"), USAGE_CHUNK)
+    )
     for size in (50, 1000):
         stream, out = through(raw, size)
         assert stream.usage == USAGE and stream.error is None

@@ -10,9 +10,17 @@ from support.inprocess import inprocess, replying
 from support.usage_files import rows
 from tollgate.errors import Unavailable
 
-ANSWER = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
-          "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}],
-          "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}, "vendor_extra": {"kept": True}}
+ANSWER = {
+    "id": "c1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "up-1",
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}
+    ],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    "vendor_extra": {"kept": True},
+}
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
 GOOD = json.dumps(ANSWER).encode()
 
@@ -49,13 +57,17 @@ def delta(text=None, finish=None, **more):
 
 
 SSE = {"content-type": "text/event-stream"}
-STREAM = streamed(delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]")
+STREAM = streamed(
+    delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]"
+)
 
 
 async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_path):
     raw = GOOD.replace(b'"created": 1', b'"created":   1')
     seen = []
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=raw, seen=seen)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=raw, seen=seen)}, environ=SECRET
+    ) as here:
         before = here.balance()
         reply = await here.post("/v1/chat/completions", {**ASK, "model": "one", "brand_new": [1.50], "user": "u-7"})
         assert reply.content == raw
@@ -66,20 +78,38 @@ async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_p
         assert before - here.balance() == Decimal("0.02")
         (row,) = await rows(here, tmp_path)
     assert row["request_id"] == reply.headers["x-request-id"]
-    wanted = {"asked_model": "one", "model": "acme/one", "provider": "acme", "upstream_model": "up-1", "endpoint": "chat", "status": 200, "outcome": "ok",
-              "input_tokens": 10, "output_tokens": 5, "cost": Decimal("0.02"), "currency": "USD", "stream": False, "estimated": False,
-              "end_user": "u-7", "attempts": 1}
+    wanted = {
+        "asked_model": "one",
+        "model": "acme/one",
+        "provider": "acme",
+        "upstream_model": "up-1",
+        "endpoint": "chat",
+        "status": 200,
+        "outcome": "ok",
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cost": Decimal("0.02"),
+        "currency": "USD",
+        "stream": False,
+        "estimated": False,
+        "end_user": "u-7",
+        "attempts": 1,
+    }
     assert {name: row[name] for name in wanted} == wanted
 
 
 BAD = {
     "a 500": replying(500, b'{"error":{"message":"inner trouble"}}'),
-    "a 429": replying(429, b'{"error":{"message":"slow down"}}', headers={"content-type": "application/json", "retry-after": "7"}),
+    "a 429": replying(
+        429, b'{"error":{"message":"slow down"}}', headers={"content-type": "application/json", "retry-after": "7"}
+    ),
     "our key is bad": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
     "our balance is empty": replying(402, b'{"error":{"message":"no money"}}'),
     "an HTML page": replying(200, b"<html>", headers={"content-type": "text/html"}),
     "comments without end": replying(blocks=[b": x\n\n" * 20_000, *STREAM], headers=SSE),
-    "a redirect with a stream": replying(302, b'data: {"choices": []}\n\n', headers={"content-type": "text/event-stream", "location": "/elsewhere"}),
+    "a redirect with a stream": replying(
+        302, b'data: {"choices": []}\n\n', headers={"content-type": "text/event-stream", "location": "/elsewhere"}
+    ),
     "a proxy's refusal": replying(407, b""),
     "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
     "not JSON": replying(200, b'{"id": '),
@@ -175,7 +205,12 @@ async def test_a_converted_stream_is_kept_up_to_a_size(tmp_path, monkeypatch):
 
 
 async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_as_estimated(tmp_path):
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(blocks=STREAM[:2], headers=SSE)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme")},
+        apps={"acme": replying(blocks=STREAM[:2], headers=SSE)},
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.content.startswith(b"".join(STREAM[:2]))
         events = reply.text.removeprefix(b"".join(STREAM[:2]).decode()).strip()
@@ -187,7 +222,12 @@ async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_a
 
 async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
     silent = {name: value for name, value in ANSWER.items() if name != "usage"}
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=json.dumps(silent).encode())}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme")},
+        apps={"acme": replying(body=json.dumps(silent).encode())},
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         usage = reply.json()["usage"]
         assert usage["completion_tokens"] == 1 and usage["total_tokens"] == usage["prompt_tokens"] + 1
@@ -235,12 +275,20 @@ class Leaving:
 
 @pytest.mark.parametrize(
     ("text", "stream", "leave"),
-    [("[[delay=30s]] x", False, {"seconds": 0.1}), ("[[delay=30s]] x", True, {"seconds": 0.1}), ("[[pace=50ms]] a b c d e f g h", True, {"blocks": 3})],
+    [
+        ("[[delay=30s]] x", False, {"seconds": 0.1}),
+        ("[[delay=30s]] x", True, {"seconds": 0.1}),
+        ("[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
+    ],
     ids=["waiting for a whole answer", "waiting for the first byte", "in mid-stream"],
 )
 async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_path, text, stream, leave):
     async with inprocess(tmp_path) as here:
-        client = Leaving({"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]}, here.key, **leave)
+        client = Leaving(
+            {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
+            here.key,
+            **leave,
+        )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["status"]) == ("client_gone", 499)
@@ -252,16 +300,25 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
 
 @pytest.mark.parametrize(
     ("counting", "text", "stream", "leave"),
-    [("native_stage.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}), ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1})],
+    [
+        ("native_stage.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
+        ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1}),
+    ],
     ids=["in mid-stream", "waiting for a whole answer"],
 )
-async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(tmp_path, monkeypatch, counting, text, stream, leave):
+async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(
+    tmp_path, monkeypatch, counting, text, stream, leave
+):
     async def slip(*_: object) -> None:
         raise KeyError("slip")
 
     monkeypatch.setattr(f"tollgate.completions.{counting}", slip)
     async with inprocess(tmp_path) as here:
-        client = Leaving({"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]}, here.key, **leave)
+        client = Leaving(
+            {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
+            here.key,
+            **leave,
+        )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["cost"]) == ("error", 0)
@@ -274,7 +331,11 @@ async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_l
             raise Unavailable("disk full")
 
         here.services.ledger.record = refuse
-        client = Leaving({"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=30s]] x"}]}, here.key, seconds=0.06)
+        client = Leaving(
+            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=30s]] x"}]},
+            here.key,
+            seconds=0.06,
+        )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         await here.services.settlements.drain(5)
     (line,) = [record.getMessage() for record in caplog.records if "disk full" in record.getMessage()]
@@ -283,33 +344,63 @@ async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_l
 
 async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
     async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}") as here:
-        reply = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]})
+        reply = await here.post(
+            "/v1/chat/completions",
+            {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]},
+        )
         assert reply.text.startswith(": keep-alive\n\n") and reply.text.endswith("data: [DONE]\n\n")
-        failed = await here.post("/v1/chat/completions", {"model": "sandbox/echo", "stream": True,
-                                                          "messages": [{"role": "user", "content": "[[delay=350ms]] [[error=500]] hi"}]})
+        failed = await here.post(
+            "/v1/chat/completions",
+            {
+                "model": "sandbox/echo",
+                "stream": True,
+                "messages": [{"role": "user", "content": "[[delay=350ms]] [[error=500]] hi"}],
+            },
+        )
         assert failed.status_code == 200 and '"error"' in failed.text.rsplit("\n\n", 2)[-2]
-        told = {row["request_id"]: (row["status"], row["outcome"], row["error_code"]) for row in await rows(here, tmp_path)}
-        assert told[failed.headers["x-request-id"]] == (200, "upstream_error", "upstream_failed")  # as the client and /metrics have it
+        told = {
+            row["request_id"]: (row["status"], row["outcome"], row["error_code"]) for row in await rows(here, tmp_path)
+        }
+        # as the client and /metrics have it
+        assert told[failed.headers["x-request-id"]] == (200, "upstream_error", "upstream_failed")
         assert 'tollgate_requests_total{endpoint="chat",status="200"} 2' in (await here.get("/metrics")).text
 
 
 async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "one two three"}]}
-    async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(500)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(500)}, environ=SECRET
+    ) as here:
         told = await here.post("/v1/messages/count_tokens", body)
         assert told.headers["x-tollgate-provider"] == "sandbox" and told.json()["input_tokens"] > 0
         counted = await here.post("/v1/messages/count_tokens", {**body, "model": "acme/one"})
         assert counted.headers["x-tollgate-estimated"] == "true" and counted.json()["input_tokens"] >= 3
         assert here.balance() == Decimal(100)
-        kept = [(row["endpoint"], row["request_id"], row["model"], row["provider"], row["attempts"], row["outcome"], row["estimated"], row["input_tokens"], row["cost"])
-                for row in await rows(here, tmp_path)]
+        kept = [
+            (
+                row["endpoint"],
+                row["request_id"],
+                row["model"],
+                row["provider"],
+                row["attempts"],
+                row["outcome"],
+                row["estimated"],
+                row["input_tokens"],
+                row["cost"],
+            )
+            for row in await rows(here, tmp_path)
+        ]
         assert kept == [("count_tokens", told.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
                         ("count_tokens", counted.headers["x-request-id"], "acme/one", "", 0, "ok", True, 0, 0)]
 
 
 async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": BAD["our balance is empty"], "second": replying(body=GOOD)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": BAD["our balance is empty"], "second": replying(body=GOOD)},
+        environ=SECRET,
+    ) as here:
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert [record.getMessage() for record in caplog.records if "our balance" in record.getMessage()] == [

@@ -45,17 +45,36 @@ def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes
 def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> tuple[list[Any], StreamConverter]:
     """What a client is told of a stream, and its converter at the end. `whole`: every event is read whole."""
     exchange: Any = SimpleNamespace(
-        services=SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)), metrics=SimpleNamespace(unmatched=lambda *_: None)),
-        context=Context(run_id="r1", now=5), inbound=SimpleNamespace(dialect=target), told_usage=lambda: stage.usage() or {},
+        services=SimpleNamespace(
+            runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)),
+            metrics=SimpleNamespace(unmatched=lambda *_: None),
+        ),
+        context=Context(run_id="r1", now=5),
+        inbound=SimpleNamespace(dialect=target),
+        told_usage=lambda: stage.usage() or {},
     )
     offer: Any = SimpleNamespace(
-        framing="sse", inner=None, unwrap=None, in_text=None, stream_edits=None,
-        usage_read=(lambda _: None) if whole else None, mapping=source, model_facts={}, can={}, protocol="x",
-        provider="p", errors=SimpleNamespace(may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None, redact=str),
+        framing="sse",
+        inner=None,
+        unwrap=None,
+        in_text=None,
+        stream_edits=None,
+        usage_read=(lambda _: None) if whole else None,
+        mapping=source,
+        model_facts={},
+        can={},
+        protocol="x",
+        provider="p",
+        errors=SimpleNamespace(
+            may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None, redact=str
+        ),
     )
     stage = ConvertedStream(exchange, offer)
     out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(estimated=False)
-    return [(event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data)) for event in Decoder().feed(out)], stage._converter
+    return [
+        (event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data))
+        for event in Decoder().feed(out)
+    ], stage._converter
 
 
 def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
@@ -71,8 +90,13 @@ def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
 
 
 TEXTS = ["a", *AWKWARD, "", "b", *AWKWARD]
-CHAT = [*(chunk(reasoning=text) for text in TEXTS), *(chunk(content=text) for text in TEXTS), call("", id="c1", type="function"), *(call(text) for text in TEXTS),
-        chunk("tool_calls")]
+CHAT = [
+    *(chunk(reasoning=text) for text in TEXTS),
+    *(chunk(content=text) for text in TEXTS),
+    call("", id="c1", type="function"),
+    *(call(text) for text in TEXTS),
+    chunk("tool_calls"),
+]
 
 
 @pytest.mark.parametrize("ascii", [True, False])
@@ -92,7 +116,11 @@ def test_it_is_told_the_same_in_any_cut(cuts: set[int]) -> None:
 
 def block(kind: str, field: str, texts: list[str], number: int, **opening: Any) -> list[dict[str, Any]]:
     deltas = [{"type": "content_block_delta", "index": number, "delta": {"type": kind, field: text}} for text in texts]
-    return [{"type": "content_block_start", "index": number, "content_block": opening}, *deltas, {"type": "content_block_stop", "index": number}]
+    return [
+        {"type": "content_block_start", "index": number, "content_block": opening},
+        *deltas,
+        {"type": "content_block_stop", "index": number},
+    ]
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -100,13 +128,30 @@ def block(kind: str, field: str, texts: list[str], number: int, **opening: Any) 
 def test_a_messages_stream_is_told_the_same(target: str, named: bool) -> None:
     texts = ["a", *AWKWARD, "text", "delta", "0", "e", "f"]
     events = [
-        {"type": "message_start", "message": {"id": "m", "model": "x", "usage": {"input_tokens": 3, "output_tokens": 1}}},
-        *block("thinking_delta", "thinking", texts, 0, type="thinking", thinking=""), *block("text_delta", "text", texts, 1, type="text", text=""),
-        {"type": "ping"}, *block("text_delta", "text", texts, 2, type="text", text=""),
-        *block("input_json_delta", "partial_json", ['{"a', '": 1', "23", "4", "}"], 3, type="tool_use", id="t", name="f", input={}),
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}}, {"type": "message_stop"},
+        {
+            "type": "message_start",
+            "message": {"id": "m", "model": "x", "usage": {"input_tokens": 3, "output_tokens": 1}},
+        },
+        *block("thinking_delta", "thinking", texts, 0, type="thinking", thinking=""),
+        *block("text_delta", "text", texts, 1, type="text", text=""),
+        {"type": "ping"},
+        *block("text_delta", "text", texts, 2, type="text", text=""),
+        *block(
+            "input_json_delta",
+            "partial_json",
+            ['{"a', '": 1', "23", "4", "}"],
+            3,
+            type="tool_use",
+            id="t",
+            name="f",
+            input={},
+        ),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
     ]
-    assert both_ways("messages", target, [b"".join(written(event, name=event["type"] if named else None) for event in events)]) > 2 * len(AWKWARD)
+    assert both_ways(
+        "messages", target, [b"".join(written(event, name=event["type"] if named else None) for event in events)]
+    ) > 2 * len(AWKWARD)
 
 
 @pytest.mark.parametrize("target", CLIENTS)
@@ -116,27 +161,59 @@ def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]])
     both_ways("chat", target, [b"".join(written(event) for event in answer[1])])
 
 
-@pytest.mark.parametrize("odd", [
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"},"more":1}', id="another field"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":{"a":1}}}', id="another field that ends alike"),
-    pytest.param(b'{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}', id="another part"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}', id="no text"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":5}}', id="a number"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["x"]}}', id="a list"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}', id="two texts"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x}}', id="no JSON"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text": "x" }}', id="blanks"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}  ', id="blanks at the end"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\xff"}}', id="broken characters"),
-    pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}', id="half a character"),
-    pytest.param(b'{"type":"content_block_stop","index":0}', id="the end"),
-    pytest.param(b'{"type":"error","error":{"message":"no","type":"overloaded_error"}}', id="an error"),
-    pytest.param(b"[DONE]", id="the end mark"),
-])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"},"more":1}',
+            id="another field",
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":{"a":1}}}',
+            id="another field that ends alike",
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}', id="another part"
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}', id="no text"
+        ),
+        pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":5}}', id="a number"),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["x"]}}', id="a list"
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}',
+            id="two texts",
+        ),
+        pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x}}', id="no JSON"),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text": "x" }}', id="blanks"
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}  ',
+            id="blanks at the end",
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\xff"}}',
+            id="broken characters",
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}',
+            id="half a character",
+        ),
+        pytest.param(b'{"type":"content_block_stop","index":0}', id="the end"),
+        pytest.param(b'{"type":"error","error":{"message":"no","type":"overloaded_error"}}', id="an error"),
+        pytest.param(b"[DONE]", id="the end mark"),
+    ],
+)
 @pytest.mark.parametrize("target", ["chat", "responses"])
 def test_an_event_that_is_something_else_is_read(odd: bytes, target: str) -> None:
     start = b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
-    alike = [b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}' % text for text in (b"one", b"two", b"three", b"four")]
+    alike = [
+        b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}' % text
+        for text in (b"one", b"two", b"three", b"four")
+    ]
     events = [written(data) for data in (start, *alike, odd, *alike)]
     both_ways("messages", target, [b"".join(events)])
     assert both_ways("messages", target, events) >= 1
@@ -155,13 +232,25 @@ def test_carriage_returns_are_line_ends_too() -> None:
 
 @pytest.mark.parametrize("target", CLIENTS)
 def test_percent_signs_are_signs_like_others(target: str) -> None:
-    events = [written({**chunk(content=text), "id": "100%", "model": "%d%%b"}) for text in ["10%", "%d", "%b", "%%", "%"] * 3]
+    events = [
+        written({**chunk(content=text), "id": "100%", "model": "%d%%b"}) for text in ["10%", "%d", "%b", "%%", "%"] * 3
+    ]
     assert both_ways("chat", target, [b"".join(events)]) > 5
 
 
 def test_a_name_is_part_of_the_likeness() -> None:
     texts = ["one", "two", "three", "four"]
-    assert both_ways("chat", "messages", [written(chunk(content=text), name=name) for text, name in zip(texts, (None, None, "x", None), strict=True)]) == 0
+    assert (
+        both_ways(
+            "chat",
+            "messages",
+            [
+                written(chunk(content=text), name=name)
+                for text, name in zip(texts, (None, None, "x", None), strict=True)
+            ],
+        )
+        == 0
+    )
     assert both_ways("chat", "messages", [written(chunk(content=text)) for text in texts]) == 2
 
 

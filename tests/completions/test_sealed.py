@@ -15,18 +15,33 @@ url: app://acme
 models:
   acme/one: {upstream: up, context: 1000, max_output: 100, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
 """
-ANSWER = {"id": "m", "type": "message", "role": "assistant", "model": "up", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn",
-          "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+ANSWER = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "up",
+    "content": [{"type": "text", "text": "hi"}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
 
 
 async def test_a_foreign_thinking_block_does_not_reach_a_native_provider(tmp_path):
     seen = []
-    turns = [{"role": "user", "content": "a"},
-             {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": SEALED}, {"type": "text", "text": "b"}]},
-             {"role": "assistant", "content": [{"type": "redacted_thinking", "data": SEALED}]},
-             {"role": "assistant", "content": [{"type": "thinking", "thinking": "own", "signature": "SIG"}]},
-             {"role": "user", "content": "c"}]
-    async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}) as here:
+    turns = [
+        {"role": "user", "content": "a"},
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "hm", "signature": SEALED}, {"type": "text", "text": "b"}],
+        },
+        {"role": "assistant", "content": [{"type": "redacted_thinking", "data": SEALED}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "own", "signature": "SIG"}]},
+        {"role": "user", "content": "c"},
+    ]
+    async with inprocess(
+        tmp_path, providers={"acme": NATIVE}, apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}
+    ) as here:
         reply = await here.post("/v1/messages", {"model": "acme/one", "max_tokens": 5, "messages": turns})
     assert reply.status_code == 200 and reply.headers["x-tollgate-dropped"] == "reasoning of another provider"
     sent = json.loads(seen[0][3])["messages"]
@@ -34,8 +49,11 @@ async def test_a_foreign_thinking_block_does_not_reach_a_native_provider(tmp_pat
 
 
 def test_a_foreign_reasoning_item_is_left_out_and_the_rest_stays():
-    items = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED}, {"type": "reasoning", "encrypted_content": "OWN"},
-             {"role": "user", "content": "say tg1. twice"}]
+    items = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED},
+        {"type": "reasoning", "encrypted_content": "OWN"},
+        {"role": "user", "content": "say tg1. twice"},
+    ]
     context = Context()
     body = {"model": "m", "input": items}
     assert without_sealed("responses", body, context) == {"model": "m", "input": items[1:]}

@@ -20,37 +20,134 @@ from tollgate.sandbox import app as sandbox
         ("responses", {"input": [{"id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
         ("responses", {"input": [{"type": None, "id": "msg_1"}]}, [("input.item_reference", "msg_1")]),
         ("responses", {"input": [{"id": "msg_1", "role": "assistant", "content": "hi"}]}, []),
-        ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]}, [("input.file_id", "file_1")]),
-        ("responses", {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
-         [("tools.vector_store_id", "vs_1"), ("tools.vector_store_id", "vs_2")]),
+        (
+            "responses",
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]},
+            [("input.file_id", "file_1")],
+        ),
+        (
+            "responses",
+            {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
+            [("tools.vector_store_id", "vs_1"), ("tools.vector_store_id", "vs_2")],
+        ),
         ("messages", {"container": "cont_1", "messages": []}, [("container", "cont_1")]),
-        ("messages", {"thread": {"type": "continue", "previous_message_id": "msg_1"}, "messages": []}, [("thread.previous_message_id", "msg_1")]),
-        ("messages", {"thread": {"type": "create"}, "diagnostics": {"previous_message_id": "msg_1"}, "messages": []}, []),
-        ("messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]}]},
-         [("messages.file_id", "file_1")]),
-        ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]}, [("messages.file_id", "file_1")]),
+        (
+            "messages",
+            {"thread": {"type": "continue", "previous_message_id": "msg_1"}, "messages": []},
+            [("thread.previous_message_id", "msg_1")],
+        ),
+        (
+            "messages",
+            {"thread": {"type": "create"}, "diagnostics": {"previous_message_id": "msg_1"}, "messages": []},
+            [],
+        ),
+        (
+            "messages",
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]}
+                ]
+            },
+            [("messages.file_id", "file_1")],
+        ),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]},
+            [("messages.file_id", "file_1")],
+        ),
         ("chat", {"messages": [{"role": "user", "content": "what is a file_id?"}]}, []),
         ("responses", {"previous_response_id": None, "input": "x"}, []),
-        ("responses", {"input": [{"type": "image_generation_call", "id": "ig_1"}, {"type": "image_generation_call", "id": "ig_2", "result": "aGk="}]},
-         [("input.image_generation_call", "ig_1")]),
-        ("responses", {"input": [{"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}]}, [("input.approval_request_id", "mcpr_1")]),
-        ("responses", {"input": [{"type": "mcp_approval_request", "id": "mcpr_1"}, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
-                                 {"type": "mcp_approval_response", "approval_request_id": "mcpr_2", "approve": True}]}, [("input.approval_request_id", "mcpr_2")]),
-        ("responses", {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file_1"}}]}, [("tools.input_image_mask.file_id", "file_1")]),
-        ("responses", {"prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_1"}, "b": "text"}}},
-         [("prompt.id", "pmpt_1"), ("prompt.variables.file_id", "file_1")]),
-        ("responses", {"input": [{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "file_1"}}]},
-         [("input.file_id", "file_1")]),
-        ("responses", {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}], "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}]},
-         [("input.container_id", "cntr_1")]),
+        (
+            "responses",
+            {
+                "input": [
+                    {"type": "image_generation_call", "id": "ig_1"},
+                    {"type": "image_generation_call", "id": "ig_2", "result": "aGk="},
+                ]
+            },
+            [("input.image_generation_call", "ig_1")],
+        ),
+        (
+            "responses",
+            {"input": [{"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}]},
+            [("input.approval_request_id", "mcpr_1")],
+        ),
+        (
+            "responses",
+            {
+                "input": [
+                    {"type": "mcp_approval_request", "id": "mcpr_1"},
+                    {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+                    {"type": "mcp_approval_response", "approval_request_id": "mcpr_2", "approve": True},
+                ]
+            },
+            [("input.approval_request_id", "mcpr_2")],
+        ),
+        (
+            "responses",
+            {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file_1"}}]},
+            [("tools.input_image_mask.file_id", "file_1")],
+        ),
+        (
+            "responses",
+            {"prompt": {"id": "pmpt_1", "variables": {"a": {"type": "input_file", "file_id": "file_1"}, "b": "text"}}},
+            [("prompt.id", "pmpt_1"), ("prompt.variables.file_id", "file_1")],
+        ),
+        (
+            "responses",
+            {
+                "input": [
+                    {
+                        "type": "computer_call_output",
+                        "call_id": "c",
+                        "output": {"type": "computer_screenshot", "file_id": "file_1"},
+                    }
+                ]
+            },
+            [("input.file_id", "file_1")],
+        ),
+        (
+            "responses",
+            {
+                "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}],
+                "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}],
+            },
+            [("input.container_id", "cntr_1")],
+        ),
         ("responses", {"input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}]}, []),
-        ("responses", {"tools": [{"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_1"}}]},
-         [("tools.environment.container_id", "cntr_1")]),
-        ("responses", {"tools": [{"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}}],
-                       "input": [{"type": "shell_call", "environment": {"type": "container_reference", "container_id": "cntr_1"}}]},
-         [("tools.environment.file_id", "file_1"), ("input.container_id", "cntr_1")]),
-        *(("responses", {"tools": [{"type": "file_search", "environment": wrong, "vector_store_ids": wrong, "container": {"file_ids": wrong}}], "prompt": {"variables": wrong}}, [])
-          for wrong in (5, 0.5, True, "vs_1", {"vs_1": 1}, None)),
+        (
+            "responses",
+            {"tools": [{"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_1"}}]},
+            [("tools.environment.container_id", "cntr_1")],
+        ),
+        (
+            "responses",
+            {
+                "tools": [{"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}}],
+                "input": [
+                    {"type": "shell_call", "environment": {"type": "container_reference", "container_id": "cntr_1"}}
+                ],
+            },
+            [("tools.environment.file_id", "file_1"), ("input.container_id", "cntr_1")],
+        ),
+        *(
+            (
+                "responses",
+                {
+                    "tools": [
+                        {
+                            "type": "file_search",
+                            "environment": wrong,
+                            "vector_store_ids": wrong,
+                            "container": {"file_ids": wrong},
+                        }
+                    ],
+                    "prompt": {"variables": wrong},
+                },
+                [],
+            )
+            for wrong in (5, 0.5, True, "vs_1", {"vs_1": 1}, None)
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -69,10 +166,19 @@ def test_an_answer_of_another_shape_hands_out_its_own_id_only(output):
 
 
 def test_what_an_answer_hands_out():
-    answer = {"object": "response", "id": "resp_1", "store": True, "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}]}
+    answer = {
+        "object": "response",
+        "id": "resp_1",
+        "store": True,
+        "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}],
+    }
     assert minted_ids(answer) == ["resp_1", "msg_1", "ci_1", "cntr_1"]
     assert minted_ids({**answer, "store": False}) == ["cntr_1"], "a container lives on, and who got it may name it"
-    shell = {"type": "shell_call", "id": "sh_1", "environment": {"type": "container_reference", "container_id": "cntr_2"}}
+    shell = {
+        "type": "shell_call",
+        "id": "sh_1",
+        "environment": {"type": "container_reference", "container_id": "cntr_2"},
+    }
     assert minted_ids({**answer, "output": [shell]}) == ["resp_1", "sh_1", "cntr_2"]
     assert minted_ids({"type": "message", "id": "msg_1", "container": {"id": "cont_1"}}) == ["cont_1"]
     assert minted_ids({"type": "message", "id": "msg_1"}, thread=True) == ["msg_1"]
@@ -81,9 +187,20 @@ def test_what_an_answer_hands_out():
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path, stream):
     async with inprocess(tmp_path) as here:
-        first = await here.post("/v1/responses", {"model": "sandbox/echo", "input": "remember me", "store": True, "stream": stream})
-        body = first.json() if not stream else next(event["response"] for event in map(json.loads, (
-            line[6:] for line in first.text.splitlines() if line.startswith("data: "))) if event["type"] == "response.completed")
+        first = await here.post(
+            "/v1/responses", {"model": "sandbox/echo", "input": "remember me", "store": True, "stream": stream}
+        )
+        body = (
+            first.json()
+            if not stream
+            else next(
+                event["response"]
+                for event in map(
+                    json.loads, (line[6:] for line in first.text.splitlines() if line.startswith("data: "))
+                )
+                if event["type"] == "response.completed"
+            )
+        )
         ask = {"model": "sandbox/echo", "input": "go on", "previous_response_id": body["id"]}
         assert (await here.post("/v1/responses", ask)).status_code == 200
         await here.services.ledger.create_account("other")
@@ -98,10 +215,14 @@ async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path,
 async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
     """Clients that store by default refer to every item of an earlier answer; what cures it must be said."""
     async with inprocess(tmp_path) as here:
-        refused = await here.post("/v1/responses", {"model": "sandbox/echo", "input": [{"type": "item_reference", "id": "rs_1"}]})
+        refused = await here.post(
+            "/v1/responses", {"model": "sandbox/echo", "input": [{"type": "item_reference", "id": "rs_1"}]}
+        )
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == (
-            "Item reference with id 'rs_1' not found. Only a provider that speaks this format stores items: set `store` to false and send the item itself.")
+            "Item reference with id 'rs_1' not found. Only a provider that speaks this format stores items: set "
+            "`store` to false and send the item itself."
+        )
 
 
 ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
@@ -126,7 +247,9 @@ async def test_a_thread_goes_on_for_its_account_and_for_no_other(tmp_path, strea
     async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": keeps}) as here:
         made = {**ASKED, "model": "keeps/echo", "thread": {"type": "create"}, "stream": stream}
         first = await here.post("/v1/messages", made)
-        message = first.json() if not stream else json.loads(first.text.split("data: ", 1)[1].split("\n", 1)[0])["message"]
+        message = (
+            first.json() if not stream else json.loads(first.text.split("data: ", 1)[1].split("\n", 1)[0])["message"]
+        )
         goes_on = {**made, "thread": {"type": "continue", "previous_message_id": message["id"]}}
         assert (await here.post("/v1/messages", goes_on)).status_code == 200
         assert [body["thread"]["type"] for body in seen] == ["create", "continue"]
@@ -142,14 +265,25 @@ async def test_a_thread_that_nobody_keeps_is_refused_so_that_the_client_sends_ev
     """What the tool runner of the official client begins with; told by this code it goes on without a thread."""
     async with inprocess(tmp_path) as here:
         refused = await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": {"type": "create"}})
-        assert refused.status_code == 400 and refused.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+        assert refused.status_code == 400 and refused.json()["error"]["details"] == {
+            "error_code": "thread_unsupported_request"
+        }
         assert (await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": None})).status_code == 200
 
 
 async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
     async def lost(method, path, headers, body):
         async def said():
-            yield json.dumps({"type": "error", "error": {"type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}}}).encode()
+            yield json.dumps(
+                {
+                    "type": "error",
+                    "error": {
+                        "type": "not_found_error",
+                        "message": "lost",
+                        "details": {"error_code": "thread_not_found"},
+                    },
+                }
+            ).encode()
 
         return 404, {"content-type": "application/json"}, said()
 
@@ -178,37 +312,85 @@ async def speaker(method, path, headers, body):
 
     async def said():
         if path.endswith("/responses"):
-            yield json.dumps({"id": "resp_1", "object": "response", "status": "completed",
-                              "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [WISH]}.get(str(asked["input"]), []),
-                              "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}).encode()
+            yield json.dumps(
+                {
+                    "id": "resp_1",
+                    "object": "response",
+                    "status": "completed",
+                    "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [WISH]}.get(
+                        str(asked["input"]), []
+                    ),
+                    "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+                }
+            ).encode()
         elif asked.get("stream"):
             for delta, finish in (({"role": "assistant", "audio": SOUND}, None), ({}, "stop")):
-                chunk = {**about, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": usage if finish else None}
+                chunk = {
+                    **about,
+                    "object": "chat.completion.chunk",
+                    "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+                    "usage": usage if finish else None,
+                }
                 yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
             yield b"data: [DONE]\n\n"
         else:
             message = {"role": "assistant", "content": "hi", **({"audio": SOUND} if "audio" in asked else {})}
-            yield json.dumps({**about, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}).encode()
+            yield json.dumps(
+                {
+                    **about,
+                    "object": "chat.completion",
+                    "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                    "usage": usage,
+                }
+            ).encode()
 
     return 200, {"content-type": "text/event-stream" if asked.get("stream") else "application/json"}, said()
 
 
-@pytest.mark.parametrize(("path", "first", "goes_on", "said"), [
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}, "stream": stream},
-     {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}, {"role": "user", "content": "again"}]}, "Audio with id 'audio_1' not found")
-    for stream in (False, True)
-] + [
-    ("/v1/responses", {"input": "hi"}, {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "again"}]}, "Reasoning with id 'rs_1' not found"),
-    ("/v1/responses", {"input": "look"}, {"input": [WISH, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}], "store": False},
-     "Approval request with id 'mcpr_1' not found"),
-], ids=["sound", "streamed sound", "reasoning", "approval"])
+@pytest.mark.parametrize(
+    ("path", "first", "goes_on", "said"),
+    [
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [{"role": "user", "content": "hi"}],
+                "modalities": ["text", "audio"],
+                "audio": {"voice": "alloy", "format": "wav"},
+                "stream": stream,
+            },
+            {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}, {"role": "user", "content": "again"}]},
+            "Audio with id 'audio_1' not found",
+        )
+        for stream in (False, True)
+    ]
+    + [
+        (
+            "/v1/responses",
+            {"input": "hi"},
+            {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "again"}]},
+            "Reasoning with id 'rs_1' not found",
+        ),
+        (
+            "/v1/responses",
+            {"input": "look"},
+            {
+                "input": [WISH, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}],
+                "store": False,
+            },
+            "Approval request with id 'mcpr_1' not found",
+        ),
+    ],
+    ids=["sound", "streamed sound", "reasoning", "approval"],
+)
 async def test_what_a_provider_looks_up_by_its_id_is_for_the_account_that_got_it(tmp_path, path, first, goes_on, said):
     async with inprocess(tmp_path, providers={"speaker": SPEAKER}, apps={"speaker": speaker}) as here:
         await here.services.ledger.create_account("other")
         await here.services.ledger.grant("other", Decimal(1))
         _, key = await here.services.ledger.create_key("other")
         goes_on = {**goes_on, "model": "speaker/one"}
-        assert (await here.post(path, goes_on, key=key)).status_code == 200, "nobody got it here: a conversation from elsewhere"
+        assert (await here.post(path, goes_on, key=key)).status_code == 200, (
+            "nobody got it here: a conversation from elsewhere"
+        )
         assert (await here.post(path, {**first, "model": "speaker/one"})).status_code == 200
         assert (await here.post(path, goes_on)).status_code == 200
         refused = await here.post(path, goes_on, key=key)

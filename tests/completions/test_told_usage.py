@@ -1,4 +1,5 @@
-"""Usage told in odd ways: zeros, beside an error, counted in the provider's own manner. The row and the client hear the same."""
+"""Usage told in odd ways: zeros, beside an error, counted in the provider's own manner. The row and the client hear the
+same."""
 
 from __future__ import annotations
 
@@ -14,12 +15,27 @@ from support.usage_files import rows
 SSE = {"content-type": "text/event-stream"}
 FAILS = "errors: {rules: [{when: $.type == 'response.failed', verdict: next, message: $.response.error.message}]}"
 ZERO = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-XAI = {"prompt_tokens": 291, "completion_tokens": 26, "total_tokens": 513, "completion_tokens_details": {"reasoning_tokens": 196}}
+XAI = {
+    "prompt_tokens": 291,
+    "completion_tokens": 26,
+    "total_tokens": 513,
+    "completion_tokens_details": {"reasoning_tokens": 196},
+}
 
 
 def chat(usage: object) -> bytes:
-    return json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "up-1", "usage": usage,
-                       "choices": [{"index": 0, "message": {"role": "assistant", "content": "four words of text"}, "finish_reason": "stop"}]}).encode()
+    return json.dumps(
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "up-1",
+            "usage": usage,
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": "four words of text"}, "finish_reason": "stop"}
+            ],
+        }
+    ).encode()
 
 
 def chunks(*events: dict) -> list[bytes]:
@@ -34,7 +50,11 @@ def said(text: str, finish: str | None = None) -> dict:
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
-    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": ZERO}), headers=SSE) if stream else replying(body=chat(ZERO))
+    app = (
+        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": ZERO}), headers=SSE)
+        if stream
+        else replying(body=chat(ZERO))
+    )
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
         (row,) = await rows(here, tmp_path)
@@ -44,75 +64,180 @@ async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_path, client, stream):
-    call = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}, "caller": {"type": "code_execution_20250825", "tool_id": "s"}}
-    answer = {"id": "m", "type": "message", "role": "assistant", "model": "up-1", "content": [call], "container": {"id": "c"}, "stop_reason": "tool_use",
-              "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+    call = {
+        "type": "tool_use",
+        "id": "toolu_1",
+        "name": "f",
+        "input": {},
+        "caller": {"type": "code_execution_20250825", "tool_id": "s"},
+    }
+    answer = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "up-1",
+        "content": [call],
+        "container": {"id": "c"},
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+    }
     events = [{"type": "message_start", "message": answer}, {"type": "message_stop"}]
     blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
     app = replying(blocks=blocks, headers=SSE) if stream else replying(body=json.dumps(answer).encode())
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}
+    ) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
-@pytest.mark.parametrize("absurd", [{"completion_tokens": 25_000_000}, {"prompt_tokens": 1e30}, {"total_tokens": "9999999999"},
-                                    {"prompt_tokens_details": {"cached_tokens": 10**15}}, {"prompt_tokens": 1.5, "completion_tokens": 2.7}, {"prompt_tokens": -1000},
-                                    {"completion_tokens": -5}], ids=["output", "input", "total", "cache", "fractions", "negative input", "negative output"])
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"completion_tokens": 25_000_000},
+        {"prompt_tokens": 1e30},
+        {"total_tokens": "9999999999"},
+        {"prompt_tokens_details": {"cached_tokens": 10**15}},
+        {"prompt_tokens": 1.5, "completion_tokens": 2.7},
+        {"prompt_tokens": -1000},
+        {"completion_tokens": -5},
+    ],
+    ids=["output", "input", "total", "cache", "fractions", "negative input", "negative output"],
+)
 async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_here(tmp_path, client, stream, absurd):
     usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **absurd}
-    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}), headers=SSE) if stream else replying(body=chat(usage))
+    app = (
+        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}), headers=SSE)
+        if stream
+        else replying(body=chat(usage))
+    )
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
         (row,) = await rows(here, tmp_path)
-    assert row["estimated"] and 0 < row["input_tokens"] < 100 and (row["cache_read_tokens"], row["output_tokens"], row["reasoning_tokens"]) == (0, 4, 0)
+    assert (
+        row["estimated"]
+        and 0 < row["input_tokens"] < 100
+        and (row["cache_read_tokens"], row["output_tokens"], row["reasoning_tokens"]) == (0, 4, 0)
+    )
 
 
-@pytest.mark.parametrize("usage", [
-    XAI, {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20, "completion_tokens_details": {"reasoning_tokens": 11}},
-    {"prompt_tokens": 2168, "completion_tokens": 5, "total_tokens": 2173, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}}])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        XAI,
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": 10,
+            "total_tokens": 20,
+            "completion_tokens_details": {"reasoning_tokens": 11},
+        },
+        {
+            "prompt_tokens": 2168,
+            "completion_tokens": 5,
+            "total_tokens": 2173,
+            "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161},
+        },
+    ],
+)
 @pytest.mark.parametrize("client", ["messages", "responses"])
 async def test_clients_of_other_formats_are_told_what_is_billed(tmp_path, client, usage):
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}
+    ) as here:
         told = (await here.post(PATHS[client], ASKS[client])).json()["usage"]
         (row,) = await rows(here, tmp_path)
     prompt = [row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]]
     answer = row["output_tokens"] + row["reasoning_tokens"]
     if client == "messages":
-        assert [told["input_tokens"], told["cache_read_input_tokens"], told["cache_creation_input_tokens"], told["output_tokens"]] == [*prompt, answer]
+        assert [
+            told["input_tokens"],
+            told["cache_read_input_tokens"],
+            told["cache_creation_input_tokens"],
+            told["output_tokens"],
+        ] == [*prompt, answer]
     else:
-        assert (told["input_tokens"], told["output_tokens"], told["total_tokens"]) == (sum(prompt), answer, sum(prompt) + answer)
+        assert (told["input_tokens"], told["output_tokens"], told["total_tokens"]) == (
+            sum(prompt),
+            answer,
+            sum(prompt) + answer,
+        )
         assert told["output_tokens_details"]["reasoning_tokens"] == row["reasoning_tokens"] <= answer
 
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_usage_told_beside_an_error_is_billed(tmp_path, client):
-    error = {"error": {"code": 502, "message": "broke"}, "choices": [], "usage": {"prompt_tokens": 43, "completion_tokens": 10, "total_tokens": 53}}
+    error = {
+        "error": {"code": 502, "message": "broke"},
+        "choices": [],
+        "usage": {"prompt_tokens": 43, "completion_tokens": 10, "total_tokens": 53},
+    }
     app = replying(blocks=chunks(said("hi"), error), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
         await here.post(PATHS[client], {**ASKS[client], "stream": True})
         (row,) = await rows(here, tmp_path)
-    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 43, 10)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "upstream_error",
+        False,
+        43,
+        10,
+    )
     assert row["cost"] == Decimal(43 + 20) / 10**6
 
 
 async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
-    failed = {"type": "response.failed", "sequence_number": 2, "response": {
-        "id": "r", "object": "response", "status": "failed", "error": {"code": "server_error", "message": "broke"}, "output": [],
-        "usage": {"input_tokens": 43, "output_tokens": 10, "total_tokens": 53}}}
-    events = [{"type": "response.created", "sequence_number": 0, "response": {"id": "r", "object": "response", "status": "in_progress", "output": []}},
-              {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0, "content_index": 0, "delta": "hi", "logprobs": []}, failed]
-    app = replying(blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE)
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "responses", more=FAILS)}, apps={"acme": app}) as here:
+    failed = {
+        "type": "response.failed",
+        "sequence_number": 2,
+        "response": {
+            "id": "r",
+            "object": "response",
+            "status": "failed",
+            "error": {"code": "server_error", "message": "broke"},
+            "output": [],
+            "usage": {"input_tokens": 43, "output_tokens": 10, "total_tokens": 53},
+        },
+    }
+    events = [
+        {
+            "type": "response.created",
+            "sequence_number": 0,
+            "response": {"id": "r", "object": "response", "status": "in_progress", "output": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "sequence_number": 1,
+            "item_id": "m",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": "hi",
+            "logprobs": [],
+        },
+        failed,
+    ]
+    app = replying(
+        blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "responses", more=FAILS)}, apps={"acme": app}
+    ) as here:
         await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         (row,) = await rows(here, tmp_path)
-    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("upstream_error", False, 43, 10)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "upstream_error",
+        False,
+        43,
+        10,
+    )
 
 
 async def test_counts_written_as_floats_are_counts(tmp_path):
     usage = {"prompt_tokens": 12.0, "completion_tokens": 3.0, "total_tokens": 15.0}
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}
+    ) as here:
         await here.post(PATHS["chat"], ASKS["chat"])
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 12, 3)
@@ -120,29 +245,52 @@ async def test_counts_written_as_floats_are_counts(tmp_path):
 
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("half", "expected"), [({"prompt_tokens": 10, "completion_tokens": None}, (10, 4)), ({"completion_tokens": 5}, (None, 5))])
+@pytest.mark.parametrize(
+    ("half", "expected"),
+    [({"prompt_tokens": 10, "completion_tokens": None}, (10, 4)), ({"completion_tokens": 5}, (None, 5))],
+)
 async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, client, stream, half, expected):
     """Nobody's answer is free because its provider told the prompt alone (DESIGN section 5: never recorded as 0)."""
-    app = replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": half}), headers=SSE) if stream else replying(body=chat(half))
+    app = (
+        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": half}), headers=SSE)
+        if stream
+        else replying(body=chat(half))
+    )
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
         assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
         (row,) = await rows(here, tmp_path)
-    assert row["estimated"] and row["input_tokens"] > 0 and expected in {(row["input_tokens"], row["output_tokens"]), (None, row["output_tokens"])}
+    assert (
+        row["estimated"]
+        and row["input_tokens"] > 0
+        and expected in {(row["input_tokens"], row["output_tokens"]), (None, row["output_tokens"])}
+    )
 
 
-@pytest.mark.parametrize("half", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": 0}])
+@pytest.mark.parametrize(
+    "half", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": 0}]
+)
 async def test_a_zero_beside_a_count_is_meant(tmp_path, half):
     """As recorded: a provider that told no prompt tokens charged none, and said so in its own cost."""
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(half))}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(half))}
+    ) as here:
         await here.post(PATHS["chat"], ASKS["chat"])
         (row,) = await rows(here, tmp_path)
-    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, half["prompt_tokens"], half["completion_tokens"])
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        False,
+        half["prompt_tokens"],
+        half["completion_tokens"],
+    )
 
 
 async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
     empty = json.loads(chat({"prompt_tokens": 10}))
     empty["choices"][0] |= {"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=json.dumps(empty).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "chat")},
+        apps={"acme": replying(body=json.dumps(empty).encode())},
+    ) as here:
         await here.post(PATHS["chat"], ASKS["chat"])
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 0)
@@ -150,8 +298,15 @@ async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(tmp_path, client):
-    pieces = chunks({**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}}, {"choices": [], "usage": {"completion_tokens": 5}})
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(blocks=pieces, headers=SSE)}) as here:
+    pieces = chunks(
+        {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}},
+        {"choices": [], "usage": {"completion_tokens": 5}},
+    )
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "chat")},
+        apps={"acme": replying(blocks=pieces, headers=SSE)},
+    ) as here:
         await here.post(PATHS[client], {**ASKS[client], "stream": True})
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
@@ -159,8 +314,15 @@ async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(t
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_zeros_after_counts_tell_nothing(tmp_path, client):
-    events = chunks({**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}, {"choices": [], "usage": ZERO})
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(blocks=events, headers=SSE)}) as here:
+    events = chunks(
+        {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+        {"choices": [], "usage": ZERO},
+    )
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "chat")},
+        apps={"acme": replying(blocks=events, headers=SSE)},
+    ) as here:
         await here.post(PATHS[client], {**ASKS[client], "stream": True})
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)

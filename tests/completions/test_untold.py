@@ -12,7 +12,10 @@ from support.inprocess import inprocess
 async def test_a_native_stream_is_told_its_usage_where_the_provider_tells_none(tmp_path, dialect):
     """Official clients fail on a `message_start` without usage (CLIENTS 3a); the last event says what is billed."""
     said = "[[no-usage]] one two three"
-    ask = {"messages": {"max_tokens": 50, "messages": [{"role": "user", "content": said}]}, "responses": {"input": said}}[dialect]
+    ask = {
+        "messages": {"max_tokens": 50, "messages": [{"role": "user", "content": said}]},
+        "responses": {"input": said},
+    }[dialect]
     async with inprocess(tmp_path) as here:
         before = here.balance()
         reply = await here.post(f"/v1/{dialect}", {"model": "sandbox/echo", "stream": True, **ask})
@@ -29,6 +32,13 @@ async def test_a_native_stream_is_told_its_usage_where_the_provider_tells_none(t
 
 async def test_a_messages_stream_that_ends_after_its_unpriced_delta_still_fails(tmp_path):
     async with inprocess(tmp_path) as here:
-        reply = await here.post("/v1/messages", {"model": "sandbox/echo", "stream": True, "max_tokens": 50, "messages": [
-            {"role": "user", "content": "[[no-usage]] [[cut=8]] one two"}]})
+        reply = await here.post(
+            "/v1/messages",
+            {
+                "model": "sandbox/echo",
+                "stream": True,
+                "max_tokens": 50,
+                "messages": [{"role": "user", "content": "[[no-usage]] [[cut=8]] one two"}],
+            },
+        )
     assert "event: error" in reply.text and "message_stop" not in reply.text

@@ -13,17 +13,24 @@ from support.usage_files import rows
 from .test_pipeline import SSE
 
 RULE = {
-    "chat": "usage: {read: {input: 70, output: \"{{ $.usage.completion_tokens }}\"}}",
-    "messages": "usage: {read: {$when: $.usage, input: 70, output: \"{{ $.usage.output_tokens }}\"}}",
-    "responses": "usage: {read: {$let: {u: \"{{ $.usage or $.response.usage }}\"}, $when: $u, input: 70, output: \"{{ $u.output_tokens }}\"}}",
+    "chat": 'usage: {read: {input: 70, output: "{{ $.usage.completion_tokens }}"}}',
+    "messages": 'usage: {read: {$when: $.usage, input: 70, output: "{{ $.usage.output_tokens }}"}}',
+    "responses": 'usage: {read: {$let: {u: "{{ $.usage or $.response.usage }}"}, $when: $u, input: 70, output: "{{ '
+                 '$u.output_tokens }}"}}',
 }
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("protocol", PATHS)
 async def test_the_template_decides(tmp_path, protocol, streamed):
-    app = replying(blocks=events(protocol, "hi"), headers=SSE) if streamed else replying(body=json.dumps(whole(protocol, "hi")).encode())
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", protocol, more=RULE[protocol])}, apps={"acme": app}) as here:
+    app = (
+        replying(blocks=events(protocol, "hi"), headers=SSE)
+        if streamed
+        else replying(body=json.dumps(whole(protocol, "hi")).encode())
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", protocol, more=RULE[protocol])}, apps={"acme": app}
+    ) as here:
         assert (await here.post(PATHS[protocol], {**ASKS[protocol], "stream": streamed})).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) == ("ok", 70, 5, False)
@@ -36,7 +43,9 @@ HEADERS = {"content-type": "application/json", "x-in": "70"}
 async def test_it_may_read_the_headers_of_a_whole_answer(tmp_path, protocol):
     rule = "usage: {read: {input: \"{{ $answer_headers['x-in'] | number }}\", output: 5}}"
     app = replying(body=json.dumps(whole(protocol, "hi")).encode(), headers=HEADERS)
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", protocol, more=rule)}, apps={"acme": app}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", protocol, more=rule)}, apps={"acme": app}
+    ) as here:
         assert (await here.post(PATHS[protocol], ASKS[protocol])).status_code == 200
         (row,) = await rows(here, tmp_path)
     assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 5, False)

@@ -18,7 +18,12 @@ from tollgate.config.provider_schema import models_schema, provider_schema, shar
 
 REPOSITORY = Path(__file__).parents[2]
 FILES = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
-SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema(), "models": models_schema(), "shared": shared_schema()}
+SCHEMAS = {
+    "gateway": gateway_schema(),
+    "provider": provider_schema(),
+    "models": models_schema(),
+    "shared": shared_schema(),
+}
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -76,7 +81,9 @@ def mutations(seed: int) -> Any:
             case 0:
                 del node[key]
             case 1:
-                node[key] = dice.choice([None, True, "", "x", -1, 0, 7, 10**9, [], {}, ["x"], {"x": 1}, 429, "chat", "$.x", "next"])
+                node[key] = dice.choice(
+                    [None, True, "", "x", -1, 0, 7, 10**9, [], {}, ["x"], {"x": 1}, 429, "chat", "$.x", "next"]
+                )
             case 2 if isinstance(node, dict):
                 node[dice.choice(["x", "price", "path", "URL/x", "acme/b c", "status", "unit"])] = node[key]
             case 3 if isinstance(node, list):

@@ -13,13 +13,33 @@ from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.provider_schema import provider_schema
 from tollgate.errors import ConfigErrors
 
-PATIENT = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+PATIENT = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 KEYS = sorted({"acme/a", "x", "chat", "1", "USD", "", *gateway_schema()["properties"], *provider_schema()["properties"],
                *(key for block in gateway_schema()["properties"].values() for key in block.get("properties", ())),
                *(key for part in provider_schema()["$defs"].values() for key in part.get("properties", ()))})
-WORDS = st.one_of(st.sampled_from(["chat", "$secret.X", "$secret.", "{{ $.a }}", "/p", "https://a.example", "0.30", "-1", "1e400", ":99999", "a/b", "*", "[::]:1"]),
-                  st.text(max_size=12))
+WORDS = st.one_of(
+    st.sampled_from(
+        [
+            "chat",
+            "$secret.X",
+            "$secret.",
+            "{{ $.a }}",
+            "/p",
+            "https://a.example",
+            "0.30",
+            "-1",
+            "1e400",
+            ":99999",
+            "a/b",
+            "*",
+            "[::]:1",
+        ]
+    ),
+    st.text(max_size=12),
+)
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-10, 10**12), WORDS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)),
@@ -58,21 +78,41 @@ def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -
 
 
 @PATIENT
-@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8))
+@given(
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6),
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
+)
 def test_any_values_under_known_keys_are_read_or_refused(gateway: dict, provider: dict) -> None:
-    load(yaml.safe_dump(gateway, allow_unicode=True), yaml.safe_dump({**provider, "provider": "acme"}, allow_unicode=True))
+    load(
+        yaml.safe_dump(gateway, allow_unicode=True),
+        yaml.safe_dump({**provider, "provider": "acme"}, allow_unicode=True),
+    )
 
 
 @PATIENT
 @given(st.data())
 def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObject) -> None:
     good = {
-        "provider": "acme", "url": "https://a.example/v1", "speaks": {"chat": "/c", "messages": {"path": "/m", "headers": {"h": "$secret.X"}}},
-        "headers": {"a": "$secret.X"}, "auth": {"kind": "sigv4", "region": "eu"}, "policies": [{"match": "*", "request": [{"drop": ["a"]}]}],
+        "provider": "acme",
+        "url": "https://a.example/v1",
+        "speaks": {"chat": "/c", "messages": {"path": "/m", "headers": {"h": "$secret.X"}}},
+        "headers": {"a": "$secret.X"},
+        "auth": {"kind": "sigv4", "region": "eu"},
+        "policies": [{"match": "*", "request": [{"drop": ["a"]}]}],
         "errors": {"retry": [500], "rules": [{"when": "$.a", "verdict": "next"}]},
-        "models": {"acme/a": {"aliases": ["a"], "price": {"prompt": "1", "completion": "2", "unit": 1000000, "currency": "USD",
-                                                           "volumes": [{"min_prompt_tokens": 5, "prompt": "2"}],
-                                                           "windows": [{"start": "01:00", "end": "02:00", "prices": {"prompt": "1"}}]}}},
+        "models": {
+            "acme/a": {
+                "aliases": ["a"],
+                "price": {
+                    "prompt": "1",
+                    "completion": "2",
+                    "unit": 1000000,
+                    "currency": "USD",
+                    "volumes": [{"min_prompt_tokens": 5, "prompt": "2"}],
+                    "windows": [{"start": "01:00", "end": "02:00", "prices": {"prompt": "1"}}],
+                },
+            }
+        },
     }
     node: object = good
     while True:

@@ -74,7 +74,8 @@ def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
 
 def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
     files = {
-        "providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: {upstream: x/y}}\n"
+        "providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: "
+                               "{upstream: x/y}}\n"
     }
     assert said(files, folder) == "it loads\n"
     provider = load_gateway(environ={}).gateway.providers["acme"]
@@ -85,7 +86,8 @@ def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
 def test_a_base_that_is_a_path_is_joined_as_a_hole(folder: Path) -> None:
     said(
         {
-            "providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: /chat}\n"
+            "providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: "
+                                   "/chat}\n"
         },
         folder,
     )
@@ -144,7 +146,8 @@ def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
       service_tiers: {flex: {prompt: "0.5"}},
       windows: [{start: "16:30", end: 00:30, days: [1, 5], prices: {prompt: 0.1}}]}"""
     files = {
-        "providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: {price}\n"
+        "providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: "
+                            f"{price}\n"
     }
     assert said(files, folder) == "it loads\n"
     found = model(load_gateway(environ={}).gateway, "a/m").price
@@ -201,7 +204,10 @@ def test_the_same_alias_at_two_providers_of_one_model_is_fine(folder: Path) -> N
 
 
 def test_an_alias_of_a_discovered_model_is_only_warned_about(folder: Path) -> None:
-    provider = "provider: a\nurl: https://a.example\nspeaks: {chat: /c}\ndiscover: {url: https://a.example/models, list: $.data, model: {id: $.id}}\n"
+    provider = (
+        "provider: a\nurl: https://a.example\nspeaks: {chat: /c}\ndiscover: {url: https://a.example/models, list: "
+        "$.data, model: {id: $.id}}\n"
+    )
     told = said({"gateway.yaml": "aliases: {fast: a/later}\n", "providers/a.yaml": provider}, folder)
     assert "warning: aliases.fast" in told
     assert told.endswith("it loads\n")

@@ -61,7 +61,9 @@ def test_a_provider_that_is_off_is_spared_the_reading(folder: Path) -> None:
 
 
 def test_a_mistake_is_shown_where_it_stands(folder: Path) -> None:
-    (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("name: Made, price: {prompt: \"3\"", "nmae: Made, price: {prompt: \"3\""))
+    (folder / "providers" / "models" / "acme.yaml").write_text(
+        MODELS.replace('name: Made, price: {prompt: "3"', 'nmae: Made, price: {prompt: "3"')
+    )
     with pytest.raises(ConfigErrors) as caught:
         load_gateway(folder, environ=ON)
     said = str(caught.value)
@@ -87,7 +89,10 @@ def test_a_missing_file_is_said(folder: Path) -> None:
 
 def test_an_endpoint_may_serve_some_models_only(folder: Path) -> None:
     provider = load_gateway(folder, environ=ON).gateway.providers["acme"]
-    serves = {model.id: [name for name, endpoint in provider.endpoints.items() if endpoint.serves(model)] for model in provider.models}
+    serves = {
+        model.id: [name for name, endpoint in provider.endpoints.items() if endpoint.serves(model)]
+        for model in provider.models
+    }
     assert serves == {"acme/a": ["chat", "responses"], "acme/b": ["chat"]}
 
 
@@ -126,7 +131,9 @@ def test_a_shared_policy_may_be_for_models_of_other_providers(folder: Path) -> N
     (folder / "providers" / "shared.txt").write_text(POLICIES.replace("acme/a", "other/*"))
     own = PROVIDER.replace('match: "acme/b"', 'match: "acme/c"')
     (folder / "providers" / "acme.yaml").write_text(own + "shared: shared.txt\n")
-    assert not any("fits no model" in each.message for each in load_gateway(folder, environ=ON).warnings), "the next import may bring it"
+    assert not any("fits no model" in each.message for each in load_gateway(folder, environ=ON).warnings), (
+        "the next import may bring it"
+    )
     (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("from: {provider: acme}\n", ""))
     [warning] = [each for each in load_gateway(folder, environ=ON).warnings if "fits no model" in each.message]
     assert 'found "acme/c"' in warning.message

@@ -57,7 +57,8 @@ def test_our_own_words_are_not_exported() -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
     ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
-    ("speaks: {chat: {path: x, encoding: multipart}}", "found unknown key `encoding`"),  # what chat, messages and embeddings send is JSON
+    # what chat, messages and embeddings send is JSON
+    ("speaks: {chat: {path: x, encoding: multipart}}", "found unknown key `encoding`"),
     ("speaks: {}", "found an empty map, wanted at least one entry"),
     ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
     ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
@@ -76,14 +77,20 @@ def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) 
     assert len({problem.path for problem in problems}) == len(problems)
 
 
-@pytest.mark.parametrize(("written", "hint"), [("15m", "write 900"), ("5s", "write 5"), ("2 h", "write 7200"), ("soon", ""), ("1d", "")])
+@pytest.mark.parametrize(
+    ("written", "hint"), [("15m", "write 900"), ("5s", "write 5"), ("2 h", "write 7200"), ("soon", ""), ("1d", "")]
+)
 def test_a_span_where_seconds_belong_is_told_in_seconds(written: str, hint: str) -> None:
     problems, _ = check_shape(read_text(f"timeouts: {{total: {written}}}\n", "gateway.yaml"), "gateway")
-    assert [(problem.message, problem.hint) for problem in problems] == [(f'found "{written}", wanted a number of seconds above 0', hint)]
+    assert [(problem.message, problem.hint) for problem in problems] == [
+        (f'found "{written}", wanted a number of seconds above 0', hint)
+    ]
 
 
 def test_what_is_wrong_is_cut_out_and_the_rest_kept() -> None:
-    document = read_text("provider: acme\nwieght: 1\nmodels: {a/b: {context: x, name: A}}\nproxy: http://p.example\n", "acme.yaml")
+    document = read_text(
+        "provider: acme\nwieght: 1\nmodels: {a/b: {context: x, name: A}}\nproxy: http://p.example\n", "acme.yaml"
+    )
     _, root = check_shape(document, "provider")
     assert list(root.entries) == ["provider", "models", "proxy"]
     assert list(root.entries["models"].entries["a/b"].entries) == ["name"]

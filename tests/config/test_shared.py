@@ -1,4 +1,5 @@
-"""Parts of provider files that several have in common: what wins, what is joined, where mistakes are shown, when they are read."""
+"""Parts of provider files that several have in common: what wins, what is joined, where mistakes are shown, when they
+are read."""
 
 from __future__ import annotations
 
@@ -66,33 +67,61 @@ def files(tmp_path: Path) -> Folder:
 
 
 def merged(own: str, *others: str):
-    return plain(over_shared(read_text(own, "own.yaml").root, [read_text(other, "other.yaml").root for other in others]))
+    return plain(
+        over_shared(read_text(own, "own.yaml").root, [read_text(other, "other.yaml").root for other in others])
+    )
 
 
-@pytest.mark.parametrize(("own", "other", "comes_to"), [
-    ("a: {b: 1}", "a: {b: 2, c: 3}", {"a": {"b": 1, "c": 3}}),
-    ("retry: [1]", "retry: [2]", {"retry": [1]}),
-    ("errors: {rules: [1]}", "errors: {rules: [2], retry: [3]}", {"errors": {"rules": [1, 2], "retry": [3]}}),
-    ("speaks: {chat: {request: [1]}}", "speaks: {chat: {request: [2], path: /x}}", {"speaks": {"chat": {"request": [1, 2], "path": "/x"}}}),
-    ("speaks: {chat: /a}", "speaks: {chat: {path: /b}}", {"speaks": {"chat": "/a"}}),
-    ("body: {$copy: $.a}", "body: {b: 1}", {"body": {"$copy": "$.a"}}),
-    ("body: {b: 1}", "body: {$copy: $.a}", {"body": {"b": 1}}),
-    ("define: {f($a): {x: 1}}", "define: {f($a): {y: 1}, g($a): 2}", {"define": {"f($a)": {"x": 1}, "g($a)": 2}}),
-    ("models: {a/b: }", "models: {a/b: {context: 1}}", {"models": {"a/b": None}}),
-    ("a: 1", "provider: x\nmodels_from: y\nb: 2", {"a": 1, "b": 2}),
-], ids=["map", "list", "rules", "an endpoint's edits", "text over map", "directives", "over directives", "functions", "nothing", "a provider's own"])
+@pytest.mark.parametrize(
+    ("own", "other", "comes_to"),
+    [
+        ("a: {b: 1}", "a: {b: 2, c: 3}", {"a": {"b": 1, "c": 3}}),
+        ("retry: [1]", "retry: [2]", {"retry": [1]}),
+        ("errors: {rules: [1]}", "errors: {rules: [2], retry: [3]}", {"errors": {"rules": [1, 2], "retry": [3]}}),
+        (
+            "speaks: {chat: {request: [1]}}",
+            "speaks: {chat: {request: [2], path: /x}}",
+            {"speaks": {"chat": {"request": [1, 2], "path": "/x"}}},
+        ),
+        ("speaks: {chat: /a}", "speaks: {chat: {path: /b}}", {"speaks": {"chat": "/a"}}),
+        ("body: {$copy: $.a}", "body: {b: 1}", {"body": {"$copy": "$.a"}}),
+        ("body: {b: 1}", "body: {$copy: $.a}", {"body": {"b": 1}}),
+        ("define: {f($a): {x: 1}}", "define: {f($a): {y: 1}, g($a): 2}", {"define": {"f($a)": {"x": 1}, "g($a)": 2}}),
+        ("models: {a/b: }", "models: {a/b: {context: 1}}", {"models": {"a/b": None}}),
+        ("a: 1", "provider: x\nmodels_from: y\nb: 2", {"a": 1, "b": 2}),
+    ],
+    ids=[
+        "map",
+        "list",
+        "rules",
+        "an endpoint's edits",
+        "text over map",
+        "directives",
+        "over directives",
+        "functions",
+        "nothing",
+        "a provider's own",
+    ],
+)
 def test_the_files_own_wins(own, other, comes_to):
     assert merged(own, other) == comes_to
 
 
 def test_of_several_files_the_first_named_wins():
-    assert merged("a: {}", "a: {b: 1}\npolicies: [1]", "a: {b: 2, c: 3}\npolicies: [2]") == {"a": {"b": 1, "c": 3}, "policies": [1, 2]}
+    assert merged("a: {}", "a: {b: 1}\npolicies: [1]", "a: {b: 2, c: 3}\npolicies: [2]") == {
+        "a": {"b": 1, "c": 3},
+        "policies": [1, 2],
+    }
 
 
 def test_a_provider_is_what_both_files_say(files):
     offer = build_runtime(files.load()).providers["two"].offers["acme/large"][0]
     assert offer.url(stream=False) == "https://two.example/v1/chat" and offer.headers()["x-key"] == "k"
-    assert (offer.model.context, offer.model.price.unit, dict(offer.can)) == (100, 1000000, {"first": True, "second": True})
+    assert (offer.model.context, offer.model.price.unit, dict(offer.can)) == (
+        100,
+        1000000,
+        {"first": True, "second": True},
+    )
     assert offer.request_edits({"user": "u", "a": 1}, Context()) == {"a": 1}
     verdict = offer.errors.judge(400, {}, {"late": True, "no": "later"})
     assert (verdict.kind, verdict.message) == ("later", "later")
@@ -109,14 +138,48 @@ def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
     assert "found \"caht\"" in files.mistakes()[0]
 
 
-@pytest.mark.parametrize(("before", "after", "said"), [
-    ("verdict: later", "verdict: latr", 'providers/shared/acme.yaml:6:71: errors.rules[0].verdict: found "latr", wanted "later", "next" or "stop" (did you mean `later`?)'),
-    ("drop: [user]", "dorp: [user]", "providers/shared/acme.yaml:5:12: unknown edit `dorp` (did you mean `drop`?)"),
-    ("$vars.host", "$vars.hots", "providers/shared/acme.yaml:2:18: `$vars` has no field `hots` (did you mean `host`?)"),
-    ("url:", "ca_file: a.pem\nurl:", "providers/shared/acme.yaml:2:1: ca_file: found `ca_file`, which stands in the provider's own file, wanted no such key in a shared one"),
-    ("$secret.ACME_KEY", "$secret.", "providers/shared/acme.yaml:4:18: headers.x-key: found `$secret` without a proper name, wanted `$secret.NAME`"),
-    ("policies:", "policies_from: x\npolicies:", "providers/shared/acme.yaml:7:1: found unknown key `policies_from`, wanted a known one"),
-], ids=["shape", "edit", "name", "key", "secret", "unknown"])
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "verdict: later",
+            "verdict: latr",
+            (
+                'providers/shared/acme.yaml:6:71: errors.rules[0].verdict: found "latr", wanted "later", "next" or '
+                '"stop" '
+                "(did you mean `later`?)"
+            ),
+        ),
+        ("drop: [user]", "dorp: [user]", "providers/shared/acme.yaml:5:12: unknown edit `dorp` (did you mean `drop`?)"),
+        (
+            "$vars.host",
+            "$vars.hots",
+            "providers/shared/acme.yaml:2:18: `$vars` has no field `hots` (did you mean `host`?)",
+        ),
+        (
+            "url:",
+            "ca_file: a.pem\nurl:",
+            (
+                "providers/shared/acme.yaml:2:1: ca_file: found `ca_file`, which stands in the provider's own file, "
+                "wanted no such key in a shared one"
+            ),
+        ),
+        (
+            "$secret.ACME_KEY",
+            "$secret.",
+            (
+                "providers/shared/acme.yaml:4:18: headers.x-key: found `$secret` without a proper name, wanted "
+                "`$secret.NAME`"
+            ),
+        ),
+        (
+            "policies:",
+            "policies_from: x\npolicies:",
+            "providers/shared/acme.yaml:7:1: found unknown key `policies_from`, wanted a known one",
+        ),
+    ],
+    ids=["shape", "edit", "name", "key", "secret", "unknown"],
+)
 def test_a_mistake_is_shown_where_it_stands_once(files, before, after, said):
     files.write("shared/acme.yaml", SHARED.replace(before, after))
     found = files.mistakes()
@@ -128,12 +191,16 @@ def test_a_shared_file_that_is_no_yaml_is_all_that_is_said(files):
     files.write("shared/acme.yaml", SHARED.replace("headers: {", "headers: {{"))
     assert len(files.mistakes()) == 1
     files.write("shared/acme.yaml", "- a\n")
-    assert files.mistakes()[0].startswith("providers/shared/acme.yaml:1:1: found a list, wanted a map: parts of a provider file")
+    assert files.mistakes()[0].startswith(
+        "providers/shared/acme.yaml:1:1: found a list, wanted a map: parts of a provider file"
+    )
 
 
 def test_a_missing_file_is_said_and_nothing_of_what_it_would_hold(files):
     files.write("one.yaml", OWN.format(name="one").replace("shared/acme", "shared/acne"))
-    assert [line for line in files.mistakes() if "one.yaml" in line] == ['providers/one.yaml:3:10: shared[0]: found no file "shared/acne.yaml" (relative to this file)']
+    assert [line for line in files.mistakes() if "one.yaml" in line] == [
+        'providers/one.yaml:3:10: shared[0]: found no file "shared/acne.yaml" (relative to this file)'
+    ]
 
 
 def test_an_example_of_a_shared_file_is_run_for_each(files):
@@ -151,7 +218,10 @@ def test_a_change_of_a_shared_file_is_taken_up_by_all(files):
     again = files.load(first.known)
     assert all(again.gateway.providers[name] is first.gateway.providers[name] for name in ("one", "two"))
     assert files.path / "providers" / "shared" / "acme.yaml" in again.gateway.files
-    files.write("shared/acme.yaml", SHARED.replace("context: 100", "context: 200").replace("$secret.ACME_KEY", "$secret.OTHER_KEY?"))
+    files.write(
+        "shared/acme.yaml",
+        SHARED.replace("context: 100", "context: 200").replace("$secret.ACME_KEY", "$secret.OTHER_KEY?"),
+    )
     second = files.load(again.known, key=None)
     assert [(p.off, p.models[0].context) for p in second.gateway.providers.values()] == [("", 200)] * 2
     assert build_runtime(second).providers["one"].offers["acme/large"][0].model.context == 200
@@ -161,8 +231,12 @@ def test_a_start_from_the_cache_takes_both_over(files, monkeypatch):
     monkeypatch.chdir(files.path)
     known = load_known(dump_known(files.load().known))
     again = files.load(known)
-    assert all(again.gateway.providers[name] is known.sources[f"providers/{name}.yaml"].provider for name in ("one", "two"))
-    assert build_runtime(again).providers["one"].offers["acme/large"][0].url(stream=False) == "https://one.example/v1/chat"
+    assert all(
+        again.gateway.providers[name] is known.sources[f"providers/{name}.yaml"].provider for name in ("one", "two")
+    )
+    assert (
+        build_runtime(again).providers["one"].offers["acme/large"][0].url(stream=False) == "https://one.example/v1/chat"
+    )
 
 
 def test_a_failure_while_running_is_placed_in_the_file_it_stands_in(files):

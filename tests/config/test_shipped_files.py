@@ -39,7 +39,10 @@ def test_no_provider_is_warned_of_once_its_secrets_are_set(loaded: Loaded) -> No
 
 def test_of_mappings_nobody_needs_only_the_names_are_known() -> None:
     mappings = load_mappings(REPOSITORY / "gateway.yaml", environ={}, needed={"chat", "cohere"}).mappings
-    assert [name for name, document in mappings.items() if document.text] == ["chat", "cohere"] and "messages" in mappings
+    assert [name for name, document in mappings.items() if document.text] == [
+        "chat",
+        "cohere",
+    ] and "messages" in mappings
 
 
 def test_only_the_sandbox_needs_no_secret(loaded: Loaded) -> None:
@@ -57,7 +60,9 @@ def test_some_models_have_several_routes(loaded: Loaded) -> None:
 
 
 def test_every_chat_and_embedding_model_has_a_price(loaded: Loaded) -> None:
-    assert [m.id for p in loaded.gateway.providers.values() for m in p.models if m.type != "image" and not m.price] == []
+    assert [
+        m.id for p in loaded.gateway.providers.values() for m in p.models if m.type != "image" and not m.price
+    ] == []
 
 
 def test_the_gateway_file_documents_every_key_with_its_default() -> None:
@@ -72,7 +77,9 @@ def test_the_gateway_file_documents_every_key_with_its_default() -> None:
             continue
         for key, schema in block["properties"].items():
             default = schema["default"]
-            assert written[name][key] == (pytest.approx(default) if isinstance(default, float) else default), f"{name}.{key}"
+            assert written[name][key] == (pytest.approx(default) if isinstance(default, float) else default), (
+                f"{name}.{key}"
+            )
         assert written[name].keys() == block["properties"].keys()
 
 

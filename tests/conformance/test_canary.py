@@ -52,7 +52,10 @@ async def parrot(method, path, headers, body):
     async def blocks():
         if "mid-stream" in text:
             if wish["model"] and "messages" in wish and "max_tokens" not in wish:
-                yield b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
+                yield (
+                    b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": '
+                    b'null}]}\n\n'
+                )
             else:
                 yield b'event: ping\ndata: {"type": "ping"}\n\n'
             yield b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n"

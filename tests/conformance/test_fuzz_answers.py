@@ -146,7 +146,8 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
             broken = [record for record in caplog.records if record.exc_info]
             if problem or broken:
                 problems.append(
-                    f"{problem} {[record.exc_text or record.exc_info for record in broken]} {b''.join(blocks)[:1500]!r} -> {reply.status_code} {reply.text[-500:]}"
+                    f"{problem} {[record.exc_text or record.exc_info for record in broken]} "
+                    f"{b''.join(blocks)[:1500]!r} -> {reply.status_code} {reply.text[-500:]}"
                 )
         await here.services.settlements.drain(5)
         assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])

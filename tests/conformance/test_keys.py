@@ -1,4 +1,5 @@
-"""What a key may do: expiry, revocation, rate limits, spend caps, allowed models, strictness, and state that belongs to its account."""
+"""What a key may do: expiry, revocation, rate limits, spend caps, allowed models, strictness, and state that belongs to
+its account."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ async def test_26_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, cl
         record, revoked = await ledger.create_key("default")
         assert (await here.post(PATHS[client], ECHO[client], key=revoked)).status_code == 200
         await ledger.revoke_key(record.id)
-        for key in (expired, revoked, "sk-tg-" + "a" * 49, "nonsense", "sk-live-something-of-another-vendor-1234567890"):
+        for key in (
+            expired,
+            revoked,
+            "sk-tg-" + "a" * 49,
+            "nonsense",
+            "sk-live-something-of-another-vendor-1234567890",
+        ):
             reply = await here.post(PATHS[client], ECHO[client], key=key)
             assert reply.status_code == 401 and key not in reply.text
             error = reply.json()["error"]
@@ -51,15 +58,25 @@ async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_
             assert error["type"] == "rate_limit_error"
             for kind in ("requests", "tokens"):
                 assert first.headers[f"anthropic-ratelimit-{kind}-limit"] in ("2", "100000")
-                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first.headers[f"anthropic-ratelimit-{kind}-reset"])
-            assert [each.headers["anthropic-ratelimit-requests-remaining"] for each in (first, second, third)] == ["1", "0", "0"]
+                assert re.fullmatch(
+                    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first.headers[f"anthropic-ratelimit-{kind}-reset"]
+                )
+            assert [each.headers["anthropic-ratelimit-requests-remaining"] for each in (first, second, third)] == [
+                "1",
+                "0",
+                "0",
+            ]
         else:
             assert (error["type"], error["code"], error["param"]) == ("rate_limit_error", "rate_limit_exceeded", None)
             assert re.fullmatch(r"Rate limit reached for requests\. Please try again in \d+s\.", error["message"])
             for kind in ("requests", "tokens"):
                 assert first.headers[f"x-ratelimit-limit-{kind}"] in ("2", "100000")
                 assert re.fullmatch(r"(\d+m)?\d+(ms|s)", first.headers[f"x-ratelimit-reset-{kind}"])
-            assert [each.headers["x-ratelimit-remaining-requests"] for each in (first, second, third)] == ["1", "0", "0"]
+            assert [each.headers["x-ratelimit-remaining-requests"] for each in (first, second, third)] == [
+                "1",
+                "0",
+                "0",
+            ]
         assert len(await rows_by_id(here, tmp_path)) == 2, "a refused request leaves no row"
 
 
@@ -69,7 +86,11 @@ async def test_an_error_tells_how_the_limits_stand_too(tmp_path, client):
         _, key = await here.services.ledger.create_key("default", rpm=9)
         field = "input" if client == "responses" else "messages"
         refused, failed = [
-            await here.post(PATHS[client], {**ECHO[client], field: [{"role": "user", "content": f"[[error={status}]]"}]}, key=key) for status in (400, 500)]
+            await here.post(
+                PATHS[client], {**ECHO[client], field: [{"role": "user", "content": f"[[error={status}]]"}]}, key=key
+            )
+            for status in (400, 500)
+        ]
         name = "anthropic-ratelimit-requests-remaining" if client == "messages" else "x-ratelimit-remaining-requests"
         assert [(each.status_code, each.headers.get(name)) for each in (refused, failed)] == [(400, "8"), (500, "7")]
 
@@ -77,7 +98,10 @@ async def test_an_error_tells_how_the_limits_stand_too(tmp_path, client):
 async def test_a_token_limit_counts_what_was_really_used(tmp_path):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", tpm=1000)
-        asked = {**ECHO["chat"], "messages": [{"role": "user", "content": "[[prompt-tokens=900]] [[completion-tokens=200]] hi"}]}
+        asked = {
+            **ECHO["chat"],
+            "messages": [{"role": "user", "content": "[[prompt-tokens=900]] [[completion-tokens=200]] hi"}],
+        }
         assert (await here.post(PATHS["chat"], asked, key=key)).status_code == 200
         refused = await here.post(PATHS["chat"], ECHO["chat"], key=key)
         assert refused.status_code == 429 and "tokens" in refused.json()["error"]["message"]
@@ -86,12 +110,20 @@ async def test_a_token_limit_counts_what_was_really_used(tmp_path):
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_04_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurrency(tmp_path, client):
     """The cap covers three calls of 0.1; ten at once get three."""
-    dear = provider("app://sandbox/v1/chat/completions", "chat", name="dear", model="dear/echo", price='{prompt: "0", completion: "0.001", unit: 1, currency: USD}')
+    dear = provider(
+        "app://sandbox/v1/chat/completions",
+        "chat",
+        name="dear",
+        model="dear/echo",
+        price='{prompt: "0", completion: "0.001", unit: 1, currency: USD}',
+    )
     dear = dear.replace("upstream: up-1", "upstream: echo")
     limit = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}[client]
     asked = {**ASKS[client], "model": "dear/echo", limit: 100}
     text = "[[delay=200ms]] [[tokens=100]] hi"
-    asked["input" if client == "responses" else "messages"] = text if client == "responses" else [{"role": "user", "content": text}]
+    asked["input" if client == "responses" else "messages"] = (
+        text if client == "responses" else [{"role": "user", "content": text}]
+    )
     async with inprocess(tmp_path, providers={"dear": dear}) as here:
         record, key = await here.services.ledger.create_key("default", spend_cap=Decimal("0.3"))
         replies = await asyncio.gather(*(here.post(PATHS[client], asked, key=key) for _ in range(10)))
@@ -100,12 +132,15 @@ async def test_04_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurre
         error = next(reply for reply in replies if reply.status_code == 403).json()["error"]
         assert error["type"] == ("billing_error" if client == "messages" else "insufficient_quota")
         assert await here.services.ledger.key_spent(record.id) == Decimal("0.3")
-        assert (await here.post(PATHS[client], {**ECHO[client]})).status_code == 200, "the account itself has credits left"
+        assert (await here.post(PATHS[client], {**ECHO[client]})).status_code == 200, (
+            "the account itself has credits left"
+        )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
-    """PITFALLS 24, for several keys: one rule decides both, an empty list means nothing, and a hidden model looks unknown."""
+    """PITFALLS 24, for several keys: one rule decides both, an empty list means nothing, and a hidden model looks
+    unknown."""
     more = {"acme": provider("app://sandbox/v1/chat/completions", "chat", model="acme/one").replace("up-1", "echo")}
     async with inprocess(tmp_path, providers=more) as here:
         ledger = here.services.ledger
@@ -117,11 +152,19 @@ async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
             for model in sorted(everything | {"no/such"}):
                 reply = await here.post(PATHS[client], {**ASKS[client], "model": model}, key=key)
                 callable_ = reply.status_code == 200 or "model" not in reply.text.lower()
-                chat = model in everything and next(e for e in (await here.get("/v1/models")).json()["data"] if e["id"] == model)["type"] == "chat"
+                chat = (
+                    model in everything
+                    and next(e for e in (await here.get("/v1/models")).json()["data"] if e["id"] == model)["type"]
+                    == "chat"
+                )
                 assert callable_ == (model in listed and chat), f"{allowed} {model}: {reply.status_code} {reply.text}"
                 shown = await here.get(f"/v1/models/{model}", key=key)
                 assert (shown.status_code == 200) == (model in listed)
-            hidden = await here.post(PATHS[client], {**ASKS[client], "model": "acme/one"}, key=key) if "acme/one" not in listed else None
+            hidden = (
+                await here.post(PATHS[client], {**ASKS[client], "model": "acme/one"}, key=key)
+                if "acme/one" not in listed
+                else None
+            )
             if hidden is not None:
                 unknown = await here.post(PATHS[client], {**ASKS[client], "model": "acme/two"}, key=key)
                 clean = [re.sub(r"acme/(one|two)|req_\w+", "", reply.text) for reply in (hidden, unknown)]
@@ -131,17 +174,24 @@ async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
 async def test_what_a_format_lacks_is_named_and_strict_refuses_it(tmp_path):
     seen = []
     routes = {"acme": provider("app://acme/v1/messages", "messages")}
-    async with inprocess(tmp_path, providers=routes, apps={"acme": replying(body=json.dumps(whole("messages")).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path, providers=routes, apps={"acme": replying(body=json.dumps(whole("messages")).encode(), seen=seen)}
+    ) as here:
         asked = {**ASKS["chat"], "seed": 7, "frequency_penalty": 0.5}
         lax = await here.post(PATHS["chat"], asked)
-        assert lax.status_code == 200 and {"seed", "frequency_penalty"} <= set(re.split(r",\s*", lax.headers["x-tollgate-dropped"]))
+        assert lax.status_code == 200 and {"seed", "frequency_penalty"} <= set(
+            re.split(r",\s*", lax.headers["x-tollgate-dropped"])
+        )
         strict = await here.post(PATHS["chat"], asked, x_tollgate_strict="true")
         assert strict.status_code == 400 and "seed" in strict.text and len(seen) == 1
         _, key = await here.services.ledger.create_key("default", strict=True)
         assert (await here.post(PATHS["chat"], asked, key=key)).status_code == 400
         assert (await here.post(PATHS["chat"], ASKS["chat"], key=key)).status_code == 200
         rows = [row for row in (await rows_by_id(here, tmp_path)).values() if row["outcome"] == "ok"]
-        assert "seed" in rows[0]["lost"] and "x-tollgate-dropped" not in (await here.post(PATHS["chat"], ASKS["chat"])).headers
+        assert (
+            "seed" in rows[0]["lost"]
+            and "x-tollgate-dropped" not in (await here.post(PATHS["chat"], ASKS["chat"])).headers
+        )
 
 
 STATEFUL = """
@@ -155,7 +205,8 @@ models:
 
 
 async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path):
-    """Two providers of one model: the id goes back to the one that minted it, also when the other is preferred by now."""
+    """Two providers of one model: the id goes back to the one that minted it, also when the other is preferred by
+    now."""
     apps = {name: Sandbox() for name in ("alpha", "beta")}
     calls = []
 
@@ -184,12 +235,26 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
             for key, wrong in ((foreign, told["id"]), (here.key, "resp_guessed")):
                 reply = await here.post("/v1/responses", {**onward, "previous_response_id": wrong}, key=key)
                 assert reply.status_code == 404 and len(calls) == before
-                assert reply.json()["error"]["code"] == "previous_response_not_found" and reply.json()["error"]["param"] == "previous_response_id"
-            item = await here.post("/v1/responses", {"model": "shared/echo",
-                                                     "input": [{"type": "item_reference", "id": told["output"][0]["id"]}, {"role": "user", "content": "x"}]}, key=foreign)
+                assert (
+                    reply.json()["error"]["code"] == "previous_response_not_found"
+                    and reply.json()["error"]["param"] == "previous_response_id"
+                )
+            item = await here.post(
+                "/v1/responses",
+                {
+                    "model": "shared/echo",
+                    "input": [
+                        {"type": "item_reference", "id": told["output"][0]["id"]},
+                        {"role": "user", "content": "x"},
+                    ],
+                },
+                key=foreign,
+            )
             assert item.status_code == 404 and len(calls) == before
         _, second = await here.services.ledger.create_key("default")
-        assert (await here.post("/v1/responses", onward, key=second)).status_code == 200, "another key of the same account"
+        assert (await here.post("/v1/responses", onward, key=second)).status_code == 200, (
+            "another key of the same account"
+        )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -201,7 +266,11 @@ async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(t
         async def answer(method, path, headers, body):
             asked.append(name)
             stream = json.loads(body).get("stream")
-            good = replying(blocks=events(client), headers={"content-type": "text/event-stream"}) if stream else replying(body=json.dumps(whole(client)).encode())
+            good = (
+                replying(blocks=events(client), headers={"content-type": "text/event-stream"})
+                if stream
+                else replying(body=json.dumps(whole(client)).encode())
+            )
             return await good(method, path, headers, body)
 
         return answer
@@ -214,7 +283,11 @@ async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(t
             opening = {"role": "user", "content": f"conversation {conversation}"}
             for turn in range(5):
                 more = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": f"turn {turn}"}] * turn
-                body = {**ASKS[client], ("input" if client == "responses" else "messages"): [opening, *more], "stream": bool(turn % 2)}
+                body = {
+                    **ASKS[client],
+                    ("input" if client == "responses" else "messages"): [opening, *more],
+                    "stream": bool(turn % 2),
+                }
                 assert (await here.post(PATHS[client], body)).status_code == 200
             assert len(set(asked)) == 1, asked
         here.services.health.failed(f"{asked[0]}/up-1", asked[0], "upstream_failed", "down", retry_after=30)

@@ -78,7 +78,10 @@ async def answered(folder, upstream: str, body, *, client: str | None = None, as
 
 
 # ---- money ----------------------------------------------------------------------------------------------------------
-PRICES = '{prompt: "10", completion: "100", input_cache_read: "1", input_cache_write: "12", internal_reasoning: "%s", unit: 1, currency: USD}'
+PRICES = (
+    '{prompt: "10", completion: "100", input_cache_read: "1", input_cache_write: "12", internal_reasoning: "%s", unit: '
+    '1, currency: USD}'
+)
 TOLD = {
     "chat": {
         "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
@@ -988,8 +991,10 @@ async def test_an_error_event_first_is_an_error_status_in_every_format(tmp_path,
     """200 and then nothing but an error: no client may take it for an answer."""
     first = {
         "chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
-        "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
-        "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", "sequence_number": 0}\n\n',
+        "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": '
+                    b'"no"}}\n\n',
+        "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", '
+                     b'"sequence_number": 0}\n\n',
     }
     for upstream in CLIENTS:
         reply, row, _ = await answered(

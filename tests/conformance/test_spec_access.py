@@ -97,7 +97,10 @@ async def test_every_authenticated_endpoint_takes_a_key_in_either_header_and_not
         assert here.key not in reply.text and here.key[:-1] not in reply.text
 
 
-NO_KEY = "You didn't provide an API key. Send it in an Authorization header using Bearer auth (Authorization: Bearer YOUR_KEY) or in an X-Api-Key header."
+NO_KEY = (
+    "You didn't provide an API key. Send it in an Authorization header using Bearer auth (Authorization: Bearer "
+    "YOUR_KEY) or in an X-Api-Key header."
+)
 
 
 async def test_the_words_of_a_401_are_those_of_each_api(here):

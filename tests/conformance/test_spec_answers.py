@@ -210,7 +210,10 @@ async def test_an_embedding_dimension_nobody_offers_is_the_providers_to_reject(h
 async def test_embeddings_without_usage_are_counted_here_and_base64_is_decoded(tmp_path):
     vector = base64.b64encode(struct.pack("<3f", 0.5, -1.0, 0.25)).decode()
     answer = {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": vector}]}
-    yaml = "provider: acme\nurl: app://acme/v1\nspeaks: {embeddings: /e}\nmodels: {acme/e: {upstream: e, type: embedding, context: 100, encoding: cl100k_base}}\n"
+    yaml = (
+        "provider: acme\nurl: app://acme/v1\nspeaks: {embeddings: /e}\nmodels: {acme/e: {upstream: e, type: embedding, "
+        "context: 100, encoding: cl100k_base}}\n"
+    )
     async with inprocess(
         tmp_path, providers={"acme": yaml}, apps={"acme": replying(200, json.dumps(answer).encode())}
     ) as here:

@@ -132,7 +132,10 @@ async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
 
     from .browser import Browser
 
-    waiting = 'provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nheaders: {{Authorization: "Bearer {{{{ $secret.KEY_{0} }}}}"}}\nmodels: {{{0}/a: {{}}}}\n'
+    waiting = (
+        'provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nheaders: {{Authorization: "Bearer {{{{ '
+        '$secret.KEY_{0} }}}}"}}\nmodels: {{{0}/a: {{}}}}\n'
+    )
     async with inprocess(tmp_path, providers={name: waiting.format(name) for name in ("acme", "globex")}) as here:
         page = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
     assert (
@@ -197,7 +200,10 @@ async def test_a_secret_is_on_no_page(tmp_path):
 
     from .browser import Browser
 
-    provider = 'provider: acme\nurl: https://acme.example/v1\nspeaks: chat\nheaders: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}\nmodels: {acme/a: {upstream: a}}\n'
+    provider = (
+        'provider: acme\nurl: https://acme.example/v1\nspeaks: chat\nheaders: {Authorization: "Bearer {{ '
+        '$secret.ACME_KEY }}"}\nmodels: {acme/a: {upstream: a}}\n'
+    )
     async with inprocess(tmp_path, providers={"acme": provider}, environ={"ACME_KEY": "canary-12345678"}) as here:
         person = await Browser(here, here.http).sign_in()
         for path in (

@@ -171,7 +171,8 @@ async def three_rounds(agent: Agent, *, readable: bool = True) -> None:
     `readable`: whether the provider tells its reasoning in words to this client."""
     for round in range(1, 4):
         text, calls = await agent.ask(
-            f'round {round} [[tool=look {{"place": "zone {round}"}}]] [[tool=rest {{}}]] [[tool=look {{"place": "ü{round}"}}]]'
+            f'round {round} [[tool=look {{"place": "zone {round}"}}]] [[tool=rest {{}}]] [[tool=look {{"place": '
+            f'"ü{round}"}}]]'
         )
         assert [(call.name, call.arguments) for call in calls] == [
             ("look", {"place": f"zone {round}"}),

@@ -28,7 +28,8 @@ OWN_KEY = {401, 402, 403}
 """Upstream statuses that are about the operator's account: never the caller's."""
 
 EXPLAINED: dict[str, str] = {
-    "oc-openrouter-0ce01d": "says 2161 tokens read from a cache and 2161 written to it, of 2168: no buckets add up; each is clamped to what is left",
+    "oc-openrouter-0ce01d": "says 2161 tokens read from a cache and 2161 written to it, of 2168: no buckets add up; "
+                            "each is clamped to what is left",
 }
 """Exchange id -> why it rightly does not pass as recorded."""
 
@@ -64,7 +65,8 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
     unexplained = {name: misses for name, misses in missed.items() if name not in EXPLAINED}
     with capsys.disabled():
         print(
-            f"\nnative {protocol}: {len(names) - len(missed)} of {len(names)} as recorded, {len(missed) - len(unexplained)} explained"
+            f"\nnative {protocol}: {len(names) - len(missed)} of {len(names)} as recorded, "
+            f"{len(missed) - len(unexplained)} explained"
         )
     assert not unexplained, "\n".join(f"{name}: {miss}" for name, misses in unexplained.items() for miss in misses)
 

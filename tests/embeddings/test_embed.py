@@ -137,7 +137,8 @@ async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):
         assert reply.json() == {
             "success": False,
             "code": 400,
-            "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send text",
+            "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send "
+                       "text",
         }
 
 

@@ -18,8 +18,17 @@ def test_inputs_one_by_one(given, items):
 
 
 def test_a_part_of_the_inputs_keeps_every_other_field():
-    request = read_request({"model": "m", "input": ["a", "b", "c"], "dimensions": 8, "user": "u", "input_type": "search_query", "own": 1})
-    assert request.native(["c"]) == {"model": "m", "input": ["c"], "dimensions": 8, "user": "u", "input_type": "search_query", "own": 1}
+    request = read_request(
+        {"model": "m", "input": ["a", "b", "c"], "dimensions": 8, "user": "u", "input_type": "search_query", "own": 1}
+    )
+    assert request.native(["c"]) == {
+        "model": "m",
+        "input": ["c"],
+        "dimensions": 8,
+        "user": "u",
+        "input_type": "search_query",
+        "own": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""HTTP/1 as hypercorn's connections read and write it. h11, which hypercorn comes with, is the second opinion, on both sides.
+"""HTTP/1 as hypercorn's connections read and write it. h11, which hypercorn comes with, is the second opinion, on both
+sides.
 
 What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
 """
@@ -18,7 +19,18 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.typing import ConnectionState
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.http1 import READ, REFUSED, Found, answers_of, check_as_h11, cut, damaged_requests, noting, requests, whole
+from tests.support.http1 import (
+    READ,
+    REFUSED,
+    Found,
+    answers_of,
+    check_as_h11,
+    cut,
+    damaged_requests,
+    noting,
+    requests,
+    whole,
+)
 
 from tollgate.engines.http1 import Http1
 
@@ -40,7 +52,9 @@ class Server:
         if body is None:
             return
         self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(ANSWER)).encode())]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(ANSWER)).encode())]}
+        )
         await send({"type": "http.response.body", "body": ANSWER})
 
     async def _wrapped(self, scope: Any, receive: Any, send: Any, *_: Any) -> None:
@@ -49,8 +63,17 @@ class Server:
     async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Server":
         """Read these; then the client's end, unless it has not `left`."""
         async with asyncio.timeout(5), TaskGroup(asyncio.get_running_loop()) as tasks:
-            around = SimpleNamespace(app=self._wrapped, config=Config(), context=self.context, task_group=tasks, ssl=False, client=("1.2.3.4", 5),
-                                     server=("1.2.3.4", 80), state=ConnectionState({}), send=self._tell)
+            around = SimpleNamespace(
+                app=self._wrapped,
+                config=Config(),
+                context=self.context,
+                task_group=tasks,
+                ssl=False,
+                client=("1.2.3.4", 5),
+                server=("1.2.3.4", 80),
+                state=ConnectionState({}),
+                send=self._tell,
+            )
             self.http = Http1(around, self._write, EventWrapper())  # type: ignore[arg-type]
             for piece in pieces:
                 await self.http.handle(RawData(piece))
@@ -64,7 +87,9 @@ class Server:
             await asyncio.sleep(0)
 
     async def _write(self, data: bytes) -> None:
-        assert not any(isinstance(event, Closed) for event in self.told), "nothing may be written to a closed connection"
+        assert not any(isinstance(event, Closed) for event in self.told), (
+            "nothing may be written to a closed connection"
+        )
         self.written.append(data)
 
     async def _tell(self, event: Any) -> None:
@@ -112,27 +137,40 @@ async def test_a_head_without_end_is_refused():
     assert server.statuses == [431] and server.closed
 
 
-@pytest.mark.parametrize("more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"])
+@pytest.mark.parametrize(
+    "more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"]
+)
 async def test_what_stands_around_a_body_has_an_end_too(more):
     server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
     assert server.statuses == [431] and server.asked == [] and server.closed
 
 
 async def test_a_body_that_cannot_be_read_ends_the_request_it_belongs_to():
-    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", b"zz\r\n"])
+    server = await Server().exchange(
+        [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", b"zz\r\n"]
+    )
     assert server.statuses == [400] and server.asked == [] and server.closed
 
 
 async def test_a_refusal_waits_for_the_answers_before_it():
-    server = await Server().exchange([b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n"])
-    assert server.statuses == [200, 200, 400] and [path for _, path, *_ in server.asked] == ["/1", "/2"] and server.closed
+    server = await Server().exchange(
+        [b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n"]
+    )
+    assert (
+        server.statuses == [200, 200, 400] and [path for _, path, *_ in server.asked] == ["/1", "/2"] and server.closed
+    )
 
 
 async def test_nothing_is_read_behind_a_request_that_ends_the_connection():
     ending = b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     for pieces in ([ending + ending], [ending, ending], [ending, b"nonsense"]):
         server = await Server().exchange(pieces)
-        assert server.statuses == [200] and b"\r\nconnection: close\r\n" in server.said and len(server.asked) == 1 and server.closed
+        assert (
+            server.statuses == [200]
+            and b"\r\nconnection: close\r\n" in server.said
+            and len(server.asked) == 1
+            and server.closed
+        )
 
 
 async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word():
@@ -152,7 +190,9 @@ async def test_it_may_say_so_in_parts(at):
 
 async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
     assert (await Server().exchange([b"P"])).told == []
-    assert (await Server().exchange([b"P", b"OST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", b"x"])).statuses == [200]
+    assert (
+        await Server().exchange([b"P", b"OST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", b"x"])
+    ).statuses == [200]
 
 
 def test_as_many_wishes_as_one_read_holds_are_overlooked():
@@ -161,7 +201,9 @@ def test_as_many_wishes_as_one_read_holds_are_overlooked():
     assert [item for item in http._arrived if type(item) is bytes] == [b"xy"] * 700 and len(http._arrived) == 3 * 700
 
 
-@pytest.mark.parametrize("coding", [b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    "coding", [b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"]
+)
 async def test_a_coding_nobody_undoes_is_not_implemented(coding):
     server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\n" + coding + b"\r\n\r\n0\r\n\r\n"])
     assert server.statuses == [501] and server.asked == [] and server.closed
@@ -183,7 +225,9 @@ async def test_a_client_that_leaves_is_told_to_the_application():
         left.append(message["type"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    assert (await Server(application).exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"])).said == b""
+    assert (
+        await Server(application).exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"])
+    ).said == b""
     assert left == ["http.disconnect"]
 
 
@@ -204,22 +248,42 @@ GET, HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"HEAD / HTTP/1.1\r\nHost: a\r
 PIECES = ({"body": b"ab", "more_body": True}, {"body": b"", "more_body": True}, {"body": b"c"})
 
 
-@pytest.mark.parametrize(("sent", "application", "answer"), [
-    (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"abc", True)),
-    (GET, answering(*PIECES), (200, b"abc", True)),
-    (GET, answering({"body": b""}, status=204), (204, b"", True)),
-    (GET, answering({"body": b""}, status=304, headers=[(b"content-length", b"3")]), (304, b"", True)),
-    (HEAD, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"", True)),
-    (HEAD, answering({"body": b"abc"}), (200, b"", True)),
-    (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3"), (b"connection", b"close")]), (200, b"abc", False)),
-    (GET, answering({"body": b"abc"}, status=599), (599, b"abc", True)),
-], ids=["of known length", "in pieces", "no content", "not modified", "HEAD", "HEAD of pieces", "closing", "a status without a name"])
+@pytest.mark.parametrize(
+    ("sent", "application", "answer"),
+    [
+        (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"abc", True)),
+        (GET, answering(*PIECES), (200, b"abc", True)),
+        (GET, answering({"body": b""}, status=204), (204, b"", True)),
+        (GET, answering({"body": b""}, status=304, headers=[(b"content-length", b"3")]), (304, b"", True)),
+        (HEAD, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"", True)),
+        (HEAD, answering({"body": b"abc"}), (200, b"", True)),
+        (
+            GET,
+            answering({"body": b"abc"}, headers=[(b"content-length", b"3"), (b"connection", b"close")]),
+            (200, b"abc", False),
+        ),
+        (GET, answering({"body": b"abc"}, status=599), (599, b"abc", True)),
+    ],
+    ids=[
+        "of known length",
+        "in pieces",
+        "no content",
+        "not modified",
+        "HEAD",
+        "HEAD of pieces",
+        "closing",
+        "a status without a name",
+    ],
+)
 async def test_an_answer_is_framed_as_its_readers_expect(sent, application, answer):
     server = await Server(application).exchange([sent, sent])
     times = 2 if answer[2] else 1
     assert answers_of(server.said, [sent.split()[0].decode()] * times) == [answer] * times
     assert server.closed is not answer[2]
-    assert len(re.findall(rb"\r\ndate: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n", server.said)) == times
+    assert (
+        len(re.findall(rb"\r\ndate: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n", server.said))
+        == times
+    )
 
 
 async def test_an_old_client_hears_the_end_of_a_stream_as_the_end_of_the_connection():
@@ -228,9 +292,16 @@ async def test_an_old_client_hears_the_end_of_a_stream_as_the_end_of_the_connect
     assert body == b"abc" and b"transfer-encoding" not in head and b"connection: close" in head and server.closed
 
 
-@pytest.mark.parametrize(("messages", "length"), [(({"body": b"ab"},), b"3"), (({"body": b"ab", "more_body": True},), b"3"), (({"body": b"abcd"},), b"3"),
-                                                  (({"body": b"a", "more_body": True},), None)],
-                         ids=["too short", "broken off", "too long", "a stream broken off"])
+@pytest.mark.parametrize(
+    ("messages", "length"),
+    [
+        (({"body": b"ab"},), b"3"),
+        (({"body": b"ab", "more_body": True},), b"3"),
+        (({"body": b"abcd"},), b"3"),
+        (({"body": b"a", "more_body": True},), None),
+    ],
+    ids=["too short", "broken off", "too long", "a stream broken off"],
+)
 async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
     server = await Server(answering(*messages, headers=[(b"content-length", length)] if length else [])).exchange([GET])
     assert server.closed and server.statuses == [200]
@@ -267,7 +338,11 @@ async def test_an_answer_that_begins_while_the_server_ends_says_that_its_connect
 
     server = Server(application)
     await server.exchange([GET])
-    assert answers_of(server.said, ["GET"]) == [(200, ANSWER, False)] and b"\r\nconnection: close\r\n" in server.said and server.closed
+    assert (
+        answers_of(server.said, ["GET"]) == [(200, ANSWER, False)]
+        and b"\r\nconnection: close\r\n" in server.said
+        and server.closed
+    )
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["an early answer", "a client that leaves"])

@@ -1,4 +1,5 @@
-"""HTTP/2 on hypercorn: what one client of a proxy sends ends none of the others' requests, and nothing is occupied for nothing."""
+"""HTTP/2 on hypercorn: what one client of a proxy sends ends none of the others' requests, and nothing is occupied for
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""HTTP/1 on the connections of uvicorn's server: what is read, how an answer is framed, how a client that leaves or does not read is met.
+"""HTTP/1 on the connections of uvicorn's server: what is read, how an answer is framed, how a client that leaves or
+does not read is met.
 
 What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
 """
@@ -13,7 +14,18 @@ import h11
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.http1 import READ, REFUSED, Found, answers_of, check_as_h11, cut, damaged_requests, noting, requests, whole
+from tests.support.http1 import (
+    READ,
+    REFUSED,
+    Found,
+    answers_of,
+    check_as_h11,
+    cut,
+    damaged_requests,
+    noting,
+    requests,
+    whole,
+)
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -58,7 +70,14 @@ class Client:
         self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
         self.scopes: list[Any] = []
         self.transport = Transport()
-        config = Config(application or self.answer, log_config=None, ws="none", lifespan="off", interface="asgi3", proxy_headers=False)
+        config = Config(
+            application or self.answer,
+            log_config=None,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,
+        )
         config.load()
         self.server = ServerState()
         self.connection = _Connection(config, self.server, {})
@@ -70,7 +89,9 @@ class Client:
             return
         self.scopes.append(scope)
         self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(ANSWER))]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(ANSWER))]}
+        )
         await send({"type": "http.response.body", "body": ANSWER})
 
     async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Client":
@@ -95,13 +116,17 @@ class Client:
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]
 
 
-def answering(*messages: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None, whole_answer: bool = True) -> Any:
+def answering(
+    *messages: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None, whole_answer: bool = True
+) -> Any:
     """An application that sends these pieces of a body, the last as the end unless the answer is no `whole_answer`."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": status, "headers": headers or []})
         for number, body in enumerate(messages, start=1):
-            await send({"type": "http.response.body", "body": body, "more_body": number < len(messages) or not whole_answer})
+            await send(
+                {"type": "http.response.body", "body": body, "more_body": number < len(messages) or not whole_answer}
+            )
 
     return application
 
@@ -120,10 +145,16 @@ async def test_a_request_is_read(sent, seen):
 async def test_header_names_are_lower_case_and_values_without_the_blanks_around_them():
     client = await Client().exchange([b"GET /a%20b?c=%20 HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
     assert client.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
-    assert (client.scopes[0]["raw_path"], client.scopes[0]["query_string"], client.scopes[0]["scheme"]) == (b"/a%20b", b"c=%20", "http")
+    assert (client.scopes[0]["raw_path"], client.scopes[0]["query_string"], client.scopes[0]["scheme"]) == (
+        b"/a%20b",
+        b"c=%20",
+        "http",
+    )
 
 
-@pytest.mark.parametrize("sent", [*REFUSED.values(), b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"], ids=[*REFUSED.keys(), "a tunnel"])
+@pytest.mark.parametrize(
+    "sent", [*REFUSED.values(), b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"], ids=[*REFUSED.keys(), "a tunnel"]
+)
 async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
     client = await Client().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
     assert client.statuses == [400] and client.asked == [] and client.transport.closed
@@ -132,7 +163,9 @@ async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
 
 
 async def test_a_coding_that_nobody_undoes_is_named():
-    client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"])
+    client = await Client().exchange(
+        [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"]
+    )
     assert client.statuses == [501] and b"the only transfer encoding read here is chunked" in client.said
 
 
@@ -141,7 +174,9 @@ async def test_a_head_without_end_is_refused():
     assert client.statuses == [431] and client.transport.closed
 
 
-@pytest.mark.parametrize("more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"])
+@pytest.mark.parametrize(
+    "more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"]
+)
 async def test_what_stands_around_a_body_has_an_end_too(more):
     client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
     assert client.statuses == [431] and client.asked == [] and client.transport.closed
@@ -160,14 +195,21 @@ async def test_what_cannot_be_read_is_told_after_the_answers_before_it():
     assert client.said == b""
     go.set()
     await client.exchange([])
-    assert answers_of(client.said, ["GET", "GET", "GET"])[:2] == [(200, b"ok", True), (200, b"ok", True)] and client.statuses == [200, 200, 400]
+    assert answers_of(client.said, ["GET", "GET", "GET"])[:2] == [
+        (200, b"ok", True),
+        (200, b"ok", True),
+    ] and client.statuses == [200, 200, 400]
 
 
 async def test_a_body_that_cannot_be_read_ends_its_request_though_it_waits_for_its_turn():
     client = Client()
     broken = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n"
     await client.exchange([GET + GET + broken])
-    assert [method for method, *_ in client.asked] == ["GET", "GET"] and client.statuses == [200, 200, 400] and client.transport.closed
+    assert (
+        [method for method, *_ in client.asked] == ["GET", "GET"]
+        and client.statuses == [200, 200, 400]
+        and client.transport.closed
+    )
 
 
 async def test_a_large_body_waits_until_the_application_takes_it():
@@ -216,19 +258,68 @@ async def test_who_waits_to_be_told_is_told_when_the_body_is_wanted():
 # ---- how it is answered
 
 
-@pytest.mark.parametrize(("status", "headers", "body", "request_", "written", "closed"), [
-    (200, [(b"content-length", b"2")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\n\r\nok", False),
-    (200, [(b"a", b"b")], b"ok", GET, b"200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", False),
-    (200, [(b"content-length", b"2")], b"ok", b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\n\r\n", False),
-    (304, [(b"etag", b"x")], b"", GET, b"304 Not Modified\r\netag: x\r\n\r\n", False),
-    (204, [], b"", GET, b"204 No Content\r\n\r\n", False),
-    (529, [(b"content-length", b"0")], b"", GET, b"529 \r\ncontent-length: 0\r\n\r\n", False),
-    (200, [(b"content-length", b"2")], b"ok", b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok", True),
-    (200, [(b"content-length", b"2"), (b"connection", b"Close")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\nconnection: Close\r\n\r\nok", True),
-    (200, [(b"content-length", b"2")], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok", True),
-    (200, [], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\nconnection: close\r\n\r\nok", True),
-], ids=["of known length", "in chunks", "HEAD", "304", "204", "a status without a name", "a client that wants the end", "an answer that is the last", "HTTP/1.0",
-        "of unknown length to HTTP/1.0"])
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "request_", "written", "closed"),
+    [
+        (200, [(b"content-length", b"2")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\n\r\nok", False),
+        (
+            200,
+            [(b"a", b"b")],
+            b"ok",
+            GET,
+            b"200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            False,
+        ),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\n\r\n",
+            False,
+        ),
+        (304, [(b"etag", b"x")], b"", GET, b"304 Not Modified\r\netag: x\r\n\r\n", False),
+        (204, [], b"", GET, b"204 No Content\r\n\r\n", False),
+        (529, [(b"content-length", b"0")], b"", GET, b"529 \r\ncontent-length: 0\r\n\r\n", False),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+            True,
+        ),
+        (
+            200,
+            [(b"content-length", b"2"), (b"connection", b"Close")],
+            b"ok",
+            GET,
+            b"200 OK\r\ncontent-length: 2\r\nconnection: Close\r\n\r\nok",
+            True,
+        ),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"GET / HTTP/1.0\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+            True,
+        ),
+        (200, [], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\nconnection: close\r\n\r\nok", True),
+    ],
+    ids=[
+        "of known length",
+        "in chunks",
+        "HEAD",
+        "304",
+        "204",
+        "a status without a name",
+        "a client that wants the end",
+        "an answer that is the last",
+        "HTTP/1.0",
+        "of unknown length to HTTP/1.0",
+    ],
+)
 async def test_an_answer_is_framed_as_its_head_says(status, headers, body, request_, written, closed):
     def direct(scope: Any, receive: Any, send: Any) -> Any:
         return scope["extensions"][DIRECT].answer(status, headers, body)
@@ -247,7 +338,9 @@ async def test_a_line_break_in_a_header_is_refused(header, caplog):
     assert "a header of an answer holds a line break" in caplog.text
 
 
-@pytest.mark.parametrize(("messages", "length"), [((b"ok", b"o"), b"2"), ((b"o", b"k"), b"3")], ids=["too long", "too short"])
+@pytest.mark.parametrize(
+    ("messages", "length"), [((b"ok", b"o"), b"2"), ((b"o", b"k"), b"3")], ids=["too long", "too short"]
+)
 async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
     client = await Client(answering(*messages, headers=[(b"content-length", length)])).exchange([GET, GET])
     assert client.transport.closed and client.statuses == [200]
@@ -276,7 +369,13 @@ async def test_messages_out_of_their_order_are_refused():
     refused = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        for kind in ("http.response.body", "http.response.start", "http.response.start", "http.response.body", "http.response.body"):
+        for kind in (
+            "http.response.body",
+            "http.response.start",
+            "http.response.start",
+            "http.response.body",
+            "http.response.body",
+        ):
             try:
                 await send({"type": kind, "status": 200, "headers": [(b"content-length", b"0")], "body": b""})
             except RuntimeError as error:
@@ -284,8 +383,11 @@ async def test_messages_out_of_their_order_are_refused():
 
     client = await Client(application).exchange([GET])
     assert client.statuses == [200]
-    assert refused == ["http.response.body was sent where http.response.start can be", "http.response.start was sent where http.response.body can be",
-                       "http.response.body was sent where nothing can be"]
+    assert refused == [
+        "http.response.body was sent where http.response.start can be",
+        "http.response.start was sent where http.response.body can be",
+        "http.response.body was sent where nothing can be",
+    ]
 
 
 async def test_an_answer_before_the_body_leaves_the_connection_of_use():
@@ -346,7 +448,9 @@ async def test_the_end_of_the_server_waits_for_the_last_answer_only():
 async def test_what_stands_between_the_server_and_the_answer_sees_it():
     async def application(scope: Any, receive: Any, send: Any) -> None:
         async def adding(message: Any) -> None:
-            await send(message | {"headers": [*message["headers"], (b"x-more", b"1")]} if "headers" in message else message)
+            await send(
+                message | {"headers": [*message["headers"], (b"x-more", b"1")]} if "headers" in message else message
+            )
 
         for each in (adding, send)[len(client.statuses):][:1]:
             responder = Responder(receive, each, [])
@@ -379,7 +483,8 @@ async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_t
 
     tasks = asyncio.all_tasks()
     client = Client(application)
-    client.connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")  # the second waits for its turn
+    # the second waits for its turn
+    client.connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")
     await asyncio.sleep(0.06)
     assert len(asyncio.all_tasks() - tasks) == 1
     client.connection.connection_lost(None)

@@ -72,27 +72,32 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         (
             "https://api.acme.example/jobs/{{ $job.id }}",
             "$job.url",
-            "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+            ("acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
+            "key (add `hosts: [example.com]`)"),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET https://{{ $job.host }}/x"',
-            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
+            "key (add `hosts: [example.com]`)"),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET https://{{ $vars.a ~ $job.host }}/x"',
-            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
+            "key (add `hosts: [example.com]`)"),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             "\"GET https://{{ $job.host ~ '/' }}x\"",
-            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
+            "key (add `hosts: [example.com]`)"),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET {{ $vars.base | raw }}{{ $job.host | raw }}"',
-            "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our key (add `hosts: [example.com]`)",
+            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
+            "key (add `hosts: [example.com]`)"),
         ),
         (
             "    result: {status: $.status}\n",
@@ -163,10 +168,28 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         ),
     ],
     ids=[
-        "method", "no call", "address from an answer", "host from an answer", "host of both",
-        "host with a slash in its hole", "base with a host behind it", "host with a path", "unknown name",
-        "half a choice", "unknown key", "price", "no price", "no price block", "table without by", "table too deep",
-        "price below zero", "unknown name in a price", "schema", "example", "example of no step", "example of no part",
+        "method",
+        "no call",
+        "address from an answer",
+        "host from an answer",
+        "host of both",
+        "host with a slash in its hole",
+        "base with a host behind it",
+        "host with a path",
+        "unknown name",
+        "half a choice",
+        "unknown key",
+        "price",
+        "no price",
+        "no price block",
+        "table without by",
+        "table too deep",
+        "price below zero",
+        "unknown name in a price",
+        "schema",
+        "example",
+        "example of no step",
+        "example of no part",
     ],
 )
 def test_a_mistake_in_an_image_file_is_said(old, new, said):

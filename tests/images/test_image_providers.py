@@ -25,7 +25,9 @@ def compiled(path):
     assert [problem.render() for problem in problems] == []
     provider, problems = read_provider(document, tree)
     assert [problem.render() for problem in problems if problem.level == "error"] == []
-    return provider, compile_images(provider, Surroundings(errors=None, functions=Functions(document, provider.defines)))
+    return provider, compile_images(
+        provider, Surroundings(errors=None, functions=Functions(document, provider.defines))
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
@@ -43,11 +45,16 @@ def test_enough_services_and_models():
     assert len(offers) >= 40
     assert all(offer.price.price > 0 for offer in offers)
     assert all(offer.schema.document["properties"] for offer in offers)
-    assert [name for offer in offers for name, rule in offer.schema.document["properties"].items() if "type" not in rule] == []  # SPEC, image model descriptor
+    # SPEC, image model descriptor
+    assert [
+        name for offer in offers for name, rule in offer.schema.document["properties"].items() if "type" not in rule
+    ] == []
 
 
 def sent(offer, given):
-    return json.dumps(offer.submit.body(offer.values(answer={"input": given, "model": "up"}, input=given, job={"uuid": "u"})))
+    return json.dumps(
+        offer.submit.body(offer.values(answer={"input": given, "model": "up"}, input=given, job={"uuid": "u"}))
+    )
 
 
 OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offer in compiled(path)[1]}
@@ -56,7 +63,9 @@ OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offe
 @pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
 def test_every_field_of_an_input_is_sent_or_refused(offer):
     for name, rule in offer.schema.document["properties"].items():
-        assert sent(offer, {name: ["data:image/png;base64,AAAA"] if rule.get("type") == "array" else "a-value"}) != sent(offer, {}), name
+        assert sent(
+            offer, {name: ["data:image/png;base64,AAAA"] if rule.get("type") == "array" else "a-value"}
+        ) != sent(offer, {}), name
     if "a-value" not in sent(offer, {"unheard_of": "a-value"}):
         assert offer.schema.document.get("additionalProperties") is False
 
@@ -64,8 +73,11 @@ def test_every_field_of_an_input_is_sent_or_refused(offer):
 @pytest.mark.parametrize("model", ["seedream-4.0", "seedream-4.5", "seedream-5.0-lite"])
 def test_a_series_of_pictures_is_held_at_its_longest(model):
     offer = OFFERS[f"volcengine-images-bytedance-seed/{model}"]
-    for given, pictures in (({}, 1), ({"sequential_image_generation": "auto"}, 15),
-                            ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, 4)):
+    for given, pictures in (
+        ({}, 1),
+        ({"sequential_image_generation": "auto"}, 15),
+        ({"sequential_image_generation": "auto", "sequential_image_generation_options": {"max_images": 4}}, 4),
+    ):
         assert offer.price.expected(offer.values(answer={}, input=given)) == offer.price.price * pictures
 
 
@@ -88,7 +100,12 @@ def test_an_address_goes_with_the_key_the_chat_file_sends_there():
     secret = re.compile(r"\$secret\.(\w*(?:API_KEY|TOKEN|SECRET|BEDROCK)\b)")
     host = re.compile(r"(?:https://|host: )([a-z0-9.-]+\.[a-z]+)")
     files = {path.stem: path.read_text() for path in (ROOT / "providers").glob("*.yaml")}
-    chat = {found: set(secret.findall(text)) for name, text in files.items() if "\nspeaks:" in text for found in host.findall(text.partition("\nexamples:")[0])}
+    chat = {
+        found: set(secret.findall(text))
+        for name, text in files.items()
+        if "\nspeaks:" in text
+        for found in host.findall(text.partition("\nexamples:")[0])
+    }
     for path in FILES:
         text = files[path.stem].partition("\nmodels:")[0]
         for address in set(host.findall(text)) & chat.keys():

@@ -52,7 +52,9 @@ async def gateway(tmp_path):
 
     async def start(answer, *offers, credits="10", folder=tmp_path, apps=None, **settings):
         provider = Provider(answer)
-        services, (key, _) = await open_services(folder, *(offers or (make_offer(),)), apps=apps or {"acme": provider}, credits=credits, **settings)
+        services, (key, _) = await open_services(
+            folder, *(offers or (make_offer(),)), apps=apps or {"acme": provider}, credits=credits, **settings
+        )
         opened.append(services)
         return services, key, provider
 
@@ -79,7 +81,9 @@ class Numbered:
 
 
 async def create(services, key, given=None, request_id="req_1", **more):
-    reply = await create_generation(services, inbound(key, {"model": "acme/draw", "input": given or {"prompt": "a cat"}, **more}, request_id))
+    reply = await create_generation(
+        services, inbound(key, {"model": "acme/draw", "input": given or {"prompt": "a cat"}, **more}, request_id)
+    )
     assert reply.status == 200
     envelope = json.loads(reply.body)
     assert (envelope["success"], envelope["code"]) == (True, 200)
@@ -92,10 +96,13 @@ async def look(services, key, job_id):
 
 @pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
 async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
-    """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on the old one)."""
+    """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on
+    the old one)."""
 
     def offer(price):
-        return make_offer(poll=not synchronous, price=ImagePrice(Decimal(price), currency="CNY", asked=at("$input", "n")))
+        return make_offer(
+            poll=not synchronous, price=ImagePrice(Decimal(price), currency="CNY", asked=at("$input", "n"))
+        )
 
     async def answer(method, path, body):
         await reloaded.wait()
@@ -117,8 +124,13 @@ async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchrono
 
 
 async def test_a_job_is_submitted_polled_and_charged_once(gateway):
-    services, key, provider = await gateway(Script(
-        (200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "processing"}), (200, {"id": "p1", "status": "succeeded", "images": URL * 2})))
+    services, key, provider = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (200, {"id": "p1", "status": "processing"}),
+            (200, {"id": "p1", "status": "succeeded", "images": URL * 2}),
+        )
+    )
     made = await create(services, key, {"prompt": "a cat", "n": 2}, webhook="https://hook.example")
     assert made == {"id": made["id"], "model": "acme/draw", "status": "starting"}
     assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "processing"}
@@ -131,7 +143,11 @@ async def test_a_job_is_submitted_polled_and_charged_once(gateway):
     assert services.ledger.balance(key.account_id) == Decimal("9.92")
     assert services.ledger.available(key.account_id) == Decimal("9.92")
     stored = await services.ledger.get_generation(key.account_id, made["id"])
-    assert (stored.webhook, stored.input, stored.answer["images"]) == ("https://hook.example", {"prompt": "a cat", "n": 2}, URL * 2)
+    assert (stored.webhook, stored.input, stored.answer["images"]) == (
+        "https://hook.example",
+        {"prompt": "a cat", "n": 2},
+        URL * 2,
+    )
     listed = json.loads((await list_generations(services, key)).body)["data"]
     assert listed == [{"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}]
 
@@ -147,18 +163,30 @@ async def test_a_job_in_flight_holds_what_it_may_cost(gateway):
 
 
 async def test_a_failed_job_costs_nothing_and_says_why(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"})))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"}))
+    )
     made = await create(services, key)
-    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "failed", "error": "NSFW content"}
+    assert await look(services, key, made["id"]) == {
+        "id": made["id"],
+        "model": "acme/draw",
+        "status": "failed",
+        "error": "NSFW content",
+    }
     assert services.ledger.available(key.account_id) == Decimal(10)
     assert json.loads((await list_generations(services, key)).body)["data"] == []
 
 
 async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(gateway, caplog):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "succeeded", "pictures": URL})))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "succeeded", "pictures": URL}))
+    )
     ended = await look(services, key, (await create(services, key))["id"])
     assert (ended["status"], ended["error"]) == ("failed", "the provider returned no image")
-    assert "provider acme: `images` of its poll step finds no picture in the answer, which has 'id, status, pictures'" in caplog.text
+    assert (
+        "provider acme: `images` of its poll step finds no picture in the answer, which has 'id, status, pictures'"
+        in caplog.text
+    )
 
 
 async def test_a_provider_that_is_done_at_once(gateway):
@@ -191,7 +219,12 @@ async def test_a_synchronous_failure_ends_the_job(gateway):
     services, key, _ = await gateway(Script((400, {"error": "the prompt was blocked"})), make_offer(poll=False))
     made = await create(services, key)
     await settled(services)
-    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "failed", "error": "the prompt was blocked"}
+    assert await look(services, key, made["id"]) == {
+        "id": made["id"],
+        "model": "acme/draw",
+        "status": "failed",
+        "error": "the prompt was blocked",
+    }
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
@@ -238,7 +271,14 @@ async def test_a_request_no_provider_takes_leaves_a_row(gateway, answer, endpoin
     with pytest.raises(UpstreamError):
         await jobs_of(services).create(Order(key, "req_9", "acme/draw", {"prompt": "a"}, None, endpoint))
     [row] = rows
-    assert (row.request_id, row.endpoint, row.model, row.provider, row.attempts, row.cost) == ("req_9", endpoint, "acme/draw", "acme", 1, 0)
+    assert (row.request_id, row.endpoint, row.model, row.provider, row.attempts, row.cost) == (
+        "req_9",
+        endpoint,
+        "acme/draw",
+        "acme",
+        1,
+        0,
+    )
     assert (row.status, row.outcome, row.error_code) == told
     assert services.metrics.outcomes[row.outcome] == 1
     assert services.ledger.available(key.account_id) == Decimal(10)
@@ -278,7 +318,9 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
 async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
     narrow = make_offer("bemo", schema={"type": "object", "properties": {"prompt": {"maxLength": 2}}})
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
-    services, key, _ = await gateway(None, make_offer("acme"), narrow, apps={"acme": Provider(Script((503, {}))), "bemo": second})
+    services, key, _ = await gateway(
+        None, make_offer("acme"), narrow, apps={"acme": Provider(Script((503, {}))), "bemo": second}
+    )
     with pytest.raises(UpstreamFailed):
         await create(services, key, {"prompt": "long"})
     assert second.calls == []
@@ -295,8 +337,14 @@ async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
         ({"model": "acme/draw", "input": {}}, "input.prompt: is required"),
         ({"model": "acme/draw", "input": {"prompt": "a", "n": 9}}, "input.n: 9 is greater than the maximum of 4"),
         ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": 5}, "webhook is not text"),
-        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "call me"}, 'webhook is "call me", wanted an address such as https://'),
-        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "https:///hook"}, 'webhook is "https:///hook", wanted an address'),
+        (
+            {"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "call me"},
+            'webhook is "call me", wanted an address such as https://',
+        ),
+        (
+            {"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "https:///hook"},
+            'webhook is "https:///hook", wanted an address',
+        ),
     ],
 )
 async def test_a_wrong_request_reaches_no_provider(gateway, body, message):
@@ -314,7 +362,11 @@ async def test_a_bought_token_that_is_refused_is_not_kept(gateway):
         if path.endswith("/token"):
             tokens.append(path)
             return 200, {"access_token": f"token-{len(tokens)}"}
-        return (403, {"error": {"message": "token expired"}}) if len(tokens) == 1 else (200, {"id": "p1", "status": "starting"})
+        return (
+            (403, {"error": {"message": "token expired"}})
+            if len(tokens) == 1
+            else (200, {"id": "p1", "status": "starting"})
+        )
 
     auth = Authorisation("oauth_client", {"token_url": "app://acme/token", "client_id": "us", "client_secret": "x"})
     services, key, _ = await gateway(issuer, make_offer(auth=auth))
@@ -336,29 +388,43 @@ async def test_other_peoples_jobs_are_not_found(gateway):
     made = await create(services, key)
     await services.ledger.create_account("other")
     stranger, _ = await services.ledger.create_key("other")
-    for who, job_id in ((stranger, made["id"]), (key, "nonsense"), (key, "00000000-0000-4000-8000-000000000000"), (key, made["id"][:-1])):
+    for who, job_id in (
+        (stranger, made["id"]),
+        (key, "nonsense"),
+        (key, "00000000-0000-4000-8000-000000000000"),
+        (key, made["id"][:-1]),
+    ):
         with pytest.raises(NotFound):
             await get_generation(services, who, job_id)
 
 
 async def test_an_unknown_word_keeps_the_job_processing(gateway, caplog):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "Queued-Up"})), make_offer(words={"Done": "succeeded"}))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "Queued-Up"})), make_offer(words={"Done": "succeeded"})
+    )
     made = await create(services, key)
     assert made["status"] == "processing"
     for _ in range(3):
         await look(services, key, made["id"])
-    assert len([record for record in caplog.records if "'Queued-Up'" in record.message]) == 1, "said once, not at every poll"
+    assert len([record for record in caplog.records if "'Queued-Up'" in record.message]) == 1, (
+        "said once, not at every poll"
+    )
 
 
 async def test_an_answer_of_more_values_than_are_read_in_a_moment_is_refused(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.calls._MOST_VALUES", 100)
-    services, key, _ = await gateway(lambda method, path, body: (200, {"id": "p1", "status": "succeeded", "images": URL, "more": [[]] * 100}), make_offer())
+    services, key, _ = await gateway(
+        lambda method, path, body: (200, {"id": "p1", "status": "succeeded", "images": URL, "more": [[]] * 100}),
+        make_offer(),
+    )
     with pytest.raises(UpstreamFailed, match="the answer holds more than 100 values"):
         await create(services, key)
 
 
 async def test_a_lost_job_is_failed_at_its_deadline(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})), make_offer(give_up=0.05))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})), make_offer(give_up=0.05)
+    )
     made = await create(services, key)
     assert (await look(services, key, made["id"]))["status"] == "processing"
     await asyncio.sleep(0.08)
@@ -368,32 +434,48 @@ async def test_a_lost_job_is_failed_at_its_deadline(gateway):
 
 
 async def test_a_provider_in_trouble_does_not_end_a_job(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (503, {}), (404, {}), (200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (503, {}),
+            (404, {}),
+            (200, {"status": "succeeded", "images": URL}),
+        )
+    )
     made = await create(services, key)
     with pytest.raises(UpstreamFailed):
         await look(services, key, made["id"])
-    assert (await look(services, key, made["id"]))["status"] == "starting", "a job this young may not have been written down there yet"
+    assert (await look(services, key, made["id"]))["status"] == "starting", (
+        "a job this young may not have been written down there yet"
+    )
     assert (await look(services, key, made["id"]))["status"] == "succeeded"
 
 
 async def test_a_job_the_provider_forgot_is_failed(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (404, {})))
     made = await create(services, key)
-    await services.ledger.update_generation(made["id"], "starting", {"created_at": datetime.now(UTC) - timedelta(seconds=120)})
+    await services.ledger.update_generation(
+        made["id"], "starting", {"created_at": datetime.now(UTC) - timedelta(seconds=120)}
+    )
     assert (await look(services, key, made["id"]))["error"] == "the provider no longer knows this job"
 
 
 async def test_pictures_fetched_by_a_further_step(gateway):
     def answer(method, path, body):
-        return {"/jobs": (200, {"id": "p1", "status": "IN_QUEUE", "response_url": "app://acme/results/p1"}), "/jobs/p1": (200, {"status": "COMPLETED"}),
-                "/results/p1": (200, {"status": "succeeded", "images": URL})}[path]
+        return {
+            "/jobs": (200, {"id": "p1", "status": "IN_QUEUE", "response_url": "app://acme/results/p1"}),
+            "/jobs/p1": (200, {"status": "COMPLETED"}),
+            "/results/p1": (200, {"status": "succeeded", "images": URL}),
+        }[path]
 
     def job(values):
         return {name: values["$"].get(name) for name in ("id", "status", "images", "response_url")}
 
     submit = Step("submit", "POST", lambda values: "app://acme/jobs", job)
     fetch = Step("fetch", "GET", lambda values: values["$job"]["response_url"], job)
-    services, key, provider = await gateway(answer, make_offer(submit=submit, fetch=fetch, words={"IN_QUEUE": "starting", "COMPLETED": "succeeded"}))
+    services, key, provider = await gateway(
+        answer, make_offer(submit=submit, fetch=fetch, words={"IN_QUEUE": "starting", "COMPLETED": "succeeded"})
+    )
     made = await create(services, key)
     assert (await look(services, key, made["id"]))["images"] == URL
     assert [path for _, path, _ in provider.calls] == ["/jobs", "/jobs/p1", "/results/p1"]
@@ -408,7 +490,10 @@ async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_ye
     def job(values):
         return {name: values["$"].get(name) for name in ("id", "status", "images")}
 
-    submit, poll = Step("submit", "POST", lambda values: "app://acme/jobs", job), Step("poll", "GET", lambda values: "app://acme/jobs/p1", job)
+    submit, poll = (
+        Step("submit", "POST", lambda values: "app://acme/jobs", job),
+        Step("poll", "GET", lambda values: "app://acme/jobs/p1", job),
+    )
     fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
     services, key, _ = await gateway(answer, make_offer(submit=submit, poll=poll, fetch=fetch))
     made = await create(services, key)
@@ -470,7 +555,10 @@ async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog
 
     services, key, _ = await gateway(answer)
     made = await create(services, key)
-    waiting = [asyncio.create_task(look(services, key, made["id"])), asyncio.create_task(create(services, key, {"prompt": "a dog"}, "req_2"))]
+    waiting = [
+        asyncio.create_task(look(services, key, made["id"])),
+        asyncio.create_task(create(services, key, {"prompt": "a dog"}, "req_2")),
+    ]
     await asyncio.sleep(0.02)
     for task in waiting:
         task.cancel()
@@ -478,12 +566,16 @@ async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog
     release.set()
     await settled(services)
     gc.collect()  # where asyncio tells of failures that nobody read
-    assert [record.message for record in caplog.records if not record.message.startswith("route ")] == ["an image job went wrong when nobody waited for it: out of paint"] * 2
+    assert [record.message for record in caplog.records if not record.message.startswith("route ")] == [
+        "an image job went wrong when nobody waited for it: out of paint"
+    ] * 2
     assert "never retrieved" not in caplog.text
 
 
 async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
     made = await create(services, key)
     jobs, write = jobs_of(services), services.ledger.update_generation
 
@@ -514,7 +606,13 @@ async def test_a_gateway_that_is_to_stop_does_not_wait_for_jobs(gateway):
 
 
 async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
-    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})))
+    services, key, provider = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (200, {"status": "processing"}),
+            (200, {"status": "succeeded", "images": URL}),
+        )
+    )
     now = 0.0
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
@@ -530,7 +628,8 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
 
 
 async def test_the_refresher_comes_round_to_every_job(gateway):
-    """More jobs than it asks about in one tick, each due again before the round is over: none may wait for the others to end."""
+    """More jobs than it asks about in one tick, each due again before the round is over: none may wait for the others
+    to end."""
     services, key, provider = await gateway(Numbered())
     now = 0.0
     jobs = jobs_of(services)
@@ -633,7 +732,9 @@ def unfit(values):
 
 async def test_figures_that_make_no_price_cost_the_declared_one(gateway):
     price = ImagePrice(Decimal("0.04"), lines=(Line(unfit, Decimal(1), 1),))
-    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price)
+    )
     made = await create(services, key)
     assert (await look(services, key, made["id"]))["cost"] == 0.04
 
@@ -648,33 +749,54 @@ async def test_an_input_the_file_cannot_work_with_ends_the_job(gateway):
 
 
 async def test_a_running_job_outlives_a_schema_that_asks_for_more(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p", "status": "starting"}), (200, {"id": "p", "status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "starting"}), (200, {"id": "p", "status": "succeeded", "images": URL}))
+    )
     made = await create(services, key)
-    services.runtime.current.images = ImageOffers([make_offer(schema={"type": "object", "required": ["size"], "properties": {"size": {"type": "string"}}})])
+    services.runtime.current.images = ImageOffers(
+        [make_offer(schema={"type": "object", "required": ["size"], "properties": {"size": {"type": "string"}}})]
+    )
     assert (await look(services, key, made["id"]))["status"] == "succeeded"
 
 
 async def test_prices_in_another_currency_become_credits(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=ImagePrice(Decimal("0.20"), "CNY")))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})),
+        make_offer(price=ImagePrice(Decimal("0.20"), "CNY")),
+    )
     rows: list[UsageRow] = []
     record = services.ledger.accept
     services.ledger.accept = lambda row: rows.append(row) or record(row)
     await create(services, key)
-    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].images) == (Decimal("0.028"), Decimal("0.20"), "CNY", 1)
+    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].images) == (
+        Decimal("0.028"),
+        Decimal("0.20"),
+        "CNY",
+        1,
+    )
 
 
 async def test_the_catalog_shows_descriptors(gateway):
-    services, key, _ = await gateway(Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False)))
+    services, key, _ = await gateway(
+        Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False))
+    )
     public = json.loads((await list_image_models(services)).body)
     assert public == {"success": True, "code": 200, "data": [{
         "id": "acme/draw", "name": "Draw", "model_provider": "acme", "description": "Draws.", "tags": ["text-to-image"],
         "pricing": {"price": 0.04, "currency": "USD", "unit": 1}, "input_schema": make_offer().schema.document}]}
-    assert [model["id"] for model in json.loads((await list_image_models(services, key)).body)["data"]] == ["acme/draw", "acme/hidden"]
+    assert [model["id"] for model in json.loads((await list_image_models(services, key)).body)["data"]] == [
+        "acme/draw",
+        "acme/hidden",
+    ]
 
 
 async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
     """A synchronous provider's file says `succeeded`; that nothing came and why is in the body."""
-    broken = make_offer("acme", poll=False, submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}))
+    broken = make_offer(
+        "acme",
+        poll=False,
+        submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}),
+    )
     second = Provider(Script((200, {"status": "succeeded", "images": URL})))
     services, key, _ = await gateway(None, broken, make_offer("bemo", poll=False),
                                      apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second})
@@ -713,7 +835,9 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
     jobs.pending.clear()  # as if another instance had looked after it
-    await services.ledger.update_generation(made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
+    await services.ledger.update_generation(
+        made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)}
+    )
     now = jobs.clock()
     jobs.clock = lambda: now
     await refresher.tick(10)
@@ -724,10 +848,30 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
 
 @pytest.mark.parametrize("held", [False, True], ids=["polled", "held call"])
 async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_look_on(gateway, held):
-    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held))
-    held_credits = {"held": "0.04", "attempts": 1, "runs": 1, "instance": "eu-9", "endpoint": "images", "asked_model": "acme/draw"}
-    left = Generation("6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11", key.account_id, key.id, "req_left", "acme/draw", "acme", "processing", {"prompt": "a cat"},
-                      upstream_id="" if held else "p1", row=held_credits, deadline_at=datetime.now(UTC) + timedelta(hours=1))
+    services, key, provider = await gateway(
+        Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held)
+    )
+    held_credits = {
+        "held": "0.04",
+        "attempts": 1,
+        "runs": 1,
+        "instance": "eu-9",
+        "endpoint": "images",
+        "asked_model": "acme/draw",
+    }
+    left = Generation(
+        "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
+        key.account_id,
+        key.id,
+        "req_left",
+        "acme/draw",
+        "acme",
+        "processing",
+        {"prompt": "a cat"},
+        upstream_id="" if held else "p1",
+        row=held_credits,
+        deadline_at=datetime.now(UTC) + timedelta(hours=1),
+    )
     await services.ledger.create_generation(left)
     refresher = Refresher(jobs := jobs_of(services))
     now = jobs.clock()
@@ -747,6 +891,12 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
 
 async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):
     offer = make_offer(redact=lambda text: text.replace("sk-secret", "[secret]"))
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "key sk-secret is out of credits"})), offer)
+    services, key, _ = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (200, {"status": "failed", "error": "key sk-secret is out of credits"}),
+        ),
+        offer,
+    )
     made = await create(services, key)
     assert (await look(services, key, made["id"]))["error"] == "key [secret] is out of credits"

@@ -170,5 +170,6 @@ async def test_every_job_ends_and_is_charged_once_through_kills(tmp_path):
     balance = Decimal(str(json.loads(running.cli("credits", "show", "default", "--json"))["balance"]))
     assert Decimal(100) - balance == sum(cost * count for (_, cost), count in paid.items())
     print(
-        f"{len(good)} succeeded, {len(shown) - len(good)} failed, {unheard} unheard of; {max(upstream.held.values())} calls for one held job at most"
+        f"{len(good)} succeeded, {len(shown) - len(good)} failed, {unheard} unheard of; {max(upstream.held.values())} "
+        "calls for one held job at most"
     )

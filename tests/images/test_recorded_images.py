@@ -1,4 +1,5 @@
-"""Recorded image traffic, replayed: the bytes a provider really answered go through the whole gateway with its own file."""
+"""Recorded image traffic, replayed: the bytes a provider really answered go through the whole gateway with its own
+file."""
 
 import asyncio
 import contextlib
@@ -33,7 +34,9 @@ async def gateway(folder, provider, answers):
 
     async def app(method, path, headers, body):
         host = path.split("/")[1]
-        calls.append((method, f"https://{host}{path[1 + len(host):]}", json.loads(body) if body[:1] == b"{" else body, headers))
+        calls.append(
+            (method, f"https://{host}{path[1 + len(host) :]}", json.loads(body) if body[:1] == b"{" else body, headers)
+        )
         status, answer = answers.pop(0)
         data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
 
@@ -74,10 +77,18 @@ async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
         for each in exchanges("replicate"):
             answer, status = each["response"].get("body"), each["response"]["status"]
             method = (each.get("request") or {}).get("method")
-            if not isinstance(answer, dict) or method not in ("GET", "POST") or (status < 400 and "status" not in answer):
+            if (
+                not isinstance(answer, dict)
+                or method not in ("GET", "POST")
+                or (status < 400 and "status" not in answer)
+            ):
                 told["of another kind"] += 1
                 continue
-            here.answers[:] = [(status, answer)] if method == "POST" else [(201, {"id": "p0", "status": "starting"}), (status, answer)]
+            here.answers[:] = (
+                [(status, answer)]
+                if method == "POST"
+                else [(201, {"id": "p0", "status": "starting"}), (status, answer)]
+            )
             here.calls.clear()
             code, first = await made(here, "black-forest-labs/flux-schnell", {"prompt": "a corgi"})
             if status >= 400:
@@ -92,7 +103,9 @@ async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
                 continue
             code, found = await looked(here, first["data"]["id"])
             assert code == 200, found
-            assert found["data"]["status"] == {"canceled": "failed", "aborted": "failed"}.get(answer["status"], answer["status"])
+            assert found["data"]["status"] == {"canceled": "failed", "aborted": "failed"}.get(
+                answer["status"], answer["status"]
+            )
             assert here.calls[1][:2] == ("GET", "https://api.replicate.com/v1/predictions/p0")
             if answer["status"] == "succeeded":
                 output = answer["output"] if isinstance(answer["output"], list) else [answer["output"]]
@@ -103,16 +116,26 @@ async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
 
 
 async def test_every_recorded_queue_answer_of_fal_is_read(tmp_path):
-    queue = {"status": "IN_QUEUE", "request_id": "r1", "status_url": "https://queue.fal.run/fal-ai/flux/requests/r1/status",
-             "response_url": "https://queue.fal.run/fal-ai/flux/requests/r1"}
+    queue = {
+        "status": "IN_QUEUE",
+        "request_id": "r1",
+        "status_url": "https://queue.fal.run/fal-ai/flux/requests/r1/status",
+        "response_url": "https://queue.fal.run/fal-ai/flux/requests/r1",
+    }
     async with gateway(tmp_path, "fal", []) as here:
         for each in exchanges("fal"):
             status, answer = each["response"]["status"], each["response"]["body"]
             here.answers[:] = [(200, queue), (200, {"status": "COMPLETED"}), (status, answer)]
             here.calls.clear()
-            _, first = await made(here, "black-forest-labs/flux-dev", {"prompt": each["request"]["body"].get("prompt", "x")})
+            _, first = await made(
+                here, "black-forest-labs/flux-dev", {"prompt": each["request"]["body"].get("prompt", "x")}
+            )
             code, found = await looked(here, first["data"]["id"])
-            assert [call[:2] for call in here.calls] == [("POST", "https://queue.fal.run/fal-ai/flux/dev"), ("GET", queue["status_url"]), ("GET", queue["response_url"])]
+            assert [call[:2] for call in here.calls] == [
+                ("POST", "https://queue.fal.run/fal-ai/flux/dev"),
+                ("GET", queue["status_url"]),
+                ("GET", queue["response_url"]),
+            ]
             assert here.calls[0][3]["authorization"] == "Key test-secret"
             if status in (400, 404, 422):
                 assert (code, found["data"]["status"]) == (200, "failed"), found
@@ -129,7 +152,9 @@ async def test_every_recorded_queue_answer_of_fal_is_read(tmp_path):
 
 async def test_black_forest_labs(tmp_path):
     recorded = {each["id"]: each["response"]["body"] for each in exchanges("bfl")}
-    by_kind = sorted(recorded.values(), key=lambda body: (body.get("status") == "Ready", body.get("status") == "Pending"))
+    by_kind = sorted(
+        recorded.values(), key=lambda body: (body.get("status") == "Ready", body.get("status") == "Pending")
+    )
     async with gateway(tmp_path, "black-forest-labs", [(200, body) for body in by_kind]) as here:
         _, first = await made(here, "black-forest-labs/flux-1.1-pro", {"prompt": "A raccoon driving a truck"})
         assert first["data"]["status"] == "starting"
@@ -137,7 +162,11 @@ async def test_black_forest_labs(tmp_path):
         found = (await looked(here, first["data"]["id"]))[1]["data"]
         assert found["images"] == [{"url": by_kind[2]["result"]["sample"]}]
         assert found["cost"] == 0.04
-        assert [call[:2] for call in here.calls] == [("POST", "https://api.bfl.ai/v1/flux-pro-1.1"), ("GET", by_kind[0]["polling_url"]), ("GET", by_kind[0]["polling_url"])]
+        assert [call[:2] for call in here.calls] == [
+            ("POST", "https://api.bfl.ai/v1/flux-pro-1.1"),
+            ("GET", by_kind[0]["polling_url"]),
+            ("GET", by_kind[0]["polling_url"]),
+        ]
         assert here.calls[1][3]["x-key"] == "test-secret"
 
 
@@ -164,7 +193,11 @@ async def test_every_recorded_image_answer_of_openai_is_read(tmp_path):
                     assert shown["context_type"] == f"image/{answer['output_format']}"
             usage = answer.get("usage")
             details = usage["input_tokens_details"] if usage else {}
-            wanted = (5 * details["text_tokens"] + 8 * details["image_tokens"] + 30 * usage["output_tokens"]) / 1e6 if usage else 0.053 * len(answer["data"])
+            wanted = (
+                (5 * details["text_tokens"] + 8 * details["image_tokens"] + 30 * usage["output_tokens"]) / 1e6
+                if usage
+                else 0.053 * len(answer["data"])
+            )
             assert found["cost"] == pytest.approx(wanted, abs=1e-12)
             told["by tokens" if usage else "by picture"] += 1
     assert sum(told.values()) == len(exchanges("openai-images", "openai"))

@@ -16,12 +16,22 @@ from tollgate.ledger import KeyRecord, Ledger, UsageRow, ledger_of
 _count = 0
 
 
-def row(request_id: str = "", *, cost: str = "0.01", account_id: str = "alice", key_id: str = "key_1", **more: object) -> UsageRow:
+def row(
+    request_id: str = "", *, cost: str = "0.01", account_id: str = "alice", key_id: str = "key_1", **more: object
+) -> UsageRow:
     """A usage row with what the test cares about; each gets an id of its own unless told."""
     global _count
     _count += 1
-    values = {"request_id": request_id or f"req_{_count:024d}", "account_id": account_id, "key_id": key_id, "endpoint": "chat",
-              "cost": Decimal(cost), "model": "acme/large", "provider": "acme", "status": 200} | more
+    values = {
+        "request_id": request_id or f"req_{_count:024d}",
+        "account_id": account_id,
+        "key_id": key_id,
+        "endpoint": "chat",
+        "cost": Decimal(cost),
+        "model": "acme/large",
+        "provider": "acme",
+        "status": 200,
+    } | more
     return UsageRow(**values)  # type: ignore[arg-type]
 
 
@@ -55,7 +65,11 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
     """A ledger of each kind: what holds for one holds for the other."""
     async with contextlib.AsyncExitStack() as opened:
-        url = await opened.enter_async_context(request.getfixturevalue("postgres").database()) if request.param == "shared" else ""
+        url = (
+            await opened.enter_async_context(request.getfixturevalue("postgres").database())
+            if request.param == "shared"
+            else ""
+        )
         yield await opened.enter_async_context(ledger_of(settings(tmp_path, url=url), Credits()))
 
 

@@ -1,4 +1,5 @@
-"""A process whose kernel refuses files beyond a size (RLIMIT_FSIZE) for a while, in the middle of a write if it comes to that.
+"""A process whose kernel refuses files beyond a size (RLIMIT_FSIZE) for a while, in the middle of a write if it comes
+to that.
 
 Run by test_journal.py with a folder, the limit in bytes and the store's pace.
 """
@@ -22,7 +23,9 @@ def _row(id: str) -> UsageRow:
 
 
 async def main(folder: Path, limit: int, apply_seconds: float) -> None:
-    store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=apply_seconds, publish_seconds=0.1)
+    store = Store(
+        directory=folder / "var", usage_directory=folder / "usage", apply_seconds=apply_seconds, publish_seconds=0.1
+    )
     ledger = Ledger(store, Credits())
     await ledger.open()
     ledger._backend.journal._segment_bytes = 20_000
@@ -44,8 +47,13 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
     await ledger.close()
     ledger = Ledger(store, Credits())
     await ledger.open()
-    [[published]] = duckdb.connect().execute(
-        f"SELECT count(DISTINCT request_id) FROM read_duckdb('{folder}/usage/*/*.duckdb', table_name = 'usage')").fetchall()
+    [[published]] = (
+        duckdb.connect()
+        .execute(
+            f"SELECT count(DISTINCT request_id) FROM read_duckdb('{folder}/usage/*/*.duckdb', table_name = 'usage')"
+        )
+        .fetchall()
+    )
     print(f"after a restart: {ledger.spent('alice'):.0f}, published {published}")
     await ledger.close()
 

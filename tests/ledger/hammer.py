@@ -1,6 +1,7 @@
 """A process that records rows as fast as it can and prints each id once it was told that the row is durable.
 
-Run by test_kill.py with a folder, a run number and how many days rows are kept (0: for ever); it is killed at a random moment.
+Run by test_kill.py with a folder, a run number and how many days rows are kept (0: for ever); it is killed at a random
+moment.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ KEY = KeyRecord("key_1", "alice")
 async def main(folder: Path, run: str, days: int) -> None:
     if not sys.stdin.readline():  # it is started before it is its turn: its imports take longer than it then lives
         return
-    store = Store(directory=folder / "var", usage_directory=folder / "usage", apply_seconds=0.02, publish_seconds=0.02, keep_rows_days=days)
+    store = Store(
+        directory=folder / "var",
+        usage_directory=folder / "usage",
+        apply_seconds=0.02,
+        publish_seconds=0.02,
+        keep_rows_days=days,
+    )
     ledger = Ledger(store, Credits())
     await ledger.open()
     if not await ledger.list_accounts():

@@ -28,7 +28,9 @@ async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Al
     expires = datetime.now(UTC) + timedelta(days=1)
     async with open_books(settings(tmp_path), Credits()) as books:
         assert isinstance(books, RemoteLedger)
-        key, secret = await books.create_key("alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5"))
+        key, secret = await books.create_key(
+            "alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5")
+        )
         assert alice.ledger.find_key(secret) == key
         await books.revoke_key(alice.key.id)
         grant = await books.grant("alice", Decimal("2.50"), "more")
@@ -55,7 +57,9 @@ async def test_without_a_gateway_the_store_is_opened_directly(tmp_path: Path) ->
         assert [each.id for each in await books.list_accounts()] == ["alice"]
 
 
-@pytest.mark.parametrize("last_words", [ConnectionResetError(), b"", b'{"result": {"id": "gr'], ids=["reset", "closed", "half an answer"])
+@pytest.mark.parametrize(
+    "last_words", [ConnectionResetError(), b"", b'{"result": {"id": "gr'], ids=["reset", "closed", "half an answer"]
+)
 async def test_a_gateway_that_dies_before_it_answers_is_told_in_words(last_words: bytes | Exception) -> None:
     reader, writer = asyncio.StreamReader(), create_autospec(asyncio.StreamWriter, instance=True)
     if isinstance(last_words, Exception):
@@ -79,9 +83,21 @@ async def test_errors_arrive_as_what_they_are(alice: Alice, tmp_path: Path) -> N
         assert len(await books.list_accounts()) == 1
 
 
-@pytest.mark.parametrize("line", [b"garbage", b"[]", b"{}", b'{"call":"close"}', b'{"call":"record","with":{}}', b'{"call":"grant","with":{"amount":"x"}}',
-                                  b'{"call":"grant","with":{"nonsense":1}}'])
-async def test_nonsense_is_answered_with_an_error_and_the_line_stays_open(alice: Alice, tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage",
+        b"[]",
+        b"{}",
+        b'{"call":"close"}',
+        b'{"call":"record","with":{}}',
+        b'{"call":"grant","with":{"amount":"x"}}',
+        b'{"call":"grant","with":{"nonsense":1}}',
+    ],
+)
+async def test_nonsense_is_answered_with_an_error_and_the_line_stays_open(
+    alice: Alice, tmp_path: Path, line: bytes
+) -> None:
     await alice.ledger.serve_admin()
     reader, writer = await asyncio.open_unix_connection(tmp_path / "var" / "admin.sock")
     for _ in range(2):
@@ -110,7 +126,9 @@ async def test_a_socket_left_by_a_killed_gateway_is_no_obstacle(tmp_path: Path) 
             assert isinstance(books, RemoteLedger)
 
 
-async def test_a_store_that_is_held_without_answering_is_waited_for_and_then_named(alice: Alice, tmp_path: Path) -> None:
+async def test_a_store_that_is_held_without_answering_is_waited_for_and_then_named(
+    alice: Alice, tmp_path: Path
+) -> None:
     with pytest.raises(StoreInUse, match=r"in use by another process \(pid \d+\)"):
         async with open_books(settings(tmp_path), Credits(), patience=0.2):
             pass
@@ -151,12 +169,16 @@ async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice
 
 
 async def test_two_gateways_do_not_publish_under_one_name(tmp_path: Path) -> None:
-    """Each numbers its rows for itself, so of two in one file one would take the other's rows for its own, and leave its own out."""
+    """Each numbers its rows for itself, so of two in one file one would take the other's rows for its own, and leave
+    its own out."""
     def store(name: str, instance: str = "main") -> Store:
         return Store(directory=tmp_path / name, usage_directory=tmp_path / "usage", instance=instance)
 
     async with Ledger(store("one"), Credits()):
-        with pytest.raises(StoreInUse, match=rf"usage gets the usage files of another gateway \(pid {os.getpid()}\) under the same name; give one of them a `store.instance`"):
+        with pytest.raises(
+            StoreInUse,
+            match=rf"usage gets the usage files of another gateway \(pid {os.getpid()}\) under the same name; give one of them a `store.instance`",
+        ):
             await Ledger(store("two"), Credits()).open(patience=0)
         async with Ledger(store("two", "eu-1"), Credits()):
             pass

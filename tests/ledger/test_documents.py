@@ -14,8 +14,20 @@ from tollgate.ledger.store import FILE_NAME, Store
 
 PICTURE = "A" * 2_000_000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-JOB = Generation(id="", account_id="alice", key_id="k1", request_id="r", model="acme/draw", provider="acme", input={"prompt": "a"}, created_at=NOW, updated_at=NOW,
-                 deadline_at=NOW, status="succeeded", row={})
+JOB = Generation(
+    id="",
+    account_id="alice",
+    key_id="k1",
+    request_id="r",
+    model="acme/draw",
+    provider="acme",
+    input={"prompt": "a"},
+    created_at=NOW,
+    updated_at=NOW,
+    deadline_at=NOW,
+    status="succeeded",
+    row={},
+)
 
 
 def job(seq, picture=PICTURE):
@@ -41,7 +53,11 @@ def test_many_jobs_with_inline_pictures_are_stored_and_read(store, monkeypatch):
     assert store.generation("alice", "job-060") == job(60)
     assert store.generation("bob", "job-060") is None
     listed = store.succeeded("alice", 100)
-    assert (len(listed), {len(each.images[0]["data"]) for each in listed}, {each.answer for each in listed}) == (60, {2_000_000}, {None})
+    assert (len(listed), {len(each.images[0]["data"]) for each in listed}, {each.answer for each in listed}) == (
+        60,
+        {2_000_000},
+        {None},
+    )
 
 
 def test_one_job_may_be_larger_than_the_memory_of_the_store(store):

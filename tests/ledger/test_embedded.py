@@ -51,7 +51,9 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
 
 
-async def test_a_journal_file_that_cannot_be_removed_stays(alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_journal_file_that_cannot_be_removed_stays(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger: Ledger = alice.ledger
     backend: Any = ledger._backend
     monkeypatch.setattr(backend.journal, "_segment_bytes", 1)
@@ -97,7 +99,9 @@ async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path
         assert backend.store.progress("published") == applied
 
 
-async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_made_again(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_made_again(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = alice.ledger._backend.store
     await alice.ledger.settle()
     read, free = store._read, []
@@ -114,8 +118,11 @@ async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_mad
 
 
 @pytest.mark.parametrize(("found", "left"), [(0o755, 0o750), (0o777, 0o770), (0o700, 0o700)], ids=oct)
-async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(tmp_path: Path, found: int, left: int) -> None:
-    """A service manager or a volume may have made it; DuckDB's files, with hashes of keys in them, can be read by all who reach them."""
+async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(
+    tmp_path: Path, found: int, left: int
+) -> None:
+    """A service manager or a volume may have made it; DuckDB's files, with hashes of keys in them, can be read by all
+    who reach them."""
     (tmp_path / "var").mkdir()
     (tmp_path / "var").chmod(found)
     async with new_ledger(tmp_path):
@@ -123,7 +130,9 @@ async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(tmp_pa
         assert (tmp_path / "usage").stat().st_mode & 0o005 == 0o005, "analysts read the usage files"
 
 
-async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var").chmod(0o755)
 

@@ -104,7 +104,9 @@ async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_
     assert [each.id for each in listed] == [each.id for each in reversed(made)][:100]
 
 
-async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(anywhere: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(
+    anywhere: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "LISTED_BYTES", 3000)
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     picture = ({"data": "A" * 1000, "context_type": "image/png"},)

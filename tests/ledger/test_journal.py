@@ -109,7 +109,9 @@ async def test_a_torn_end_followed_by_zeros_is_skipped(tmp_path: Path) -> None:
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
 
 
-async def test_damage_in_the_middle_is_reported_and_the_file_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_in_the_middle_is_reported_and_the_file_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
     lines[1][12] ^= 0x20
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))
@@ -131,7 +133,9 @@ async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path)
     await journal.close()
 
 
-async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
@@ -153,7 +157,9 @@ async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(tmp_pat
     assert durable == list(range(1, 33))
 
 
-async def test_a_close_in_the_pause_of_a_busy_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_close_in_the_pause_of_a_busy_moment_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
     journal, durable = await _journal(tmp_path)
     await asyncio.gather(*(journal.append("usage", b"1") for _ in range(20)))
@@ -194,7 +200,9 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_pat
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 
-async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full file system that copies on write refuses to shorten a file, too."""
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
@@ -278,13 +286,29 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
         assert ledger.spent("alice") == 2
 
 
-@pytest.mark.parametrize(("limit", "apply_seconds"), [
-    pytest.param(2_500, 60, id="journal"), pytest.param(15_000, 0.02, id="journal-and-store"), pytest.param(60_000, 0.02, id="store")])
+@pytest.mark.parametrize(
+    ("limit", "apply_seconds"),
+    [
+        pytest.param(2_500, 60, id="journal"),
+        pytest.param(15_000, 0.02, id="journal-and-store"),
+        pytest.param(60_000, 0.02, id="store"),
+    ],
+)
 def test_a_real_limit_of_the_kernel_is_survived(tmp_path: Path, limit: int, apply_seconds: float) -> None:
-    done = subprocess.run([sys.executable, "-m", "ledger.cramped", str(tmp_path), str(limit), str(apply_seconds)], capture_output=True,
-                          text=True, timeout=60, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, cwd=Path(__file__).parents[1],
-                          check=False)
-    assert done.stdout.split("\n")[:3] == ["ready under the limit: False", "spent: 501", "after a restart: 501, published 501"], done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "ledger.cramped", str(tmp_path), str(limit), str(apply_seconds)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    assert done.stdout.split("\n")[:3] == [
+        "ready under the limit: False",
+        "spent: 501",
+        "after a restart: 501, published 501",
+    ], done.stderr
 
 
 async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path: Path) -> None:
@@ -307,7 +331,9 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
     await abandoned.close()
 
 
-async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = tmp_path / "other"
     (other / "var").mkdir(parents=True)
     await alice.ledger.record(row("req_1", cost="1"))
@@ -316,7 +342,10 @@ async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(alice: 
     def full(*_: object) -> None:
         raise duckdb.TransactionException("Failed to commit: No space left on device\nand more")
 
-    with monkeypatch.context() as patch, pytest.raises(TollgateError, match="var: the ledger cannot be brought up to date.*No space left on device$"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(TollgateError, match="var: the ledger cannot be brought up to date.*No space left on device$"),
+    ):
         patch.setattr("tollgate.ledger.store.Store.apply", full)
         await new_ledger(other).open()
     async with new_ledger(other) as again:

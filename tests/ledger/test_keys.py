@@ -29,12 +29,21 @@ def test_any_single_typing_error_is_caught() -> None:
             assert keys.is_well_formed(typed) == (typed == secret)
 
 
-@pytest.mark.parametrize("text", ["", "sk-tg-", "sk-" + "a" * 52, "Sk-tg-" + "a" * 49, "sk-tg-" + "é" * 49, "sk-tg-" + "a" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "sk-tg-", "sk-" + "a" * 52, "Sk-tg-" + "a" * 49, "sk-tg-" + "é" * 49, "sk-tg-" + "a" * 5000]
+)
 def test_foreign_text_is_not_well_formed(text: str) -> None:
     assert not keys.is_well_formed(text)
 
 
-@pytest.mark.parametrize(("text", "shown"), [
-    ("sk-tg-" + "a" * 45 + "WXYZ", "sk-tg-...WXYZ"), ("sk-proj-something-long-1234", "...1234"), ("short", "..."), ("", "...")])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("sk-tg-" + "a" * 45 + "WXYZ", "sk-tg-...WXYZ"),
+        ("sk-proj-something-long-1234", "...1234"),
+        ("short", "..."),
+        ("", "..."),
+    ],
+)
 def test_a_mask_shows_the_end_of_what_is_long_enough(text: str, shown: str) -> None:
     assert keys.mask(text) == shown

@@ -23,8 +23,13 @@ KILLS = 22
 def _hammer(folder: Path, run: int, days: int) -> subprocess.Popen[bytes]:
     """A hammer that waits for its turn."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, "-m", "ledger.hammer", str(folder), str(run), str(days)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            env=environment, cwd=Path(__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-m", "ledger.hammer", str(folder), str(run), str(days)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=Path(__file__).parents[1],
+    )
 
 
 def _run_and_kill(process: subprocess.Popen[bytes], after: float) -> set[str]:
@@ -41,8 +46,12 @@ def _run_and_kill(process: subprocess.Popen[bytes], after: float) -> set[str]:
     return set(said[: said.rfind(b"\n") + 1].decode().split())
 
 
-@pytest.mark.parametrize(("kills", "longest", "days"), [(KILLS, 0.25, 0), (8, 1.2, 1)], ids=["rows stay", "old rows are removed"])
-async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(tmp_path: Path, kills: int, longest: float, days: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "longest", "days"), [(KILLS, 0.25, 0), (8, 1.2, 1)], ids=["rows stay", "old rows are removed"]
+)
+async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(
+    tmp_path: Path, kills: int, longest: float, days: int
+) -> None:
     moments = random.Random(7)
     acknowledged: set[str] = set()
     following = _hammer(tmp_path, 0, days)
@@ -59,8 +68,9 @@ async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(t
     store = duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb"), read_only=True)
     stored = {row[0] for row in store.execute("SELECT request_id FROM usage").fetchall()}
     granted, total, count = store.execute(
-        "SELECT (SELECT sum(amount) FROM grants), (SELECT sum(cost) FROM usage) + (SELECT coalesce(sum(cost), 0) FROM removed), "
-        "(SELECT count(*) FROM usage) + (SELECT coalesce(sum(row_count), 0) FROM removed)").fetchone()
+        "SELECT (SELECT sum(amount) FROM grants), (SELECT sum(cost) FROM usage) + (SELECT coalesce(sum(cost), 0) FROM "
+        "removed), (SELECT count(*) FROM usage) + (SELECT coalesce(sum(row_count), 0) FROM removed)"
+    ).fetchone()
     store.close()
     published = [row[0] for row in duckdb.connect().execute(
         f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()]

@@ -53,9 +53,12 @@ async def test_a_negative_cost_is_refused(anywhere: Alice) -> None:
     assert anywhere.ledger.balance("alice") == 10
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7)])
-async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(anywhere: Alice, field: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7)]
+)
+async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(
+    anywhere: Alice, field: str, value: object
+) -> None:
     bad = row(cost="1")
     setattr(bad, field, value)
     with pytest.raises((ValueError, ArithmeticError)):
@@ -66,10 +69,18 @@ async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(an
 
 
 async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, tmp_path: Path) -> None:
-    await alice.ledger.record(row("req_odd", cost="1", input_tokens=10**30, end_user="half \ud83d a pair, nul \0", ttfb_ms=float("nan")))
+    await alice.ledger.record(
+        row("req_odd", cost="1", input_tokens=10**30, end_user="half \ud83d a pair, nul \0", ttfb_ms=float("nan"))
+    )
     await alice.ledger.settle()
-    [found] = duckdb.connect().execute(
-        f"SELECT input_tokens, end_user, ttfb_ms FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage')").fetchall()
+    [found] = (
+        duckdb.connect()
+        .execute(
+            f"SELECT input_tokens, end_user, ttfb_ms FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = "
+            "'usage')"
+        )
+        .fetchall()
+    )
     assert found == (2**63 - 1, "half ? a pair, nul \0", None)
 
 
@@ -78,8 +89,13 @@ async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(anywhe
     await anywhere.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
     await anywhere.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
     await anywhere.ledger.settle()
-    found = duckdb.connect().execute(
-        f"SELECT time FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage') ORDER BY request_id").fetchall()
+    found = (
+        duckdb.connect()
+        .execute(
+            f"SELECT time FROM read_duckdb('{tmp_path}/usage/*/*.duckdb', table_name = 'usage') ORDER BY request_id"
+        )
+        .fetchall()
+    )
     assert [each[0].hour for each in found] == [10, 8]
 
 
@@ -90,8 +106,16 @@ async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path)
         await ledger.grant("alice", Decimal("5.5"), "gift")
         await ledger.grant("alice", Decimal("-0.5"), "correction")
         key, secret = await ledger.create_key(
-            "alice", "laptop", allowed_models=["acme/*"], expires_at=expires, spend_cap=Decimal("2.5"), cap_window="month",
-            rpm=60, tpm=1000, strict=True)
+            "alice",
+            "laptop",
+            allowed_models=["acme/*"],
+            expires_at=expires,
+            spend_cap=Decimal("2.5"),
+            cap_window="month",
+            rpm=60,
+            tpm=1000,
+            strict=True,
+        )
         none_key, _ = await ledger.create_key("alice", "nothing", allowed_models=[])
         await ledger.record(row(cost="1.25", key_id=key.id))
     async with new_ledger(tmp_path) as ledger:
@@ -208,10 +232,16 @@ async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alic
     assert anywhere.ledger.available("alice") == Decimal("9.5")
 
 
-@pytest.mark.parametrize(("window", "today", "first", "next_first"), [
-    ("day", "2026-12-31", "2026-12-31", "2027-01-01"), ("week", "2026-11-22", "2026-11-16", "2026-11-23"), ("week", "2026-11-23", "2026-11-23", "2026-11-30"),
-    ("month", "2026-01-31", "2026-01-01", "2026-02-01"), ("month", "2026-12-05", "2026-12-01", "2027-01-01"),
-])
+@pytest.mark.parametrize(
+    ("window", "today", "first", "next_first"),
+    [
+        ("day", "2026-12-31", "2026-12-31", "2027-01-01"),
+        ("week", "2026-11-22", "2026-11-16", "2026-11-23"),
+        ("week", "2026-11-23", "2026-11-23", "2026-11-30"),
+        ("month", "2026-01-31", "2026-01-01", "2026-02-01"),
+        ("month", "2026-12-05", "2026-12-01", "2027-01-01"),
+    ],
+)
 def test_the_days_of_a_cap(window, today: str, first: str, next_first: str) -> None:
     assert cap_days(window, date.fromisoformat(today)) == (date.fromisoformat(first), date.fromisoformat(next_first))
 
@@ -247,11 +277,15 @@ async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: st
 async def test_what_all_keys_and_accounts_come_to_is_asked_for_at_once(anywhere: Alice) -> None:
     ledger = anywhere.ledger
     await ledger.create_account("bob")
-    keys = [anywhere.key] + [(await ledger.create_key(account, cap_window=window))[0]
-                             for account, window in (("alice", "day"), ("alice", "week"), ("bob", "month"), ("bob", "day"))]
+    keys = [anywhere.key] + [
+        (await ledger.create_key(account, cap_window=window))[0]
+        for account, window in (("alice", "day"), ("alice", "week"), ("bob", "month"), ("bob", "day"))
+    ]
     for days in (0, 1, 8, 32, 400):
         for key in keys[:4]:
-            await ledger.record(row(account_id=key.account_id, key_id=key.id, cost="0.1", time=datetime.now(UTC) - timedelta(days=days)))
+            await ledger.record(
+                row(account_id=key.account_id, key_id=key.id, cost="0.1", time=datetime.now(UTC) - timedelta(days=days))
+            )
     spent = await ledger.keys_spent()
     assert spent == {key.id: await ledger.key_spent(key.id) for key in keys}
     assert (spent[keys[0].id], spent[keys[1].id], spent[keys[4].id]) == (Decimal("0.5"), Decimal("0.1"), 0)

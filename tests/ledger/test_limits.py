@@ -38,7 +38,11 @@ def test_the_sixth_of_five_a_minute_is_refused_and_told_when(clock: Clock) -> No
     with pytest.raises(RateLimited) as refused:
         limits.admit(key(rpm=5))
     assert refused.value.retry_after == pytest.approx(12)
-    assert (refused.value.limits.requests.remaining, refused.value.limits.requests.reset_seconds, refused.value.limits.tokens) == (0, pytest.approx(60), None)
+    assert (
+        refused.value.limits.requests.remaining,
+        refused.value.limits.requests.reset_seconds,
+        refused.value.limits.tokens,
+    ) == (0, pytest.approx(60), None)
     clock.now += 12
     limits.admit(key(rpm=5))
 

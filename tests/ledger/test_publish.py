@@ -1,4 +1,5 @@
-"""Usage files: readable by others while the gateway writes, whole at every moment, right after late rows and restarts."""
+"""Usage files: readable by others while the gateway writes, whole at every moment, right after late rows and
+restarts."""
 
 from __future__ import annotations
 
@@ -64,12 +65,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.store.close()
 
 
-async def test_another_process_reads_the_documented_statement_while_the_ledger_is_open(anywhere: Alice, tmp_path: Path) -> None:
+async def test_another_process_reads_the_documented_statement_while_the_ledger_is_open(
+    anywhere: Alice, tmp_path: Path
+) -> None:
     for n in range(5):
         await anywhere.ledger.record(row(f"req_{n}", cost="0.25"))
     await anywhere.ledger.settle()
-    script = f"import duckdb; print(duckdb.connect().execute(\"SELECT count(*), sum(cost) {READ_STATEMENT}\").fetchall())"
-    reader = await asyncio.create_subprocess_exec(sys.executable, "-c", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    script = f'import duckdb; print(duckdb.connect().execute("SELECT count(*), sum(cost) {READ_STATEMENT}").fetchall())'
+    reader = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
     said, _ = await reader.communicate()
     assert said.decode().strip() == "[(5, Decimal('1.250000000000'))]"
 
@@ -84,18 +89,49 @@ async def test_files_follow_by_themselves_without_being_asked(anywhere: Alice, t
 
 def test_every_column_arrives_as_it_was_recorded(desk: Desk) -> None:
     full = UsageRow(
-        "req_1", "alice", "key_1", "chat", time=TEN.replace(microsecond=123456), asked_model="large", model="acme/large",
-        provider="acme", upstream_model="large-1", client_protocol="chat", upstream_protocol="messages", attempts=2, status=200,
-        outcome="client_gone", input_tokens=2**53 + 1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4,
-        reasoning_tokens=5, searches=6, images=7, cost=Decimal("12345678901234.123456789012"), native_cost=Decimal("1E-12"),
-        currency="CNY", rate=Decimal("0.14"), prices='{"prompt":"0.1"}', ttfb_ms=1.5, total_ms=2.5, stream=True, estimated=True,
-        end_user="o'Neil \u2603", error_code="x", lost="top_k; seed", provider_cost=Decimal("0.5"))
+        "req_1",
+        "alice",
+        "key_1",
+        "chat",
+        time=TEN.replace(microsecond=123456),
+        asked_model="large",
+        model="acme/large",
+        provider="acme",
+        upstream_model="large-1",
+        client_protocol="chat",
+        upstream_protocol="messages",
+        attempts=2,
+        status=200,
+        outcome="client_gone",
+        input_tokens=2**53 + 1,
+        cache_read_tokens=2,
+        cache_write_tokens=3,
+        output_tokens=4,
+        reasoning_tokens=5,
+        searches=6,
+        images=7,
+        cost=Decimal("12345678901234.123456789012"),
+        native_cost=Decimal("1E-12"),
+        currency="CNY",
+        rate=Decimal("0.14"),
+        prices='{"prompt":"0.1"}',
+        ttfb_ms=1.5,
+        total_ms=2.5,
+        stream=True,
+        estimated=True,
+        end_user="o'Neil \u2603",
+        error_code="x",
+        lost="top_k; seed",
+        provider_cost=Decimal("0.5"),
+    )
     desk.add(full)
     desk.publisher.publish(TEN)
     [found] = duckdb.connect().execute(f"FROM read_duckdb('{desk.usage}/**/*.duckdb', table_name = 'usage')").fetchall()
     by_name = dict(zip((column.name for column in COLUMNS), found, strict=True))
     assert by_name.pop("seq") == 1
-    expected = {field.name: getattr(full, field.name) for field in fields(UsageRow)} | {"time": full.time.replace(tzinfo=None)}
+    expected = {field.name: getattr(full, field.name) for field in fields(UsageRow)} | {
+        "time": full.time.replace(tzinfo=None)
+    }
     assert by_name == expected
 
 
@@ -109,7 +145,9 @@ def test_a_file_explains_its_own_columns_to_an_older_reader(desk: Desk) -> None:
     desk.publisher.publish(TEN)
     reader = duckdb.connect()
     reader.execute(f"ATTACH '{desk.publisher.path(TEN)}' AS hour (READ_ONLY)")
-    comments = dict(reader.execute("SELECT column_name, comment FROM duckdb_columns() WHERE database_name = 'hour'").fetchall())
+    comments = dict(
+        reader.execute("SELECT column_name, comment FROM duckdb_columns() WHERE database_name = 'hour'").fetchall()
+    )
     assert comments == {column.name: column.about for column in COLUMNS}
 
 
@@ -136,7 +174,9 @@ def test_a_late_row_joins_the_file_of_its_hour(desk: Desk) -> None:
     desk.add(row("req_late", time=TEN + timedelta(minutes=59)))
     assert desk.publisher.publish(TEN + timedelta(hours=2)) == 1
     reader = duckdb.connect(str(desk.publisher.path(TEN)), read_only=True)
-    assert reader.execute("SELECT count(*), count(*) FILTER (request_id = 'req_late') FROM usage").fetchall() == [(2, 1)]
+    assert reader.execute("SELECT count(*), count(*) FILTER (request_id = 'req_late') FROM usage").fetchall() == [
+        (2, 1)
+    ]
 
 
 def test_a_reader_keeps_the_file_it_opened_while_it_is_replaced(desk: Desk) -> None:
@@ -194,7 +234,9 @@ def test_a_start_rebuilds_a_recent_file_that_lacks_rows(desk: Desk) -> None:
     assert desk.publisher.publish(TEN, recheck=True) == 0
 
 
-def test_files_that_may_be_short_of_rows_are_looked_at_also_when_a_start_takes_several_turns(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_may_be_short_of_rows_are_looked_at_also_when_a_start_takes_several_turns(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late, early = TEN, TEN - timedelta(hours=1)
     desk.add(row("req_early", time=early), row("req_late", time=late))
     desk.publisher.publish(TEN)
@@ -219,7 +261,8 @@ def test_a_row_of_a_clock_that_was_set_ahead_keeps_no_young_file_from_being_look
 
 
 def test_a_start_rebuilds_every_file_that_is_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a restore of `var/` without `usage/`; the newest hours come first, and a turn that takes too long goes on later."""
+    """As after a restore of `var/` without `usage/`; the newest hours come first, and a turn that takes too long goes
+    on later."""
     days = [TEN - timedelta(days=back) for back in (2, 1, 0)]
     desk.add(*(row(time=day) for day in days))
     desk.publisher.publish(TEN)
@@ -273,11 +316,17 @@ def test_an_instance_publishes_under_its_own_name(tmp_path: Path) -> None:
         desk.add(row(time=TEN))
         desk.publisher.publish(TEN)
         desk.store.close()
-    assert sorted(path.name for path in (tmp_path / "usage").rglob("*")) == ["10-eu-1.duckdb", "10.duckdb", "2026-11-21"]
+    assert sorted(path.name for path in (tmp_path / "usage").rglob("*")) == [
+        "10-eu-1.duckdb",
+        "10.duckdb",
+        "2026-11-21",
+    ]
     assert read(tmp_path / "usage", "count(*)") == 2
 
 
-async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return(anywhere: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return(
+    anywhere: Alice, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     day = tmp_path / "usage" / TEN.date().isoformat()
     day.write_text("in the way")
     await anywhere.ledger.record(row(time=TEN))
@@ -286,7 +335,11 @@ async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return
     day.unlink()
     await anywhere.ledger.settle()
     said = [record.getMessage() for record in caplog.records if "publish" in record.getMessage()]
-    assert len(said) == 2 and said[0].startswith("usage files could not be published, tried again every few seconds: ") and said[1] == "usage files are published again"
+    assert (
+        len(said) == 2
+        and said[0].startswith("usage files could not be published, tried again every few seconds: ")
+        and said[1] == "usage files are published again"
+    )
     assert read(tmp_path / "usage", "count(*)") == 1
 
 
@@ -320,6 +373,9 @@ def test_cached_pages_are_given_back(desk: Desk) -> None:
     desk.store.let_go()
     assert before > 17_000_000
     assert held(desk) <= 2_000_000
-    assert desk.store.connection.execute("SELECT count(*), current_setting('memory_limit') FROM filler").fetchone() == (1_500_000, "91.5 MiB")
+    assert desk.store.connection.execute("SELECT count(*), current_setting('memory_limit') FROM filler").fetchone() == (
+        1_500_000,
+        "91.5 MiB",
+    )
     desk.add(row(time=TEN))
     assert desk.publisher.publish(TEN) == 1

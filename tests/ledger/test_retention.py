@@ -1,4 +1,5 @@
-"""Rows and files that are too old: they go, in whole days, once they are published; what was spent stays to the last digit."""
+"""Rows and files that are too old: they go, in whole days, once they are published; what was spent stays to the last
+digit."""
 
 from __future__ import annotations
 
@@ -61,7 +62,11 @@ def test_rows_and_files_are_kept_for_whole_days_from_some_minutes_after_the_star
     assert Clocks.retention(clocks, Store(keep_rows_days=30)).look() is None
 
 
-@pytest.mark.parametrize("set_by", [timedelta(days=400), timedelta(days=-400), timedelta(minutes=2)], ids=["far ahead", "far back", "a little"])
+@pytest.mark.parametrize(
+    "set_by",
+    [timedelta(days=400), timedelta(days=-400), timedelta(minutes=2)],
+    ids=["far ahead", "far back", "a little"],
+)
 def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta) -> None:
     clocks = Clocks()
     retention = clocks.retention(Store(keep_rows_days=30))
@@ -76,13 +81,24 @@ def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta
 
 
 def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
-    for name in ("2026-01-01/13.duckdb", "2026-01-01/14-eu-1.duckdb", "2026-01-02/00.duckdb", "2026-01-02/notes.txt", "2026-01-03/00.duckdb", "other/00.duckdb"):
+    for name in (
+        "2026-01-01/13.duckdb",
+        "2026-01-01/14-eu-1.duckdb",
+        "2026-01-02/00.duckdb",
+        "2026-01-02/notes.txt",
+        "2026-01-03/00.duckdb",
+        "other/00.duckdb",
+    ):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
     assert remove_files(tmp_path, "main", date(2026, 1, 3)) == 2
     assert remove_files(tmp_path, "eu-1", date(2026, 1, 2)) == 1
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == ["2026-01-02/notes.txt", "2026-01-03/00.duckdb", "other/00.duckdb"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == [
+        "2026-01-02/notes.txt",
+        "2026-01-03/00.duckdb",
+        "other/00.duckdb",
+    ]
     assert not (tmp_path / "2026-01-01").exists()
 
 
@@ -90,7 +106,11 @@ def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
 async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The settings of a store of each kind that keeps rows for 30 days and files for 90."""
     async with contextlib.AsyncExitStack() as opened:
-        url = await opened.enter_async_context(request.getfixturevalue("postgres").database()) if request.param == "shared" else ""
+        url = (
+            await opened.enter_async_context(request.getfixturevalue("postgres").database())
+            if request.param == "shared"
+            else ""
+        )
         yield settings(tmp_path, url=url, keep_rows_days=30, keep_files_days=90)
 
 
@@ -113,13 +133,24 @@ async def ten_minutes_later(ledger: Ledger) -> None:
 async def stored(ledger: Ledger) -> list[str]:
     """The request ids in the store."""
     if ledger.store.url:
-        return [each["request_id"] for each in await ledger._backend.desk.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")]
-    return [each[0] for each in await asyncio.to_thread(ledger._backend.store.read, "SELECT request_id FROM usage ORDER BY 1")]
+        return [
+            each["request_id"]
+            for each in await ledger._backend.desk.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")
+        ]
+    return [
+        each[0]
+        for each in await asyncio.to_thread(ledger._backend.store.read, "SELECT request_id FROM usage ORDER BY 1")
+    ]
 
 
 def published(folder: Path) -> list[str]:
     files = sorted(str(path) for path in folder.glob("usage/*/*.duckdb"))
-    return [each for [each] in duckdb.execute("SELECT request_id FROM read_duckdb(?, table_name = 'usage', union_by_name = true) ORDER BY 1", [files]).fetchall()]
+    return [
+        each
+        for [each] in duckdb.execute(
+            "SELECT request_id FROM read_duckdb(?, table_name = 'usage', union_by_name = true) ORDER BY 1", [files]
+        ).fetchall()
+    ]
 
 
 ROWS = {"req_0": 0, "req_29": 29, "req_30": 30, "req_31": 31, "req_60": 60, "req_89": 89, "req_91": 91, "req_400": 400}
@@ -127,7 +158,11 @@ ROWS = {"req_0": 0, "req_29": 29, "req_30": 30, "req_31": 31, "req_60": 60, "req
 
 async def facts(alice: Alice) -> Any:
     ledger = alice.ledger
-    return await ledger.sums("alice"), await ledger.key_spent(alice.key.id), [each.last_used for each in await ledger.list_keys()]
+    return (
+        await ledger.sums("alice"),
+        await ledger.key_spent(alice.key.id),
+        [each.last_used for each in await ledger.list_keys()],
+    )
 
 
 async def with_rows(ledger: Ledger) -> Alice:
@@ -153,7 +188,9 @@ async def test_old_rows_go_and_what_was_spent_stays_to_the_last_digit(kept: Stor
             spent = await ledger.key_spent(alice.key.id)
             await ten_minutes_later(ledger)
             assert await ledger.key_spent(alice.key.id) == spent
-        assert published(tmp_path) == sorted(name + b for name in ROWS for b in ("", "b") if ROWS[name] < 91), "files stay longer"
+        assert published(tmp_path) == sorted(name + b for name in ROWS for b in ("", "b") if ROWS[name] < 91), (
+            "files stay longer"
+        )
 
 
 async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) -> None:
@@ -214,7 +251,9 @@ async def test_a_late_row_of_a_day_that_was_removed_joins_its_file(kept: Store, 
         assert (await ledger.sums("alice")).spent == 3
 
 
-async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(
+    kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1", time=days_ago(40)))
@@ -252,7 +291,10 @@ async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog:
         connection, opened._connection = opened._connection, Breaking(opened._connection)
         await ten_minutes_later(ledger)
         opened._connection = connection
-        assert "old rows and usage files could not be removed, tried again in some minutes: the disk is full" in caplog.text
+        assert (
+            "old rows and usage files could not be removed, tried again in some minutes: the disk is full"
+            in caplog.text
+        )
         assert len(await stored(ledger)) == 2 * len(ROWS)
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 6
@@ -260,7 +302,9 @@ async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog:
         assert ledger.spent("alice") == Decimal("0.800000000036")
 
 
-async def test_a_store_of_the_version_before_is_brought_up_to_date_with_its_balances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_of_the_version_before_is_brought_up_to_date_with_its_balances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as older:
         older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:1])
         older.setattr("tollgate.ledger.store._SPENT", "usage")

@@ -154,7 +154,10 @@ def test_edits_change_nothing_twice_over_a_strange_document(case):
 
 def test_a_document_no_edit_applies_to_is_the_same_object():
     given = {"m": [{"role": "user"}], "x": 1}
-    text = '- rename: {a: b, "$.m[*].c": d}\n- drop: [e, $..f]\n- values: {"$.m[*].role": {developer: system}}\n- clamp: {x: [0, 2]}\n- default: {x: 3}'
+    text = (
+        '- rename: {a: b, "$.m[*].c": d}\n- drop: [e, $..f]\n- values: {"$.m[*].role": {developer: system}}\n- clamp: '
+        '{x: [0, 2]}\n- default: {x: 3}'
+    )
     assert edits(text)(given, Context()) is given
 
 

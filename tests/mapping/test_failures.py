@@ -1,4 +1,5 @@
-"""What goes wrong while a mapping runs: clean errors that name the YAML line, bounds, sealed tokens, lenient answers."""
+"""What goes wrong while a mapping runs: clean errors that name the YAML line, bounds, sealed tokens, lenient
+answers."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> N
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels
 
-    made = convert_response(M, M, {"id": "a", "parts": [call(nested(241)), call(nested(240))], "stop": "tool"}, Context())
+    made = convert_response(
+        M, M, {"id": "a", "parts": [call(nested(241)), call(nested(240))], "stop": "tool"}, Context()
+    )
     assert made.body["blocks"][0]["input"] == {} and made.body["blocks"][1]["input"] != {}
     assert made.lost == ["arguments that are nested too deeply"]
     assert orjson.dumps(made.body)
@@ -118,7 +121,9 @@ def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> N
 def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.mapping.filters._MOST_VALUES", 100)
     crowded = '{"a":[%s0]}' % ("[]," * 100)
-    made = convert_response(M, M, {"id": "a", "parts": [call(crowded), call(orjson.dumps(crowded).decode())], "stop": "tool"}, Context())
+    made = convert_response(
+        M, M, {"id": "a", "parts": [call(crowded), call(orjson.dumps(crowded).decode())], "stop": "tool"}, Context()
+    )
     assert [block["input"] for block in made.body["blocks"]] == [{}, crowded]
     assert set(made.lost) == {"arguments that are more than 100 values", "arguments that are not an object"}
     with pytest.raises(UnfitRequest, match="more than 100 values"):
@@ -128,7 +133,11 @@ def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(mon
 def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:
     with pytest.raises(MappingFailure) as found:
         convert_response(M, M, {"used": "x"}, Context())
-    assert found.value.status == 500 and found.value.place == "mappings/m.yaml:22" and not isinstance(found.value, BadRequest)
+    assert (
+        found.value.status == 500
+        and found.value.place == "mappings/m.yaml:22"
+        and not isinstance(found.value, BadRequest)
+    )
     assert tap_response(M, {"used": "x"}) == {}
 
 
@@ -183,7 +192,23 @@ def test_a_sealed_token_opens_again() -> None:
     assert seal({"origin": "x"}) is None and seal("x") is None and seal({"token": 3}) is None
 
 
-@pytest.mark.parametrize("text", [None, 3, "", "plain", "tg1.", "tg1.!!!", "tg1.e30", "tg1.WzEsMiwzXQ", "tg1.WyJhIiwiIixudWxsXQ", "tg2.WyJ4IiwieSIsbnVsbF0", "tg1.é"], ids=repr)
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        3,
+        "",
+        "plain",
+        "tg1.",
+        "tg1.!!!",
+        "tg1.e30",
+        "tg1.WzEsMiwzXQ",
+        "tg1.WyJhIiwiIixudWxsXQ",
+        "tg2.WyJ4IiwieSIsbnVsbF0",
+        "tg1.é",
+    ],
+    ids=repr,
+)
 def test_a_damaged_token_is_absent(text: Any) -> None:
     assert unseal(text) is None
 
@@ -192,7 +217,10 @@ def test_a_damaged_token_is_absent(text: Any) -> None:
 
 
 def test_a_url_escapes_what_stands_in_it() -> None:
-    read = document("a: https://{{ $vars.host }}/m/{{ $model.upstream }}:go?v={{ $vars.v }}\nb: https://h/{{ $model.upstream | raw }}")
+    read = document(
+        "a: https://{{ $vars.host }}/m/{{ $model.upstream }}:go?v={{ $vars.v }}\nb: https://h/{{ $model.upstream | raw "
+        "}}"
+    )
     one = compile_url(read, read.root.get("a"), names=["model", "vars"])
     assert one(model={"upstream": "a/b:c d?"}, vars={"host": "h", "v": 1}) == "https://h/m/a%2Fb%3Ac%20d%3F:go?v=1"
     assert one(model={}, vars={"host": "h", "v": 1}) is None, "an absent hole makes no address"
@@ -202,7 +230,12 @@ def test_a_url_escapes_what_stands_in_it() -> None:
 def test_a_condition_has_a_value_and_a_truth() -> None:
     read = document("a: $.n\nb: true")
     condition = compile_expression(read, read.root.get("a"), names=["$"])
-    assert condition({"n": 0}) == 0 and condition.test({"n": 0}) and not condition.test({"n": []}) and not condition.test({})
+    assert (
+        condition({"n": 0}) == 0
+        and condition.test({"n": 0})
+        and not condition.test({"n": []})
+        and not condition.test({})
+    )
     assert compile_expression(read, read.root.get("b"), names=["$"]).test({})
 
 
@@ -215,7 +248,9 @@ def test_threads_share_a_mapping() -> None:
 
     def work(number: int) -> None:
         for _ in range(200):
-            made = convert_response(M, M, {"id": "a", "parts": [call(f'{{"n":{number}}}')], "stop": "tool", "odd": 1}, Context())
+            made = convert_response(
+                M, M, {"id": "a", "parts": [call(f'{{"n":{number}}}')], "stop": "tool", "odd": 1}, Context()
+            )
             if made.body != {"blocks": [{"id": "c", "name": "f", "input": {"n": number}}]}:
                 wrong.append(made.body)
 

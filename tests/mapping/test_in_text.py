@@ -98,17 +98,41 @@ CASES = {
     "in the middle": (THINK, "So <think>hm</think> Hi", [text("So"), thought("hm"), text("Hi")]),
     "two": (THINK, "<think>a</think><think>b</think>c", [thought("a"), thought("b"), text("c")]),
     "never closed": (THINK, "<think>hm </thin", [thought("hm </thin")]),
-    "at the start only": (THINK.replace("kind", "at: start, kind"), " \n<think>a</think>b <think>c</think>", [thought("a"), text("b <think>c</think>")]),
+    "at the start only": (
+        THINK.replace("kind", "at: start, kind"),
+        " \n<think>a</think>b <think>c</think>",
+        [thought("a"), text("b <think>c</think>")],
+    ),
     "not at the start": (THINK.replace("kind", "at: start, kind"), "The <think> tag", [text("The <think> tag")]),
-    "begun in the prompt": (THINK.replace("kind", "at: inside, kind"), "\nhm\n</think>\n\nHi", [thought("hm"), text("Hi")]),
-    "begun in the answer": (THINK.replace("kind", "at: inside, kind"), "\n<think>hm</think>Hi </think>", [thought("hm"), text("Hi </think>")]),
+    "begun in the prompt": (
+        THINK.replace("kind", "at: inside, kind"),
+        "\nhm\n</think>\n\nHi",
+        [thought("hm"), text("Hi")],
+    ),
+    "begun in the answer": (
+        THINK.replace("kind", "at: inside, kind"),
+        "\n<think>hm</think>Hi </think>",
+        [thought("hm"), text("Hi </think>")],
+    ),
     "inside, and nothing else": (THINK.replace("kind", "at: inside, kind"), "Hi", [thought("Hi")]),
     "marks taken off": ("  - {from: <answer>, to: </answer>, kind: text}\n", "<answer>Hi</answer>", [text("Hi")]),
-    "a call": (CALL, 'Now:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', [text("Now:"), call("f", '{"a":1}')]),
-    "two calls": (CALL, '<tool_call>{"name": "f"}</tool_call>\n<tool_call>{"name": "g"}</tool_call>\n', [call("f"), call("g", number=1)]),
+    "a call": (
+        CALL,
+        'Now:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
+        [text("Now:"), call("f", '{"a":1}')],
+    ),
+    "two calls": (
+        CALL,
+        '<tool_call>{"name": "f"}</tool_call>\n<tool_call>{"name": "g"}</tool_call>\n',
+        [call("f"), call("g", number=1)],
+    ),
     "a call never closed": (CALL, '<tool_call>{"name": "f"}', [call("f")]),
     "a call cut off": (CALL, 'a <tool_call> {"name": "f', [text("a"), text(' <tool_call> {"name": "f')]),
-    "a call never closed is text": (CALL + "    unclosed: text\n", 'a <tool_call>{"name": "f"} ', [text("a"), text(' <tool_call>{"name": "f"} ')]),
+    "a call never closed is text": (
+        CALL + "    unclosed: text\n",
+        'a <tool_call>{"name": "f"} ',
+        [text("a"), text(' <tool_call>{"name": "f"} ')],
+    ),
     "no call": (CALL, "<tool_call>what?</tool_call> b", [text("<tool_call>what?</tool_call> b")]),
     "to the end": (LIST, '[CALLS][{"name": "f"}, {"name": "g", "arguments": "{}"}]', [call("f"), call("g", number=1)]),
     "to the end, none": (LIST, "[CALLS] soon", [text("[CALLS] soon")]),
@@ -138,7 +162,21 @@ def test_what_stands_between_marks_is_a_part(name):
         assert joined(streamed(mapping, pieces)["parts"]) == joined(parts), pieces
 
 
-WORDS = ["<think>", "</think>", "<tool_call>", "</tool_call>", '{"name": "f"}', " ", "\n", "hm", "<", "</", "<tool", "é", "think>"]
+WORDS = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    '{"name": "f"}',
+    " ",
+    "\n",
+    "hm",
+    "<",
+    "</",
+    "<tool",
+    "é",
+    "think>",
+]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.lists(st.integers(0, 400), max_size=8))
@@ -163,9 +201,17 @@ def test_text_is_told_as_soon_as_it_can_be_no_mark(place):
 
     def told(piece):
         deltas = [data["choices"][0]["delta"] for _, data in converter.feed({"text": piece}) if data["choices"]]
-        return "".join(delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas)
+        return "".join(
+            delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas
+        )
 
-    assert told("<thi") == "" and told("nk>I ") == "I" and told("see") == " see" and told("</") == "" and told("thing") == "</thing"
+    assert (
+        told("<thi") == ""
+        and told("nk>I ") == "I"
+        and told("see") == " see"
+        and told("</") == ""
+        and told("thing") == "</thing"
+    )
     assert told("</think>") == "" and told("Hi") == "Hi" and told(" you") == " you"
 
 
@@ -181,7 +227,11 @@ def test_each_text_of_an_answer_is_searched_by_itself():
 
 
 def test_what_comes_between_ends_the_text():
-    assert streamed(ALL, ["<think>a", {"call": "g"}, "b</think>"])["parts"] == [thought("a"), call("g"), text("b</think>")]
+    assert streamed(ALL, ["<think>a", {"call": "g"}, "b</think>"])["parts"] == [
+        thought("a"),
+        call("g"),
+        text("b</think>"),
+    ]
 
 
 def test_what_is_held_back_counts_as_received_and_is_told_before_an_error():
@@ -200,12 +250,20 @@ def test_events_with_marks_in_them_are_not_taken_as_alike():
 
 
 def test_a_template_may_choose_by_the_text():
-    mapping = made("  - {from: <a>, to: </a>, parts: {$match: $, hm: {kind: reasoning, text: $}, $else: {kind: refusal, text: $}}}\n")
+    mapping = made(
+        "  - {from: <a>, to: </a>, parts: {$match: $, hm: {kind: reasoning, text: $}, $else: {kind: refusal, text: "
+        "$}}}\n"
+    )
     assert whole(mapping, "<a>hm</a><a>no</a>")["parts"] == [thought("hm"), {"kind": "refusal", "text": "no"}]
 
 
 def test_a_whole_answer_in_a_clients_own_format():
-    answer = convert_response(ALL, shipped("messages"), {"texts": ['<think>hm</think>Hi<tool_call>{"name": "f"}</tool_call>'], "stop": "end"}, Context())
+    answer = convert_response(
+        ALL,
+        shipped("messages"),
+        {"texts": ['<think>hm</think>Hi<tool_call>{"name": "f"}</tool_call>'], "stop": "end"},
+        Context(),
+    )
     assert [block["type"] for block in answer.body["content"]] == ["thinking", "text", "tool_use"]
 
 
@@ -217,26 +275,57 @@ examples:
 """
     mapping = compile_mapping(read_text(good, "mappings/plain.yaml"))
     problems = run_examples(mapping, {})
-    assert all("id" in problem.message or "created" in problem.message for problem in problems), [each.render() for each in problems]
+    assert all("id" in problem.message or "created" in problem.message for problem in problems), [
+        each.render() for each in problems
+    ]
 
 
-@pytest.mark.parametrize(("marks", "said"), [
-    ("  - {form: <a>, kind: text}\n", ["15:6", "unknown key `form`", "did you mean `from`?"]),
-    ("  - {from: <a>, kind: thinking}\n", ["15:23", "`kind` cannot be `thinking`", "reasoning, text, refusal"]),
-    ("  - {from: <a>, kind: text, parts: $}\n", ["15:5", "found both"]),
-    ("  - {from: <a>}\n", ["15:5", "found neither"]),
-    ("  - {to: <a>, kind: text}\n", ["15:5", "a mark needs `from`"]),
-    ("  - {from: ' <a>', kind: text}\n", ["15:12", "without blanks at its ends"]),
-    ("  - {from: <a>, kind: text, at: begin}\n", ["15:33", "`at` cannot be `begin`", "anywhere, start, inside"]),
-    ("  - {from: <a>, kind: text, unclosed: text}\n", ["15:29", "`unclosed` is for `parts`"]),
-    ("  - {from: <a>, kind: text}\n  - {from: <a>b, kind: text}\n", ["16:5", "begin alike"]),
-    ("  - {from: <a>, kind: text, at: inside}\n  - {from: <b>, kind: text, at: inside}\n", ["16:5", "one mark only"]),
-    ("  - {from: <a>, parts: '{{ cal($) }}'}\n", ["15:", "cal", "did you mean `call`?"]),
-    ("  - {from: <a>, parts: {kind: tool_call, nam: $}}\n", ["15:42", "a part has no field `nam`", "did you mean `name`?"]),
-    ("  - {from: <a>, parts: [{$each: $x in $, kind: tool_cal}]}\n", ["15:48", "unknown kind of part `tool_cal`", "did you mean `tool_call`?"]),
-    ("  from: <a>\n", ["15:3", "`in_text` is a list of marks"]),
-    ("  - <a>\n", ["15:5", "a mark has keys"]),
-], ids=["key", "kind", "both", "neither", "from", "blanks", "at", "unclosed", "alike", "inside", "function", "field", "kind of part", "map", "text"])
+@pytest.mark.parametrize(
+    ("marks", "said"),
+    [
+        ("  - {form: <a>, kind: text}\n", ["15:6", "unknown key `form`", "did you mean `from`?"]),
+        ("  - {from: <a>, kind: thinking}\n", ["15:23", "`kind` cannot be `thinking`", "reasoning, text, refusal"]),
+        ("  - {from: <a>, kind: text, parts: $}\n", ["15:5", "found both"]),
+        ("  - {from: <a>}\n", ["15:5", "found neither"]),
+        ("  - {to: <a>, kind: text}\n", ["15:5", "a mark needs `from`"]),
+        ("  - {from: ' <a>', kind: text}\n", ["15:12", "without blanks at its ends"]),
+        ("  - {from: <a>, kind: text, at: begin}\n", ["15:33", "`at` cannot be `begin`", "anywhere, start, inside"]),
+        ("  - {from: <a>, kind: text, unclosed: text}\n", ["15:29", "`unclosed` is for `parts`"]),
+        ("  - {from: <a>, kind: text}\n  - {from: <a>b, kind: text}\n", ["16:5", "begin alike"]),
+        (
+            "  - {from: <a>, kind: text, at: inside}\n  - {from: <b>, kind: text, at: inside}\n",
+            ["16:5", "one mark only"],
+        ),
+        ("  - {from: <a>, parts: '{{ cal($) }}'}\n", ["15:", "cal", "did you mean `call`?"]),
+        (
+            "  - {from: <a>, parts: {kind: tool_call, nam: $}}\n",
+            ["15:42", "a part has no field `nam`", "did you mean `name`?"],
+        ),
+        (
+            "  - {from: <a>, parts: [{$each: $x in $, kind: tool_cal}]}\n",
+            ["15:48", "unknown kind of part `tool_cal`", "did you mean `tool_call`?"],
+        ),
+        ("  from: <a>\n", ["15:3", "`in_text` is a list of marks"]),
+        ("  - <a>\n", ["15:5", "a mark has keys"]),
+    ],
+    ids=[
+        "key",
+        "kind",
+        "both",
+        "neither",
+        "from",
+        "blanks",
+        "at",
+        "unclosed",
+        "alike",
+        "inside",
+        "function",
+        "field",
+        "kind of part",
+        "map",
+        "text",
+    ],
+)
 def test_a_wrong_mark_is_told_exactly(marks, said):
     with pytest.raises(ConfigErrors) as caught:
         made(marks)

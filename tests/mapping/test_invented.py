@@ -199,7 +199,10 @@ def test_a_plugin_is_a_filter() -> None:
     def backwards(value: str) -> str:
         return value[::-1]
 
-    text = 'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | backwards }}"}\nexamples:\n  - {name: one, of: request.to_hub, given: {a: xyz}, expect: {user: zyx}}\n'
+    text = (
+        'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | backwards }}"}\nexamples:\n  - {name: one, of: '
+        'request.to_hub, given: {a: xyz}, expect: {user: zyx}}\n'
+    )
     mapping = compile_mapping(document(text), plugins=load_plugins([plugin(backwards=backwards)]))
     assert run_examples(mapping) == []
     with pytest.raises(ConfigErrors, match="unknown filter `backwards`"):
@@ -217,7 +220,13 @@ def test_a_plugin_that_is_not_pure_is_found_by_the_examples() -> None:
         return f"{value}{next(numbers)}"
 
     plugins = load_plugins([plugin(count=count, tick=tick)])
-    changing = 'mapping: p\nrequest:\n  to_hub: {max_tokens: "{{ $.a | count }}"}\nexamples:\n  - {name: one, of: request.to_hub, given: {a: []}, expect: {max_tokens: 1}}\n'
+    changing = (
+        'mapping: p\nrequest:\n  to_hub: {max_tokens: "{{ $.a | count }}"}\nexamples:\n  - {name: one, of: '
+        'request.to_hub, given: {a: []}, expect: {max_tokens: 1}}\n'
+    )
     assert "changes what it is given" in run_examples(compile_mapping(document(changing), plugins=plugins))[0].message
-    moody = 'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | tick }}"}\nexamples:\n  - {name: one, of: request.to_hub, given: {a: x}, lost: []}\n'
+    moody = (
+        'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | tick }}"}\nexamples:\n  - {name: one, of: request.to_hub, '
+        'given: {a: x}, lost: []}\n'
+    )
     assert "the second time" in run_examples(compile_mapping(document(moody), plugins=plugins))[0].message

@@ -64,29 +64,69 @@ CASES = {
     "nothing": ({"max_tokens": 3, "model": "m", "stream": True}, []),
     "a field at the top": ({"logit_bias": {"1": 2}}, ["logit_bias"]),
     "null and empty are nothing to lose": ({"logit_bias": {}, "seed": None, "extra": []}, []),
-    "a field of every message, once": ({"messages": [{"role": "user", "name": "n", "content": "x"}, {"role": "user", "name": "m", "content": "y"}]}, ["messages[].name"]),
+    "a field of every message, once": (
+        {"messages": [{"role": "user", "name": "n", "content": "x"}, {"role": "user", "name": "m", "content": "y"}]},
+        ["messages[].name"],
+    ),
     "a field of one kind of part": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "url": "y"}]}]}, ["messages[].content[].url"],
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "url": "y"}]}]},
+        ["messages[].content[].url"],
     ),
     "a field read for one kind is not read for another": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "source": {"url": "y"}}]}]}, ["messages[].content[].source"],
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "source": {"url": "y"}}]}]},
+        ["messages[].content[].source"],
     ),
     "below a field": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"url": "https://u", "crop": 1}}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "a"},
+                        {"type": "image", "source": {"url": "https://u", "crop": 1}},
+                    ],
+                }
+            ]
+        },
         ["messages[].content[].source.crop", "messages[].content[].source.url"],
     ),
     "parts in parts": (
-        {"messages": [{"role": "user", "content": [{"type": "tool", "id": "1", "content": [{"type": "text", "text": "x", "odd": 1}]}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "tool", "id": "1", "content": [{"type": "text", "text": "x", "odd": 1}]}],
+                }
+            ]
+        },
         ["messages[].content[].content[].odd", "turns[].parts[].id", "turns[].parts[].parts"],
     ),
-    "one part for a list of one": ({"messages": {"role": "user", "content": {"type": "text", "text": "x", "odd": 1}}}, ["messages.content.odd"]),
+    "one part for a list of one": (
+        {"messages": {"role": "user", "content": {"type": "text", "text": "x", "odd": 1}}},
+        ["messages.content.odd"],
+    ),
     "a hub field the target never reads": ({"stop": ["a"]}, ["stop"]),
-    "a cache marker": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]}, ["messages[].content[].cache_control"]),
-    "said by the mapping": ({"messages": [{"role": "user", "content": [{"type": "video", "maker": "m"}]}]}, ["video of m"]),
-    "said by the mapping without a name": ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, ["video of (unnamed)"]),
+    "a cache marker": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]},
+        ["messages[].content[].cache_control"],
+    ),
+    "said by the mapping": (
+        {"messages": [{"role": "user", "content": [{"type": "video", "maker": "m"}]}]},
+        ["video of m"],
+    ),
+    "said by the mapping without a name": (
+        {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+        ["video of (unnamed)"],
+    ),
     "a hosted tool": ({"tools": [{"type": "web_search", "depth": 3}]}, ["hosted tool web_search"]),
-    "a field beside a known tool": ({"tools": [{"type": "function", "function": {"name": "f", "odd": 1}}]}, ["tools[].function.odd"]),
-    "an opaque part": ({"messages": [{"role": "user", "content": [{"type": "novel", "x": 1}]}]}, ["turns[].parts[].of", "messages[].content[]"]),
+    "a field beside a known tool": (
+        {"tools": [{"type": "function", "function": {"name": "f", "odd": 1}}]},
+        ["tools[].function.odd"],
+    ),
+    "an opaque part": (
+        {"messages": [{"role": "user", "content": [{"type": "novel", "x": 1}]}]},
+        ["turns[].parts[].of", "messages[].content[]"],
+    ),
 }
 
 
@@ -109,22 +149,40 @@ mapping: source
 request:
   to_hub: {tools: [{$each: "$t in $.tools | distinct('name')", schema: $t.schema}]}
 """)
-    made = convert_request(source, FREE, {"tools": [{"name": "f", "schema": {"a": 1}}, {"name": "f"}, {"odd": 1}]}, Context({}))
+    made = convert_request(
+        source, FREE, {"tools": [{"name": "f", "schema": {"a": 1}}, {"name": "f"}, {"odd": 1}]}, Context({})
+    )
     assert made.hub["tools"] == [{"schema": {"a": 1}}]
     assert made.lost == ["tools[].odd"]
 
 
 def test_an_answer_loses_too() -> None:
     context = Context()
-    answer = convert_response(ONE, TWO, {"id": "a", "model": "m", "parts": [{"type": "text", "text": "x"}, {"type": "image", "source": {"url": "u"}}], "stop": "end"}, context)
+    answer = convert_response(
+        ONE,
+        TWO,
+        {
+            "id": "a",
+            "model": "m",
+            "parts": [{"type": "text", "text": "x"}, {"type": "image", "source": {"url": "u"}}],
+            "stop": "end",
+        },
+        context,
+    )
     assert answer.lost == ["parts[].url"]
     assert answer.body["text"] == "x"
 
 
-@pytest.mark.parametrize("parts", ['[[{$each: $t in $.said, kind: text, text: $t}], "{{ listed($) }}"]', "{kind: text, text: $.said}", "[$.said]"],
-                         ids=["a list out of a function", "no list", "a text"])
+@pytest.mark.parametrize(
+    "parts",
+    ['[[{$each: $t in $.said, kind: text, text: $t}], "{{ listed($) }}"]', "{kind: text, text: $.said}", "[$.said]"],
+    ids=["a list out of a function", "no list", "a text"],
+)
 def test_a_part_that_is_no_object_is_told_as_lost(parts: str) -> None:
-    source = compiled(f"mapping: source\ndefine: {{listed($r): [{{kind: text, text: $r.said}}]}}\nresponse: {{to_hub: {{parts: {parts}, stop: end}}}}\n")
+    source = compiled(
+        f"mapping: source\ndefine: {{listed($r): [{{kind: text, text: $r.said}}]}}\nresponse: {{to_hub: {{parts: "
+        f"{parts}, stop: end}}}}\n"
+    )
     made = convert_response(source, TWO, {"said": "hi"}, Context({"upstream": "up"}))
     assert made.lost == ["a part that the mapping made no object"]
 
@@ -185,7 +243,10 @@ request:
     stop: [{$each: $f in $found, $value: $f.stop}]
   from_hub: {user: $.user, metadata: $.metadata, stop: $.stop}
 """)
-    body = {"items": [{"kind": "a", "text": "x", "stop": "s", "odd": 1}, {"kind": "b", "text": "y"}], "pairs": [{"id": "1", "name": "n", "more": 2}]}
+    body = {
+        "items": [{"kind": "a", "text": "x", "stop": "s", "odd": 1}, {"kind": "b", "text": "y"}],
+        "pairs": [{"id": "1", "name": "n", "more": 2}],
+    }
     made = convert_request(mapping, mapping, body, Context())
     assert made.body == {"user": "x", "metadata": {"1": "n"}, "stop": ["s"]}
     assert made.lost == ["items[].odd", "items[].text", "pairs[].more"]
@@ -199,26 +260,67 @@ def unread(template: str, document: dict) -> list[str]:
     return mapping.walkers["request.to_hub"].lost(document)
 
 
-TOOL = {"kind": "x", "name": "n", "strict": True, "format": {"type": "grammar", "rules": "r"}, "raw": {"type": "t", "more": {"a": 1}}, "cache": {"ttl": "1h"}, "odd": {"b": 2}}
+TOOL = {
+    "kind": "x",
+    "name": "n",
+    "strict": True,
+    "format": {"type": "grammar", "rules": "r"},
+    "raw": {"type": "t", "more": {"a": 1}},
+    "cache": {"ttl": "1h"},
+    "odd": {"b": 2},
+}
 SPOKEN_FOR = {
-    "a hole speaks for what it reads, not for what has it": ('{a: [{$each: $t in $.tools, x: {$lost: "strict of {{ $t.name }}"}, strict: $t.strict}]}', {"name", "strict"}),
-    "a hole that reads a kind speaks for the object": ('{a: [{$each: $t in $.tools, x: {$lost: "hosted {{ $t.raw.type }}"}}]}', {"raw"}),
-    "a case speaks for the object it chooses by": ("{a: [{$each: $t in $.tools, $match: $t.kind, x: {$lost: a tool}}]}", set(TOOL)),
-    "but not where the choice is computed": ("""{a: [{$each: $t in $.tools, $match: "'x' if $t.name else 'y'", x: {$lost: a tool}}]}""", {"name"}),
-    "a condition speaks for what it looks at": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$lost: cache}}}]}", {"cache"}),
-    "and first of all for what it looks at first": ("{a: [{$each: $t in $.tools, x: {$when: $t.strict and $t.odd, $value: {$lost: strict}}}]}", {"strict"}),
-    "a condition of what the target can says nothing": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$when: not $can.cache, $value: {$lost: cache}}}}]}", {"cache"}),
-    "otherwise it speaks for nothing": ("{a: [{$each: $t in $.tools, x: {$when: $t.format.type == 'text', $value: 1, $else: {$lost: grammar}}}]}", {"format"}),
-    "nor for what was looked at": ("{a: [{$each: $t in $.tools, x: {$when: $t.cache and $t.missing, $value: 1, $else: {$lost: missing}}}]}", set()),
+    "a hole speaks for what it reads, not for what has it": (
+        '{a: [{$each: $t in $.tools, x: {$lost: "strict of {{ $t.name }}"}, strict: $t.strict}]}',
+        {"name", "strict"},
+    ),
+    "a hole that reads a kind speaks for the object": (
+        '{a: [{$each: $t in $.tools, x: {$lost: "hosted {{ $t.raw.type }}"}}]}',
+        {"raw"},
+    ),
+    "a case speaks for the object it chooses by": (
+        "{a: [{$each: $t in $.tools, $match: $t.kind, x: {$lost: a tool}}]}",
+        set(TOOL),
+    ),
+    "but not where the choice is computed": (
+        """{a: [{$each: $t in $.tools, $match: "'x' if $t.name else 'y'", x: {$lost: a tool}}]}""",
+        {"name"},
+    ),
+    "a condition speaks for what it looks at": (
+        "{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$lost: cache}}}]}",
+        {"cache"},
+    ),
+    "and first of all for what it looks at first": (
+        "{a: [{$each: $t in $.tools, x: {$when: $t.strict and $t.odd, $value: {$lost: strict}}}]}",
+        {"strict"},
+    ),
+    "a condition of what the target can says nothing": (
+        "{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$when: not $can.cache, $value: {$lost: cache}}}}]}",
+        {"cache"},
+    ),
+    "otherwise it speaks for nothing": (
+        "{a: [{$each: $t in $.tools, x: {$when: $t.format.type == 'text', $value: 1, $else: {$lost: grammar}}}]}",
+        {"format"},
+    ),
+    "nor for what was looked at": (
+        "{a: [{$each: $t in $.tools, x: {$when: $t.cache and $t.missing, $value: 1, $else: {$lost: missing}}}]}",
+        set(),
+    ),
     "an item that is lost is lost whole": ("{a: [{$each: $t in $.tools, $value: {$lost: tools}}]}", set(TOOL)),
-    "a choice by a field of the document does not speak for the document": ("{a: {$match: $.mode, one: {$lost: mode}}, b: [{$each: $t in $.tools, x: $t.name}]}", {"name"}),
+    "a choice by a field of the document does not speak for the document": (
+        "{a: {$match: $.mode, one: {$lost: mode}}, b: [{$each: $t in $.tools, x: $t.name}]}",
+        {"name"},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SPOKEN_FOR)
 def test_a_loss_in_words_speaks_for_no_more_than_it_is_about(name: str) -> None:
     template, said = SPOKEN_FOR[name]
-    named = {place.removeprefix("tools[]").removeprefix(".").split(".")[0] for place in unread(template, {"mode": "one", "tools": [TOOL]})}
+    named = {
+        place.removeprefix("tools[]").removeprefix(".").split(".")[0]
+        for place in unread(template, {"mode": "one", "tools": [TOOL]})
+    }
     assert named - {"", "mode"} == TOOL.keys() - said - {"kind"}
 
 
@@ -226,15 +328,29 @@ READ = {
     "the last item": ('{a: "{{ ($.items | last).x }}"}', ["items[].odd"]),
     "the first of those a filter finds": ("""{a: "{{ ($.items[?(@.x == 'v')] | first).x }}"}""", ["items[].odd"]),
     "how many there are": ('{a: "{{ $.items | length }}", b: "$.items[*].x"}', ["items[].odd"]),
-    "a text, where it is one": ('{$let: {c: $.items}, a: {$when: $c is string, $value: $c, $else: [{$each: $i in $c, x: $i.x}]}}', ["items[].odd"]),
-    "the same path, where it is a text": ('{a: "{{ $.one if $.one is string else $.one.x }}", b: $.items}', ["one.odd"]),
+    "a text, where it is one": (
+        "{$let: {c: $.items}, a: {$when: $c is string, $value: $c, $else: [{$each: $i in $c, x: $i.x}]}}",
+        ["items[].odd"],
+    ),
+    "the same path, where it is a text": (
+        '{a: "{{ $.one if $.one is string else $.one.x }}", b: $.items}',
+        ["one.odd"],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", READ)
 def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> None:
     template, left = READ[name]
-    assert unread(template, {"items": [{"x": "v", "odd": 1}]} if name != "the same path, where it is a text" else {"one": {"x": "v", "odd": 1}}) == left
+    assert (
+        unread(
+            template,
+            {"items": [{"x": "v", "odd": 1}]}
+            if name != "the same path, where it is a text"
+            else {"one": {"x": "v", "odd": 1}},
+        )
+        == left
+    )
 
 
 def test_items_that_get_a_name_are_read_through_it() -> None:
@@ -242,4 +358,6 @@ def test_items_that_get_a_name_are_read_through_it() -> None:
 $let: {rest: [{$each: $p in $.parts, $when: $p.kind != 'x'}, {$each: $q in $.more, $value: $q}]}
 said: [{$each: $r in $rest, $value: $r.text}]
 """
-    assert unread(template, {"parts": [{"kind": "y", "text": "t", "odd": 1}], "more": [{"text": "t", "strange": 1}]}) == ["parts[].odd", "more[].strange"]
+    assert unread(
+        template, {"parts": [{"kind": "y", "text": "t", "odd": 1}], "more": [{"text": "t", "strange": 1}]}
+    ) == ["parts[].odd", "more[].strange"]

@@ -178,7 +178,10 @@ def test_edits_call_the_functions_of_the_file():
 
 def test_authorisation_options_are_computed():
     text = SMALL + "vars: {region: us-east-1}\n"
-    text += "auth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, session_token: $secret.NO?}\n"
+    text += (
+        "auth: {kind: sigv4, service: bedrock, region: $vars.region, access_key: $secret.ACME_KEY, secret_key: x, "
+        "session_token: $secret.NO?}\n"
+    )
     auth = offer(text).auth
     assert (auth.kind, auth.options) == (
         "sigv4",
@@ -287,11 +290,13 @@ examples:
         "{of: request, given: {user: u}, expect: {}, lost: [user]}",
         "{of: response, given: {x: 1}, expect: {y: 1}}",
         "{of: stream, given: {noise: 1, k: 2}, expect: {k: 2}}",
-        "{of: errors, given: {status: 402, body: {oops: broke}}, expect: {verdict: next, alarm: balance, message: broke}}",
+        ("{of: errors, given: {status: 402, body: {oops: broke}}, expect: {verdict: next, alarm: balance, message: "
+        "broke}}"),
         "{of: errors, given: {code: 7}, expect: {verdict: later, as: 429}}",
         "{of: errors, given: {fine: true}, expect: null}",
         "{of: usage, given: {tokens: {in: 3}}, expect: {input: 3}}",
-        "{of: discover, given: {data: [{id: m1, len: 10, cost: 0.5}]}, expect: [{id: acme/m1, upstream: m1, context: 10}]}",
+        ("{of: discover, given: {data: [{id: m1, len: 10, cost: 0.5}]}, expect: [{id: acme/m1, upstream: m1, context: "
+        "10}]}"),
     ],
 )
 def test_an_example_that_holds_is_silent(example):
@@ -336,10 +341,20 @@ models:
   acme/own: {in_text: [{from: <c>, kind: text}], price: {prompt: "1", completion: "2", unit: 1000000}}""")
 
 
-@pytest.mark.parametrize(("model", "thoughts"), [("acme/large", "<a>"), ("acme/mini", "<b>"), ("acme/medium", None), ("acme/own", "<c>")])
+@pytest.mark.parametrize(
+    ("model", "thoughts"), [("acme/large", "<a>"), ("acme/mini", "<b>"), ("acme/medium", None), ("acme/own", "<c>")]
+)
 def test_the_marks_of_the_nearest_scope_hold_alone(model, thoughts):
     marks = offer(MARKED, model).in_text
-    found = [] if marks is None else [mark for mark in ("<a>", "<b>", "<c>") if len(marks.split([{"kind": "text", "text": f"x{mark}y"}], Context())) > 1]
+    found = (
+        []
+        if marks is None
+        else [
+            mark
+            for mark in ("<a>", "<b>", "<c>")
+            if len(marks.split([{"kind": "text", "text": f"x{mark}y"}], Context())) > 1
+        ]
+    )
     assert found == ([thoughts] if thoughts and thoughts != "<c>" else [])
     assert (marks is None) == (thoughts is None)
 

@@ -16,7 +16,8 @@ def headers_of(text: str) -> ReplyHeaders:
 
 def test_a_name_or_several_stand_for_each_fact():
     names = headers_of(
-        " {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: durations}"
+        " {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: "
+        "durations}"
     )
     limits = Limits(requests=Window(10, 3, 90.0), tokens=Window(7, 7, 0.0))
     assert names.elapsed == b"x-ms"

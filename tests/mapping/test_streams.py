@@ -384,7 +384,10 @@ examples:
 
 def test_the_answer_so_far_is_looked_at_only_where_a_condition_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = "$.last and $whole.parts[*].text"
-    source = f"mapping: looking\nstream:\n  to_hub:\n    always:\n      - {{delta: {{kind: text, text: $.t}}}}\n      - {{$when: '{rule}', stop: {{reason: end}}}}\n"
+    source = (
+        f"mapping: looking\nstream:\n  to_hub:\n    always:\n      - {{delta: {{kind: text, text: $.t}}}}\n      - "
+        f"{{$when: '{rule}', stop: {{reason: end}}}}\n"
+    )
     looks: list[int] = []
     whole = Run.whole
     monkeypatch.setattr(Run, "whole", lambda run: looks.append(1) or whole(run))

@@ -51,12 +51,22 @@ def test_a_block_that_broke_off_is_never_said_to_be_done(open_kind: str, events:
 
 def test_a_block_that_was_whole_before_the_answer_broke_off_is_done():
     said = told("messages", [chunk(content="So"), call("w", '{"city"', index=0, id="c1")], fail=True)
-    assert [event["type"] for event in said] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "content_block_start",
-                                                 "content_block_delta", "error"]
+    assert [event["type"] for event in said] == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "content_block_start",
+        "content_block_delta",
+        "error",
+    ]
 
 
-@pytest.mark.parametrize(("kind", "half"), [("message", {"content": "half a"}), ("reasoning", {"reasoning": "half a"}), ("message", {"refusal": "half a"})],
-                         ids=["text", "thought", "refusal"])
+@pytest.mark.parametrize(
+    ("kind", "half"),
+    [("message", {"content": "half a"}), ("reasoning", {"reasoning": "half a"}), ("message", {"refusal": "half a"})],
+    ids=["text", "thought", "refusal"],
+)
 def test_an_item_that_broke_off_is_never_said_to_be_done(kind: str, half: dict[str, str]):
     """Codex keeps every item that is done, half a text too, and asks once more: the model would go on behind it."""
     events = told("responses", [chunk(**half)], fail=True)

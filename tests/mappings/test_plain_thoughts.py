@@ -11,10 +11,16 @@ from tollgate.mapping import Context, StreamConverter, convert_request, convert_
 
 ASKED = {"include": ["reasoning.encrypted_content"]}
 ANSWER = {
-    "id": "c", "created": 1, "model": "m",
-    "choices": [{
-        "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi", "reasoning_content": "hm"},
-    }],
+    "id": "c",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "Hi", "reasoning_content": "hm"},
+        }
+    ],
 }
 
 
@@ -50,7 +56,9 @@ def test_a_plain_thought_has_something_to_be_sent_back_for_and_comes_back_as_it_
     item = told(ASKED)
     assert item["type"] == "reasoning" and item["encrypted_content"]
     sent = {"model": "m", "input": [item, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": "On"}]}
-    back = convert_request(mapping("responses"), mapping("chat"), sent, Context({"upstream": "m"}, {"reasoning_content": True}))
+    back = convert_request(
+        mapping("responses"), mapping("chat"), sent, Context({"upstream": "m"}, {"reasoning_content": True})
+    )
     assert back.body["messages"][0] == {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
     away = convert_request(mapping("responses"), mapping("messages"), sent, Context({"upstream": "m"}))
     assert [block["type"] for block in away.body["messages"][0]["content"]] == ["text"]

@@ -1,4 +1,5 @@
-"""Bedrock and Vertex against servers on this machine: signatures, tokens, binary streams, paths - the shipped files, only the host replaced."""
+"""Bedrock and Vertex against servers on this machine: signatures, tokens, binary streams, paths - the shipped files,
+only the host replaced."""
 
 from __future__ import annotations
 
@@ -25,26 +26,45 @@ from tests.upstream.scripted import ok, upstream
 from tollgate.completions.native import native_headers
 
 SECRET_KEY = "wJalr-made-up-secret"
-AWS = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "AKIDMADEUP", "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_SESSION_TOKEN": "session/made+up"}
+AWS = {
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "AKIDMADEUP",
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_SESSION_TOKEN": "session/made+up",
+}
 
 
 def provider_file(name: str, old: str, new: str) -> str:
     """The shipped file with another host; its models and what it shares stay where they are."""
     text = (REPOSITORY / "providers" / f"{name}.yaml").read_text("utf-8")
     assert old in text
-    return text.replace(old, new).replace("models_from: ", f"models_from: {REPOSITORY}/providers/").replace("shared/", f"{REPOSITORY}/providers/shared/")
+    return (
+        text.replace(old, new)
+        .replace("models_from: ", f"models_from: {REPOSITORY}/providers/")
+        .replace("shared/", f"{REPOSITORY}/providers/shared/")
+    )
 
 
 # -- Bedrock
 
 def bedrock(port: int) -> dict[str, str]:
-    return {"bedrock": provider_file("bedrock", "https://bedrock-runtime.{{ $vars.region }}.amazonaws.com", f"http://127.0.0.1:{port}")}
+    return {
+        "bedrock": provider_file(
+            "bedrock", "https://bedrock-runtime.{{ $vars.region }}.amazonaws.com", f"http://127.0.0.1:{port}"
+        )
+    }
 
 
 def frame(event: str, payload: bytes, kind: str = "event") -> bytes:
     """One message of an event stream, put together by the published layout."""
-    names = {":message-type": kind, f":{kind}-type" if kind == "exception" else ":event-type": event, ":content-type": "application/json"}
-    headers = b"".join(bytes([len(n)]) + n.encode() + b"\x07" + struct.pack(">H", len(v)) + v.encode() for n, v in names.items())
+    names = {
+        ":message-type": kind,
+        f":{kind}-type" if kind == "exception" else ":event-type": event,
+        ":content-type": "application/json",
+    }
+    headers = b"".join(
+        bytes([len(n)]) + n.encode() + b"\x07" + struct.pack(">H", len(v)) + v.encode() for n, v in names.items()
+    )
     prelude = struct.pack(">II", len(headers) + len(payload) + 16, len(headers))
     body = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + payload
     return body + struct.pack(">I", zlib.crc32(body))
@@ -54,10 +74,23 @@ def signature_of(seen) -> str:
     """The signature this request should carry, worked out again from what arrived."""
     method, target, _ = seen.line.split(" ")
     path, _, query = target.partition("?")
-    scope, signed = re.search(r"Credential=[^/]+/([^,]+), ?SignedHeaders=([^,]+)", seen.headers["authorization"]).groups()
-    canonical = "\n".join([method, "/".join(quote(step, safe="-_.~") for step in path.split("/")), query,
-                           *(f"{name}:{seen.headers[name].strip()}" for name in signed.split(";")), "", signed, hashlib.sha256(seen.body).hexdigest()])
-    text = "\n".join(["AWS4-HMAC-SHA256", seen.headers["x-amz-date"], scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    scope, signed = re.search(
+        r"Credential=[^/]+/([^,]+), ?SignedHeaders=([^,]+)", seen.headers["authorization"]
+    ).groups()
+    canonical = "\n".join(
+        [
+            method,
+            "/".join(quote(step, safe="-_.~") for step in path.split("/")),
+            query,
+            *(f"{name}:{seen.headers[name].strip()}" for name in signed.split(";")),
+            "",
+            signed,
+            hashlib.sha256(seen.body).hexdigest(),
+        ]
+    )
+    text = "\n".join(
+        ["AWS4-HMAC-SHA256", seen.headers["x-amz-date"], scope, hashlib.sha256(canonical.encode()).hexdigest()]
+    )
     key = ("AWS4" + SECRET_KEY).encode()
     for step in scope.split("/"):
         key = hmac.new(key, step.encode(), hashlib.sha256).digest()
@@ -79,9 +112,12 @@ def data_of(text: str) -> list[dict]:
 
 
 CONVERSE = (
-    frame("messageStart", b'{"role":"assistant"}'), frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"Hel"}}'),
-    frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"lo"}}'), frame("contentBlockStop", b'{"contentBlockIndex":0}'),
-    frame("messageStop", b'{"stopReason":"end_turn"}'), frame("metadata", b'{"usage":{"inputTokens":37,"outputTokens":8,"totalTokens":45}}'),
+    frame("messageStart", b'{"role":"assistant"}'),
+    frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"Hel"}}'),
+    frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"lo"}}'),
+    frame("contentBlockStop", b'{"contentBlockIndex":0}'),
+    frame("messageStop", b'{"stopReason":"end_turn"}'),
+    frame("metadata", b'{"usage":{"inputTokens":37,"outputTokens":8,"totalTokens":45}}'),
 )
 
 
@@ -100,31 +136,62 @@ async def test_converse_streams_reach_a_chat_client_signed_and_priced(tmp_path, 
 
     async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
         before = here.balance()
-        reply = await here.post("/v1/chat/completions", {"model": "amazon/nova-lite", "stream": True, "max_tokens": 20, "temperature": 0.5,
-                                                         "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}]})
+        reply = await here.post(
+            "/v1/chat/completions",
+            {
+                "model": "amazon/nova-lite",
+                "stream": True,
+                "max_tokens": 20,
+                "temperature": 0.5,
+                "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}],
+            },
+        )
         chunks = data_of(reply.text)
-        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == ("This is a test" if recorded else "Hello")
+        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == (
+            "This is a test" if recorded else "Hello"
+        )
         assert chunks[-1]["usage"]["prompt_tokens"] == 37 and chunks[-1]["usage"]["completion_tokens"] == 8
         assert reply.text.rstrip().endswith("data: [DONE]")
         assert before - here.balance() == Decimal(37) * Decimal("0.00000006") + 8 * Decimal("0.00000024")
         sent = json.loads(server.seen[0].body)
         assert server.seen[0].line == "POST /model/amazon.nova-lite-v1%3A0/converse-stream HTTP/1.1"
-    assert sent == {"system": [{"text": "S"}], "messages": [{"role": "user", "content": [{"text": "Hi"}]}], "inferenceConfig": {"maxTokens": 20, "temperature": 0.5}}
+    assert sent == {
+        "system": [{"text": "S"}],
+        "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
+        "inferenceConfig": {"maxTokens": 20, "temperature": 0.5},
+    }
 
 
 CLAUDE = [
-    {"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None,
-                                          "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 1}}},
+    {
+        "type": "message_start",
+        "message": {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude",
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 10, "output_tokens": 1},
+        },
+    },
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
     {"type": "content_block_stop", "index": 0},
-    {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 5}},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {"output_tokens": 5},
+    },
     {"type": "message_stop"},
 ]
 
 
 def wrapped(event: dict) -> bytes:
-    return frame("chunk", json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode(), "p": "abc"}).encode())
+    return frame(
+        "chunk", json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode(), "p": "abc"}).encode()
+    )
 
 
 async def test_claude_by_invoke_speaks_its_own_events_inside_the_frames(tmp_path) -> None:
@@ -133,18 +200,40 @@ async def test_claude_by_invoke_speaks_its_own_events_inside_the_frames(tmp_path
         await peer.say(chunked(*map(wrapped, CLAUDE)))
 
     async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post("/v1/messages", {"model": "anthropic/claude-opus-4.5", "max_tokens": 50, "stream": True,
-                                                 "messages": [{"role": "user", "content": "Hi"}]}, anthropic_version="2023-06-01")
-        assert data_of(reply.text) == CLAUDE or [event["type"] for event in data_of(reply.text) if event["type"] != "ping"] == [e["type"] for e in CLAUDE]
+        reply = await here.post(
+            "/v1/messages",
+            {
+                "model": "anthropic/claude-opus-4.5",
+                "max_tokens": 50,
+                "stream": True,
+                "messages": [{"role": "user", "content": "Hi"}],
+            },
+            anthropic_version="2023-06-01",
+        )
+        assert data_of(reply.text) == CLAUDE or [
+            event["type"] for event in data_of(reply.text) if event["type"] != "ping"
+        ] == [e["type"] for e in CLAUDE]
         assert "event: content_block_delta" in reply.text
-        assert server.seen[0].line == "POST /model/global.anthropic.claude-opus-4-5-20251101-v1%3A0/invoke-with-response-stream HTTP/1.1"
-        assert json.loads(server.seen[0].body) == {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
+        assert (
+            server.seen[0].line
+            == "POST /model/global.anthropic.claude-opus-4-5-20251101-v1%3A0/invoke-with-response-stream HTTP/1.1"
+        )
+        assert json.loads(server.seen[0].body) == {
+            "anthropic_version": "bedrock-2023-05-31",
+            "max_tokens": 50,
+            "messages": [{"role": "user", "content": "Hi"}],
+        }
 
 
 async def test_an_exception_frame_is_told_to_the_client(tmp_path) -> None:
-    body = chunked(CONVERSE[0], CONVERSE[1], frame("throttlingException", b'{"message":"Too many requests"}', "exception"))
+    body = chunked(
+        CONVERSE[0], CONVERSE[1], frame("throttlingException", b'{"message":"Too many requests"}', "exception")
+    )
     async with upstream(body) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post("/v1/chat/completions", {"model": "amazon/nova-lite", "stream": True, "messages": [{"role": "user", "content": "Hi"}]})
+        reply = await here.post(
+            "/v1/chat/completions",
+            {"model": "amazon/nova-lite", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
+        )
     assert data_of(reply.text)[-1]["error"]["message"]
     assert "[DONE]" not in reply.text
 
@@ -155,11 +244,23 @@ async def test_a_whole_answer_and_an_embedding(tmp_path) -> None:
         if "titan" in seen.line:
             await peer.say(ok(b'{"embedding":[0.5,1.0],"inputTextTokenCount":3}', "content-type: application/json"))
         else:
-            await peer.say(ok(json.dumps({"output": {"message": {"role": "assistant", "content": [{"text": "Hello"}]}}, "stopReason": "end_turn",
-                                          "usage": {"inputTokens": 3, "outputTokens": 1, "totalTokens": 4}}).encode(), "content-type: application/json"))
+            await peer.say(
+                ok(
+                    json.dumps(
+                        {
+                            "output": {"message": {"role": "assistant", "content": [{"text": "Hello"}]}},
+                            "stopReason": "end_turn",
+                            "usage": {"inputTokens": 3, "outputTokens": 1, "totalTokens": 4},
+                        }
+                    ).encode(),
+                    "content-type: application/json",
+                )
+            )
 
     async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post("/v1/chat/completions", {"model": "amazon/nova-lite", "messages": [{"role": "user", "content": "Hi"}]})
+        reply = await here.post(
+            "/v1/chat/completions", {"model": "amazon/nova-lite", "messages": [{"role": "user", "content": "Hi"}]}
+        )
         assert (reply.json()["choices"][0]["message"]["content"], reply.json()["usage"]["total_tokens"]) == ("Hello", 4)
         reply = await here.post("/v1/embeddings", {"model": "amazon/titan-embed-text", "input": ["a", "b"]})
         assert [entry["embedding"] for entry in reply.json()["data"]] == [[0.5, 1.0], [0.5, 1.0]]
@@ -175,8 +276,18 @@ def key():
 
 
 def account(key, token_url: str) -> str:
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
-    return json.dumps({"type": "service_account", "client_email": "me@example.com", "private_key": private, "private_key_id": "k1", "token_uri": token_url})
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    return json.dumps(
+        {
+            "type": "service_account",
+            "client_email": "me@example.com",
+            "private_key": private,
+            "private_key_id": "k1",
+            "token_uri": token_url,
+        }
+    )
 
 
 async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_path, key) -> None:
@@ -186,37 +297,77 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
         form = {name: values[0] for name, values in parse_qs(seen.body.decode()).items()}
         assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
         claims = jwt.decode(form["assertion"], key.public_key(), algorithms=["RS256"], audience=issuer.url("/token"))
-        assert (claims["iss"], claims["scope"], claims["exp"] - claims["iat"]) == ("me@example.com", "https://www.googleapis.com/auth/cloud-platform", 3600)
+        assert (claims["iss"], claims["scope"], claims["exp"] - claims["iat"]) == (
+            "me@example.com",
+            "https://www.googleapis.com/auth/cloud-platform",
+            3600,
+        )
         minted.append(claims)
         await asyncio.sleep(0.05)
-        await peer.say(ok(json.dumps({"access_token": f"ya29.{len(minted)}", "expires_in": 3600, "token_type": "Bearer"}).encode()))
+        await peer.say(
+            ok(json.dumps({"access_token": f"ya29.{len(minted)}", "expires_in": 3600, "token_type": "Bearer"}).encode())
+        )
 
     async def script(seen, peer) -> None:
         assert seen.headers["authorization"] == "Bearer ya29.1"
         if ":streamGenerateContent" in seen.line:
-            event = (b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
-                     b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n')
+            event = (
+                b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
+                b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n'
+            )
             await peer.say(chunked(event, kind="text/event-stream"))
         else:
-            await peer.say(ok(json.dumps({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-4-5", "content": [{"type": "text", "text": "Hi"}],
-                                          "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1}}).encode(),
-                                          "content-type: application/json"))
+            await peer.say(
+                ok(
+                    json.dumps(
+                        {
+                            "id": "msg_1",
+                            "type": "message",
+                            "role": "assistant",
+                            "model": "claude-opus-4-5",
+                            "content": [{"type": "text", "text": "Hi"}],
+                            "stop_reason": "end_turn",
+                            "stop_sequence": None,
+                            "usage": {"input_tokens": 3, "output_tokens": 1},
+                        }
+                    ).encode(),
+                    "content-type: application/json",
+                )
+            )
 
     async with upstream(tokens) as issuer, upstream(script) as server:
-        texts = {"vertex": provider_file("vertex", "https://aiplatform.googleapis.com", f"http://127.0.0.1:{server.port}")}
-        environ = {"GOOGLE_APPLICATION_CREDENTIALS": account(key, issuer.url("/token")), "GOOGLE_VERTEX_PROJECT": "my-project"}
+        texts = {
+            "vertex": provider_file("vertex", "https://aiplatform.googleapis.com", f"http://127.0.0.1:{server.port}")
+        }
+        environ = {
+            "GOOGLE_APPLICATION_CREDENTIALS": account(key, issuer.url("/token")),
+            "GOOGLE_VERTEX_PROJECT": "my-project",
+        }
         async with inprocess(tmp_path, providers=texts, environ=environ) as here:
-            ask = {"model": "anthropic/claude-opus-4.5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+            ask = {
+                "model": "anthropic/claude-opus-4.5",
+                "max_tokens": 9,
+                "messages": [{"role": "user", "content": "Hi"}],
+            }
             replies = await asyncio.gather(*(here.post("/v1/messages", ask) for _ in range(5)))
             assert [reply.json()["content"][0]["text"] for reply in replies] == ["Hi"] * 5
-            stream = await here.post("/v1/chat/completions", {"model": "google/gemini-3.5-flash", "stream": True, "messages": [{"role": "user", "content": "Hi"}]})
-            assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in data_of(stream.text)) == "Hello"
+            stream = await here.post(
+                "/v1/chat/completions",
+                {"model": "google/gemini-3.5-flash", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
+            )
+            assert (
+                "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in data_of(stream.text)) == "Hello"
+            )
             assert data_of(stream.text)[-1]["usage"]["total_tokens"] == 6
         lines = [unquote(seen.line) for seen in server.seen]
         place = "/v1/projects/my-project/locations/global/publishers"
         assert lines[:5] == [f"POST {place}/anthropic/models/claude-opus-4-5:rawPredict HTTP/1.1"] * 5
         assert lines[5] == f"POST {place}/google/models/gemini-3.5-flash:streamGenerateContent?alt=sse HTTP/1.1"
-        assert json.loads(server.seen[0].body) == {"max_tokens": 9, "messages": ask["messages"], "anthropic_version": "vertex-2023-10-16"}
+        assert json.loads(server.seen[0].body) == {
+            "max_tokens": 9,
+            "messages": ask["messages"],
+            "anthropic_version": "vertex-2023-10-16",
+        }
     assert len(minted) == 1
 
 
@@ -226,7 +377,10 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
 def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
     # a word it does not know is a 400 there: anthropics/claude-code issues 49370 and 34802
     here = next(offer for offer in offers(provider) if offer.endpoint == "messages")
-    said = {"anthropic-beta": "oauth-2025-04-20, context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"}
+    said = {
+        "anthropic-beta": "oauth-2025-04-20, "
+                          "context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"
+    }
     sent = native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
     assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"
     said = {"anthropic-beta": "oauth-2025-04-20"}

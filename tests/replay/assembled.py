@@ -45,8 +45,14 @@ def messages(events: Events) -> dict[str, Any] | None:
         elif kind == "content_block_stop" and inputs.get(event["index"]):
             made["content"][told + event["index"]]["input"] = json.loads(inputs[event["index"]])
         elif kind == "message_delta":
-            made.update(event["delta"], **{name: value for name, value in event.items() if name not in ("type", "delta", "usage")})
-            made["usage"] = {**made["usage"], **{name: count for name, count in (event.get("usage") or {}).items() if count is not None}}
+            made.update(
+                event["delta"],
+                **{name: value for name, value in event.items() if name not in ("type", "delta", "usage")},
+            )
+            made["usage"] = {
+                **made["usage"],
+                **{name: count for name, count in (event.get("usage") or {}).items() if count is not None},
+            }
         elif kind == "message_stop":
             made.update({name: value for name, value in event.items() if name.endswith("guardrailAction")})
     return made or None
@@ -54,7 +60,11 @@ def messages(events: Events) -> dict[str, Any] | None:
 
 def responses(events: Events) -> dict[str, Any] | None:
     """A responses stream: its last event has it all."""
-    found = (event["response"] for _, event in events if isinstance(event, dict) and event.get("type") in ("response.completed", "response.incomplete"))
+    found = (
+        event["response"]
+        for _, event in events
+        if isinstance(event, dict) and event.get("type") in ("response.completed", "response.incomplete")
+    )
     return next(found, None)
 
 
@@ -68,10 +78,18 @@ def gemini(events: Events) -> dict[str, Any] | None:
         made.update({name: value for name, value in event.items() if name != "candidates"})
         for candidate in (event.get("candidates") or [])[:1]:
             kept = made.setdefault("candidates", [{}])[0]
-            kept.update({name: value for name, value in candidate.items() if name != "content"}, content={"role": "model", "parts": parts})
+            kept.update(
+                {name: value for name, value in candidate.items() if name != "content"},
+                content={"role": "model", "parts": parts},
+            )
             for part in (candidate.get("content") or {}).get("parts") or []:
                 last = parts[-1] if parts else {}
-                if "text" in part and "text" in last and {*part, *last} <= {"text", "thought"} and bool(part.get("thought")) == bool(last.get("thought")):
+                if (
+                    "text" in part
+                    and "text" in last
+                    and {*part, *last} <= {"text", "thought"}
+                    and bool(part.get("thought")) == bool(last.get("thought"))
+                ):
                     last["text"] += part["text"]
                 else:
                     parts.append(copy.deepcopy(part))
@@ -132,5 +150,10 @@ def _grow(calls: list[tuple[Any, dict[str, Any]]], told: dict[str, Any]) -> None
     here[-1][form][text] += piece if isinstance(piece, str) else json.dumps(piece) if piece else ""
 
 
-ASSEMBLE: dict[str, Callable[[Events], dict[str, Any] | None]] = {"chat": chat, "responses": responses, "messages": messages, "gemini": gemini}
+ASSEMBLE: dict[str, Callable[[Events], dict[str, Any] | None]] = {
+    "chat": chat,
+    "responses": responses,
+    "messages": messages,
+    "gemini": gemini,
+}
 """By mapping name."""

@@ -93,13 +93,23 @@ def result(kind: str, client: str, upstream: str, x: Exchange, misses: list[Any]
 # ---- which exchanges ------------------------------------------------------------------------------------------------
 def answered(x: Exchange) -> bool:
     """A whole answer that is one: 200, JSON, no error inside."""
-    return not x.stream and x.status < 400 and isinstance(x.body, dict) and not x.body.get("error") \
-        and x.body.get("status") not in ("queued", "in_progress") and (x.protocol != "chat" or bool(x.body.get("choices")))
+    return (
+        not x.stream
+        and x.status < 400
+        and isinstance(x.body, dict)
+        and not x.body.get("error")
+        and x.body.get("status") not in ("queued", "in_progress")
+        and (x.protocol != "chat" or bool(x.body.get("choices")))
+    )
 
 
 def spoken(x: Exchange) -> bool:
     """A stream with events, errors inside included; old text completions under a chat address are none."""
-    return x.stream and x.status < 400 and any(isinstance(e, dict) and e.get("object") != "text_completion" for _, e in x.events)
+    return (
+        x.stream
+        and x.status < 400
+        and any(isinstance(e, dict) and e.get("object") != "text_completion" for _, e in x.events)
+    )
 
 
 # ---- cells ----------------------------------------------------------------------------------------------------------
@@ -109,7 +119,15 @@ def tap_cell(upstream: str) -> Cell:
     for x in map(exchange, ids(upstream)):
         if answered(x):
             hub = tap_response(mapping(upstream), copy.deepcopy(x.body))
-            cell.results.append(result("tap", upstream, upstream, x, tapped(READERS[upstream].answer(x.body), hub.get("usage"), hub.get("stop"), None)))
+            cell.results.append(
+                result(
+                    "tap",
+                    upstream,
+                    upstream,
+                    x,
+                    tapped(READERS[upstream].answer(x.body), hub.get("usage"), hub.get("stop"), None),
+                )
+            )
         elif spoken(x):
             tap = Tap(mapping(upstream))
             for name, event in x.events:
@@ -213,10 +231,21 @@ def request_result(client: str, upstream: str, x: Exchange) -> Result:
     wanted: Asked = READERS[client].asked(x.request)
     try:
         done = convert_request(mapping(client), mapping(upstream), x.request, context(can=CAN[upstream]))
-        vendors.check(upstream, without_hosted(copy.deepcopy(done.body)) if client == upstream else copy.deepcopy(done.body))
-        misses = hub_misses("request", done.hub) + compare.requests(wanted, READERS[upstream].asked(done.body), upstream, done.lost)
+        vendors.check(
+            upstream, without_hosted(copy.deepcopy(done.body)) if client == upstream else copy.deepcopy(done.body)
+        )
+        misses = hub_misses("request", done.hub) + compare.requests(
+            wanted, READERS[upstream].asked(done.body), upstream, done.lost
+        )
     except Refused as no:
-        return result("request", client, upstream, x, [] if right_to_refuse(no.message, x, upstream) else [compare.Miss("refused", "a request", no.message)], no.message)
+        return result(
+            "request",
+            client,
+            upstream,
+            x,
+            [] if right_to_refuse(no.message, x, upstream) else [compare.Miss("refused", "a request", no.message)],
+            no.message,
+        )
     except Exception as error:  # whatever fails is a miss of this exchange
         misses = [compare.Miss(type(error).__name__, "a request", str(error)[:400])]
     return result("request", client, upstream, x, misses)

@@ -206,13 +206,45 @@ def placed(notes: list[dict[str, Any]] | None, text: str | None) -> None:
     for note in notes or []:
         place = note.get("url_citation", note)
         if "start_index" in place and not 0 <= place["start_index"] <= place["end_index"] <= len(text or ""):
-            raise ValueError(f"a citation at {place['start_index']} to {place['end_index']} of {len(text or '')} characters")
+            raise ValueError(
+                f"a citation at {place['start_index']} to {place['end_index']} of {len(text or '')} characters"
+            )
 
 
 # ---- the published schema -------------------------------------------------------------------------------------------
-REQUIRED = ["id", "object", "created_at", "status", "background", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "model",
-            "output", "parallel_tool_calls", "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store", "temperature", "text",
-            "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "usage", "metadata", "presence_penalty", "frequency_penalty"]
+REQUIRED = [
+    "id",
+    "object",
+    "created_at",
+    "status",
+    "background",
+    "completed_at",
+    "error",
+    "incomplete_details",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "model",
+    "output",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "usage",
+    "metadata",
+    "presence_penalty",
+    "frequency_penalty",
+]
 """Every member the live API sends, present even when null (CLIENTS 3f)."""
 
 
@@ -243,7 +275,9 @@ def schema_of(name: str) -> Any:
     """A validator for one schema of the published document."""
     import jsonschema
 
-    return jsonschema.Draft202012Validator({"$ref": f"urn:openai#/components/schemas/{name}"}, registry=published_document())
+    return jsonschema.Draft202012Validator(
+        {"$ref": f"urn:openai#/components/schemas/{name}"}, registry=published_document()
+    )
 
 
 def nulls(node: Any) -> Any:

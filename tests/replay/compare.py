@@ -1,4 +1,5 @@
-"""Sets what was recorded beside what arrived, member by member. A miss names the member, what was wanted and what came."""
+"""Sets what was recorded beside what arrived, member by member. A miss names the member, what was wanted and what
+came."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def calls(wanted: list[Call], got: list[Call], *, wrapped: bool = False) -> list
         if not g.id or g.id in seen:
             misses.append(Miss("call id", "one of its own", g.id))
         seen.add(g.id)
-        if normal(w.args) != normal(g.args) and not (wrapped and isinstance(w.args, str) and g.args == {"input": w.args}):
+        if normal(w.args) != normal(g.args) and not (
+            wrapped and isinstance(w.args, str) and g.args == {"input": w.args}
+        ):
             misses.append(Miss("arguments", w.args, g.args))
     return misses
 
@@ -106,7 +109,11 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
         w, g = (unnamed("".join(getattr(x, member)), wanted.names) for x in (wanted, got))
         if w != g and not (member == "user" and sorted(w) == sorted(g)):
             differ(member, w, g)
-    misses += [m for m in calls(wanted.calls, got.calls, wrapped=target != "responses") if m.member != "call id" or target != "gemini"]
+    misses += [
+        m
+        for m in calls(wanted.calls, got.calls, wrapped=target != "responses")
+        if m.member != "call id" or target != "gemini"
+    ]
     if [unnamed(r[1], wanted.names) for r in wanted.results] != [unnamed(r[1], wanted.names) for r in got.results]:
         differ("results", wanted.results, got.results)
     known = {c.id for c in wanted.calls}
@@ -182,7 +189,19 @@ def schema_differs(w: str, g: str) -> bool:
     return {"type": "object", "properties": {}, **a} != {"type": "object", "properties": {}, **b}
 
 
-LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "format")
+LIMITS = (
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "format",
+)
 """What constrains an answer of Claude's has no place for (its page on structured outputs: anything else is a 400)."""
 
 
@@ -193,7 +212,11 @@ def narrowed(w: Any, g: Any) -> bool:
     if isinstance(w.get("description"), dict):          # fields by name, one of them called so
         return set(w) == set(g) and all(narrowed(w[key], g[key]) for key in w)
     words = g.get("description", "")
-    said = {key for key in set(w) - set(g) if key in LIMITS and f"{key}: {json.dumps(w[key], separators=(',', ':'))}" in words}
+    said = {
+        key
+        for key in set(w) - set(g)
+        if key in LIMITS and f"{key}: {json.dumps(w[key], separators=(',', ':'))}" in words
+    }
     told = words.startswith(w.get("description", "")) if said else words == w.get("description", "")
     closed = w.get("additionalProperties", True) is True and g.get("additionalProperties") is False
     beside = {"description", *said, *(["additionalProperties"] if closed else [])}
@@ -208,8 +231,15 @@ def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> l
         if w is True or not wanted.tools or "parallel" in named:
             return []
     elif member == "format":
-        if w == "json" and "json_object" in named or (w != "json" and g not in (None, "json")
-                                                      and (json.loads(w) == json.loads(g) or target == "messages" and narrowed(json.loads(w), json.loads(g)))):
+        if (
+            w == "json"
+            and "json_object" in named
+            or (
+                w != "json"
+                and g not in (None, "json")
+                and (json.loads(w) == json.loads(g) or target == "messages" and narrowed(json.loads(w), json.loads(g)))
+            )
+        ):
             return []
     else:
         classes = {"minimal": "low", "xhigh": "high", "max": "high"}

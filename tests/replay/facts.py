@@ -71,7 +71,8 @@ class Asked:
 
 
 def parsed(text: Any) -> Any:
-    """Arguments as a value: JSON text is parsed, an object's also where it was written as text twice; null and "" are no arguments at all."""
+    """Arguments as a value: JSON text is parsed, an object's also where it was written as text twice; null and "" are
+    no arguments at all."""
     if text is None or text == "":
         return {}
     if not isinstance(text, str):

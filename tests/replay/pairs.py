@@ -17,8 +17,10 @@ from replay.traffic import PROTOCOLS, exchange, pairs
 from tollgate.mapping import Refused, convert_request
 
 EXPLAINED = {
-    "multimodalRequest/followup": "the chat recording's assistant turn is empty; it says nothing, so it becomes no turn",
-    "reasoningRequestTruncated/followup": "the chat recording's assistant turn is empty; it says nothing, so it becomes no turn",
+    "multimodalRequest/followup": "the chat recording's assistant turn is empty; it says nothing, so it becomes no "
+                                  "turn",
+    "reasoningRequestTruncated/followup": "the chat recording's assistant turn is empty; it says nothing, so it "
+                                          "becomes no turn",
     "promptCacheKeyParam": "only the messages recording has a system text",
     "promptCacheKeyParam/followup": "only the messages recording has a system text",
 }

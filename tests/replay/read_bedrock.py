@@ -7,8 +7,17 @@ from typing import Any
 
 from replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
 
-STOPS = {"end_turn": {"end"}, "tool_use": {"tool"}, "max_tokens": {"length"}, "stop_sequence": {"sequence"}, "guardrail_intervened": {"filter"},
-         "content_filtered": {"filter"}, "model_context_window_exceeded": {"length"}, "malformed_model_output": {"error"}, "malformed_tool_use": {"error"}}
+STOPS = {
+    "end_turn": {"end"},
+    "tool_use": {"tool"},
+    "max_tokens": {"length"},
+    "stop_sequence": {"sequence"},
+    "guardrail_intervened": {"filter"},
+    "content_filtered": {"filter"},
+    "model_context_window_exceeded": {"length"},
+    "malformed_model_output": {"error"},
+    "malformed_tool_use": {"error"},
+}
 PLAIN = ("csv", "txt", "html", "md")
 MEDIA = ("image", "document", "video", "audio")
 
@@ -17,7 +26,12 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
     if not u:
         return None
     read, write = u.get("cacheReadInputTokens") or 0, u.get("cacheWriteInputTokens") or 0
-    return {"input": u["inputTokens"] + read + write, "output": u["outputTokens"], "cache_read": read, "cache_write": write}
+    return {
+        "input": u["inputTokens"] + read + write,
+        "output": u["outputTokens"],
+        "cache_read": read,
+        "cache_write": write,
+    }
 
 
 def answer(body: dict[str, Any]) -> Answer:
@@ -27,7 +41,11 @@ def answer(body: dict[str, Any]) -> Answer:
             a.text += b["text"]
         elif "citationsContent" in b:
             a.text += "".join(c["text"] for c in b["citationsContent"]["content"])
-            a.links += [c["location"]["web"]["url"] for c in b["citationsContent"].get("citations") or [] if "web" in c.get("location", {})]
+            a.links += [
+                c["location"]["web"]["url"]
+                for c in b["citationsContent"].get("citations") or []
+                if "web" in c.get("location", {})
+            ]
         elif "reasoningContent" in b:
             a.reasoning += (b["reasoningContent"].get("reasoningText") or {}).get("text") or ""
         elif "toolUse" in b and b["toolUse"].get("type") != "server_tool_use":
@@ -79,16 +97,35 @@ def asked(body: dict[str, Any]) -> Asked:
     config = body.get("toolConfig") or {}
     for t in config.get("tools") or []:
         if "toolSpec" in t:
-            a.tools[t["toolSpec"]["name"]] = (t["toolSpec"].get("description") or "", schema_text(t["toolSpec"]["inputSchema"]["json"]))
+            a.tools[t["toolSpec"]["name"]] = (
+                t["toolSpec"].get("description") or "",
+                schema_text(t["toolSpec"]["inputSchema"]["json"]),
+            )
     choice = config.get("toolChoice") or {}
     a.choice = ("one", choice["tool"]["name"]) if "tool" in choice else next(iter(choice), None)
-    schema = ((body.get("outputConfig") or {}).get("textFormat") or {}).get("structure", {}).get("jsonSchema", {}).get("schema")
+    schema = (
+        ((body.get("outputConfig") or {}).get("textFormat") or {})
+        .get("structure", {})
+        .get("jsonSchema", {})
+        .get("schema")
+    )
     a.format = schema_text(parsed(schema)) if schema else None
     more, settings = body.get("additionalModelRequestFields") or {}, body.get("inferenceConfig") or {}
-    a.effort = (more.get("output_config") or {}).get("effort") or effort_of((more.get("thinking") or {}).get("budget_tokens"))
+    a.effort = (more.get("output_config") or {}).get("effort") or effort_of(
+        (more.get("thinking") or {}).get("budget_tokens")
+    )
     settings = {**settings, "top_k": more["top_k"]} if "top_k" in more else settings
-    a.settings = {ours: settings[theirs] for ours, theirs in (("max_tokens", "maxTokens"), ("temperature", "temperature"), ("top_p", "topP"),
-                                                              ("stop", "stopSequences"), ("top_k", "top_k")) if theirs in settings}
+    a.settings = {
+        ours: settings[theirs]
+        for ours, theirs in (
+            ("max_tokens", "maxTokens"),
+            ("temperature", "temperature"),
+            ("top_p", "topP"),
+            ("stop", "stopSequences"),
+            ("top_k", "top_k"),
+        )
+        if theirs in settings
+    }
     a.caches = str(body).count("'cachePoint'")
     return a
 

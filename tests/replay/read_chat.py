@@ -254,5 +254,9 @@ def choice_of(choice: Any) -> Any:
     kind = choice.get("type")
     if kind == "allowed_tools":
         allowed = choice["allowed_tools"]
-        return ("names", allowed["mode"], sorted((t.get("function") or t.get("custom"))["name"] for t in allowed["tools"]))
+        return (
+            "names",
+            allowed["mode"],
+            sorted((t.get("function") or t.get("custom"))["name"] for t in allowed["tools"]),
+        )
     return ("one", (choice.get("function") or choice.get("custom") or choice)["name"])

@@ -6,7 +6,14 @@ from typing import Any
 
 from replay.facts import Answer, Asked, Call, fingerprint, parsed, schema_text
 
-STOPS = {"COMPLETE": {"end"}, "STOP_SEQUENCE": {"sequence"}, "MAX_TOKENS": {"length"}, "TOOL_CALL": {"tool"}, "ERROR": {"error"}, "TIMEOUT": {"error"}}
+STOPS = {
+    "COMPLETE": {"end"},
+    "STOP_SEQUENCE": {"sequence"},
+    "MAX_TOKENS": {"length"},
+    "TOOL_CALL": {"tool"},
+    "ERROR": {"error"},
+    "TIMEOUT": {"error"},
+}
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -21,8 +28,15 @@ def answer(body: dict[str, Any]) -> Answer:
     for p in m.get("content") or []:
         a.reasoning += p.get("thinking") or ""
         a.text += p.get("text") or ""
-    a.calls = [Call(c["id"], c["function"]["name"], parsed(c["function"]["arguments"])) for c in m.get("tool_calls") or []]
-    a.links = [s["document"]["url"] for c in m.get("citations") or [] for s in c["sources"] if (s.get("document") or {}).get("url")]
+    a.calls = [
+        Call(c["id"], c["function"]["name"], parsed(c["function"]["arguments"])) for c in m.get("tool_calls") or []
+    ]
+    a.links = [
+        s["document"]["url"]
+        for c in m.get("citations") or []
+        for s in c["sources"]
+        if (s.get("document") or {}).get("url")
+    ]
     return a
 
 
@@ -56,7 +70,9 @@ def asked(body: dict[str, Any]) -> Asked:
             a.turns.append(role)
         if m.get("tool_plan"):
             a.reasoning.append(m["tool_plan"])
-        a.calls += [Call(c["id"], c["function"]["name"], parsed(c["function"]["arguments"])) for c in m.get("tool_calls") or []]
+        a.calls += [
+            Call(c["id"], c["function"]["name"], parsed(c["function"]["arguments"])) for c in m.get("tool_calls") or []
+        ]
         content = m.get("content")
         texts = []
         for p in [{"type": "text", "text": content}] if isinstance(content, str) else content or []:
@@ -77,6 +93,17 @@ def asked(body: dict[str, Any]) -> Asked:
     form = body.get("response_format") or {}
     a.format = schema_text(form["json_schema"]) if form.get("json_schema") else "json" if form else None
     a.effort = {"enabled": "medium", "disabled": "none"}.get((body.get("thinking") or {}).get("type") or "")
-    a.settings = {ours: body[theirs] for ours, theirs in (("max_tokens", "max_tokens"), ("temperature", "temperature"), ("top_p", "p"), ("top_k", "k"),
-                  ("stop", "stop_sequences"), ("seed", "seed"), ("stream", "stream")) if theirs in body}
+    a.settings = {
+        ours: body[theirs]
+        for ours, theirs in (
+            ("max_tokens", "max_tokens"),
+            ("temperature", "temperature"),
+            ("top_p", "p"),
+            ("top_k", "k"),
+            ("stop", "stop_sequences"),
+            ("seed", "seed"),
+            ("stream", "stream"),
+        )
+        if theirs in body
+    }
     return a

@@ -9,10 +9,22 @@ from replay.facts import Answer, Asked, Call, fingerprint, schema_text
 
 def answer(body: dict[str, Any]) -> Answer:
     m = body.get("message") or {}
-    calls = [Call(c.get("id") or "", c["function"]["name"], c["function"]["arguments"]) for c in m.get("tool_calls") or []]
-    stop = "length" if body.get("done_reason") == "length" else "tool" if calls else "end" if body.get("done") else "none"
-    usage = {"input": body.get("prompt_eval_count") or 0, "output": body["eval_count"]} if "eval_count" in body else None
-    return Answer(text=m.get("content") or "", reasoning=m.get("thinking") or "", calls=calls, stops=frozenset({stop}), usage=usage)
+    calls = [
+        Call(c.get("id") or "", c["function"]["name"], c["function"]["arguments"]) for c in m.get("tool_calls") or []
+    ]
+    stop = (
+        "length" if body.get("done_reason") == "length" else "tool" if calls else "end" if body.get("done") else "none"
+    )
+    usage = (
+        {"input": body.get("prompt_eval_count") or 0, "output": body["eval_count"]} if "eval_count" in body else None
+    )
+    return Answer(
+        text=m.get("content") or "",
+        reasoning=m.get("thinking") or "",
+        calls=calls,
+        stops=frozenset({stop}),
+        usage=usage,
+    )
 
 
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
@@ -38,7 +50,10 @@ def asked(body: dict[str, Any]) -> Asked:
             a.turns.append(role)
         a.media += [fingerprint(i) for i in m.get("images") or []]
         a.reasoning += [m["thinking"]] if m.get("thinking") else []
-        a.calls += [Call(c.get("id") or "", c["function"]["name"], c["function"]["arguments"]) for c in m.get("tool_calls") or []]
+        a.calls += [
+            Call(c.get("id") or "", c["function"]["name"], c["function"]["arguments"])
+            for c in m.get("tool_calls") or []
+        ]
         if role == "tool":
             a.results.append((m.get("tool_call_id") or m["tool_name"], m["content"]))
         elif m["content"]:
@@ -51,6 +66,16 @@ def asked(body: dict[str, Any]) -> Asked:
     think = body.get("think")
     a.effort = "none" if think is False else "medium" if think is True else think
     o = body.get("options") or {}
-    a.settings = {ours: o[theirs] for ours, theirs in (("max_tokens", "num_predict"), ("temperature", "temperature"), ("top_p", "top_p"), ("top_k", "top_k"),
-                  ("stop", "stop"), ("seed", "seed")) if theirs in o}
+    a.settings = {
+        ours: o[theirs]
+        for ours, theirs in (
+            ("max_tokens", "num_predict"),
+            ("temperature", "temperature"),
+            ("top_p", "top_p"),
+            ("top_k", "top_k"),
+            ("stop", "stop"),
+            ("seed", "seed"),
+        )
+        if theirs in o
+    }
     return a

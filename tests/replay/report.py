@@ -1,4 +1,5 @@
-"""Prints the table: passed of total per cell, every miss, explained or not. `python -m tests.replay.report [-v] [kind]`."""
+"""Prints the table: passed of total per cell, every miss, explained or not. `python -m tests.replay.report [-v]
+[kind]`."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def main(arguments: list[str]) -> int:
         unexplained += len(cell.unexplained)
         refused = sum(1 for r in cell.results if r.refused)
         note = f", {refused} refused by name" if refused else ""
-        print(f"{cell.kind:8} {cell.client:9} <- {cell.upstream:9} {cell.passed:4} of {len(cell.results):4}  {cell.share:7.2%}{note}")
+        print(
+            f"{cell.kind:8} {cell.client:9} <- {cell.upstream:9} {cell.passed:4} of {len(cell.results):4}  "
+            f"{cell.share:7.2%}{note}"
+        )
         for r in cell.results:
             if not r.passed and (not r.why or "-v" in arguments):
                 print(f"    {r.exchange}: {r.why or 'NOT EXPLAINED'}")

@@ -12,8 +12,16 @@ if not traffic.present():
 from completions.test_repeats import _counting, both_ways  # noqa: F401
 
 
-@pytest.mark.parametrize(("source", "target", "least"), [("chat", "messages", 1500), ("chat", "responses", 1500), ("messages", "chat", 200), ("messages", "responses", 200),
-                                                         ("responses", "chat", 0)])
+@pytest.mark.parametrize(
+    ("source", "target", "least"),
+    [
+        ("chat", "messages", 1500),
+        ("chat", "responses", 1500),
+        ("messages", "chat", 200),
+        ("messages", "responses", 200),
+        ("responses", "chat", 0),
+    ],
+)
 def test_recorded_streams_are_told_the_same(source: str, target: str, least: int) -> None:
     streams = [stream.encode() for name in traffic.ids(source) if (stream := traffic.exchange(name).sse)]
     assert len(streams) > 80

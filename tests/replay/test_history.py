@@ -1,5 +1,5 @@
-"""Every recorded answer, in each client's format, sent back as history in that format to every upstream format: nothing is
-refused, and what does not arrive is named."""
+"""Every recorded answer, in each client's format, sent back as history in that format to every upstream format: nothing
+is refused, and what does not arrive is named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def answers(upstream: str) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for x in map(traffic.exchange, traffic.ids(upstream)):
         whole = x.body if answered(x) else ASSEMBLE[upstream](x.events) if spoken(x) else None
-        if upstream == "chat" and whole and not isinstance(whole["choices"][0].get("message", {}).get("content", {}), str | list | None):
+        if (
+            upstream == "chat"
+            and whole
+            and not isinstance(whole["choices"][0].get("message", {}).get("content", {}), str | list | None)
+        ):
             continue  # an old text completion, or an object that no client can send back
         if whole:
             found.append((x.id, whole))
@@ -35,22 +39,37 @@ def answers(upstream: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def asked_again(client: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """The next request of a client that puts the answer into the conversation as it came, with results for its calls."""
+    """The next request of a client that puts the answer into the conversation as it came, with results for its
+    calls."""
     answer = copy.deepcopy(answer)
     first, last = {"role": "user", "content": "Hi"}, {"role": "user", "content": "go on"}
     if client == "chat":
         message = answer["choices"][0]["message"]
-        results: list[Any] = [{"role": "tool", "tool_call_id": call["id"], "content": "done"} for call in message.get("tool_calls") or []]
+        results: list[Any] = [
+            {"role": "tool", "tool_call_id": call["id"], "content": "done"} for call in message.get("tool_calls") or []
+        ]
         if message.get("function_call"):
             results.append({"role": "function", "name": message["function_call"]["name"], "content": "done"})
         return {"model": "m", "messages": [first, message, *results, last]}
     if client == "responses":
         outputs = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
-        results = [{"type": outputs[item["type"]], "call_id": item["call_id"], "output": "done"} for item in answer["output"] if item["type"] in outputs]
+        results = [
+            {"type": outputs[item["type"]], "call_id": item["call_id"], "output": "done"}
+            for item in answer["output"]
+            if item["type"] in outputs
+        ]
         return {"model": "m", "input": [first, *answer["output"], *results, last]}
-    results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "done"} for block in answer["content"] if block["type"] == "tool_use"]
+    results = [
+        {"type": "tool_result", "tool_use_id": block["id"], "content": "done"}
+        for block in answer["content"]
+        if block["type"] == "tool_use"
+    ]
     said = [{"role": "assistant", "content": answer["content"]}] if answer["content"] else []
-    return {"model": "m", "max_tokens": 64000, "messages": [first, *said, {"role": "user", "content": [*results, {"type": "text", "text": "go on"}]}]}
+    return {
+        "model": "m",
+        "max_tokens": 64000,
+        "messages": [first, *said, {"role": "user", "content": [*results, {"type": "text", "text": "go on"}]}],
+    }
 
 
 def expected(miss: compare.Miss) -> bool:
@@ -63,7 +82,11 @@ def expected(miss: compare.Miss) -> bool:
 def test_an_answer_can_be_sent_back_to_any_upstream(client: str, upstream: str) -> None:
     told = []
     for name, whole in answers(upstream):
-        answer = whole if client == upstream else convert_response(mapping(upstream), mapping(client), copy.deepcopy(whole), context()).body
+        answer = (
+            whole
+            if client == upstream
+            else convert_response(mapping(upstream), mapping(client), copy.deepcopy(whole), context()).body
+        )
         body = asked_again(client, answer)
         wanted = READERS[client].asked(body)
         for target in TARGETS:

@@ -1,4 +1,5 @@
-"""A recorded stream names in its loss list what the same answer, converted whole, names; and its calls have the same ids."""
+"""A recorded stream names in its loss list what the same answer, converted whole, names; and its calls have the same
+ids."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def test_a_stream_names_what_its_whole_answer_names(client: str, upstream: str) 
         done = convert_response(mapping(upstream), mapping(client), whole, context())
         if sorted(converter.lost) != sorted(done.lost):
             differ[x.id] = {"streamed": converter.lost, "whole": done.lost}
-        calls = [[part["id"] for part in parts if part["kind"] == "tool_call"] for parts in (converter.parts(), done.hub["parts"])]
+        calls = [
+            [part["id"] for part in parts if part["kind"] == "tool_call"]
+            for parts in (converter.parts(), done.hub["parts"])
+        ]
         if calls[0] != calls[1]:
             differ[x.id] = {"streamed": calls[0], "whole": calls[1]}
     assert seen and not differ

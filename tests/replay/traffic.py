@@ -1,7 +1,7 @@
 """The recordings: which there are, and how to open one. Nothing here knows the mappings.
 
-The folder lies beside the repository, or is the one that TOLLGATE_TRAFFIC names; where it is absent every replay test is
-skipped, and says so.
+The folder lies beside the repository, or is the one that TOLLGATE_TRAFFIC names; where it is absent every replay test
+is skipped, and says so.
 """
 
 from __future__ import annotations

@@ -53,7 +53,16 @@ def check(target: str, body: dict[str, Any]) -> None:
 
 
 def check_gemini(body: dict[str, Any]) -> None:
-    known = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent", "serviceTier"}
+    known = {
+        "contents",
+        "systemInstruction",
+        "tools",
+        "toolConfig",
+        "generationConfig",
+        "safetySettings",
+        "cachedContent",
+        "serviceTier",
+    }
     if set(body) - known:
         raise ValueError(f"unknown members {sorted(set(body) - known)}")
     if not body.get("contents"):

@@ -36,7 +36,10 @@ class Raw:
     async def send(self, path: str, body: Any) -> None:
         """Write a request."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: {self._at.netloc}\r\nauthorization: Bearer {self._key}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: {self._at.netloc}\r\nauthorization: Bearer {self._key}\r\ncontent-type: "
+            f"application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        )
         self.writer.write(head.encode() + data)
         await self.writer.drain()
 

@@ -1,4 +1,5 @@
-"""Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers: the second opinion on both engines."""
+"""Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers: the second opinion
+on both engines."""
 
 import asyncio
 import itertools
@@ -8,31 +9,60 @@ import h11
 from hypothesis import strategies as st
 
 READ = {
-    "a body of known length": (b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", ("POST", "/a", "1.1", b"abc")),
-    "chunks, an extension, trailers": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: y\r\n\r\n",
-                                       ("POST", "/", "1.1", b"abc")),
-    "a whole address": (b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "http://x:80/v1/models", "1.1", b"")),
+    "a body of known length": (
+        b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+        ("POST", "/a", "1.1", b"abc"),
+    ),
+    "chunks, an extension, trailers": (
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: "
+        b"y\r\n\r\n"),
+        ("POST", "/", "1.1", b"abc"),
+    ),
+    "a whole address": (
+        b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n",
+        ("GET", "http://x:80/v1/models", "1.1", b""),
+    ),
     "an asterisk": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("OPTIONS", "*", "1.1", b"")),
     "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
     "HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", ("GET", "/", "1.0", b"")),
     "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
-    "a wish for HTTP/2 beside a body": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
-    "a loud one": (b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na", ("POST", "/", "1.1", b"a")),
-    "a wish beside chunks": (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
-                             ("POST", "/", "1.1", b"a")),
-    "what is no wish": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc", ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc")),
-    "a wish for a web socket": (b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ("GET", "/w", "1.1", b"")),
+    "a wish for HTTP/2 beside a body": (
+        b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na",
+        ("POST", "/", "1.1", b"a"),
+    ),
+    "a loud one": (
+        b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na",
+        ("POST", "/", "1.1", b"a"),
+    ),
+    "a wish beside chunks": (
+        (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: "
+        b"chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
+        ("POST", "/", "1.1", b"a"),
+    ),
+    "what is no wish": (
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc",
+        ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc"),
+    ),
+    "a wish for a web socket": (
+        b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        ("GET", "/w", "1.1", b""),
+    ),
 }
 """A request as it is sent; its method, path, version and body as the application sees them."""
 
 REFUSED = {
-    "no host": b"GET / HTTP/1.1\r\n\r\n", "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "no HTTP": b"\x16\x03\x01\x02\x00",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01\x02\x00",
     "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-    "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na", "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: "
+                           b"chunked\r\n\r\n0\r\n\r\n",
+    "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
+    "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
     "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
-    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n", "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n",
+    "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n",
+    "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n",
     "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
     "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
 }
@@ -76,7 +106,10 @@ def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]
 
 
 NAMES = st.sampled_from(["accept", "x-one", "authorization", "user-agent", "x-y_z"])
-VALUES = st.text(st.characters(codec="latin-1", min_codepoint=33, exclude_characters="\x7f" + "".join(map(chr, range(128, 160)))), max_size=12)
+VALUES = st.text(
+    st.characters(codec="latin-1", min_codepoint=33, exclude_characters="\x7f" + "".join(map(chr, range(128, 160)))),
+    max_size=12,
+)
 
 
 @st.composite
@@ -85,7 +118,10 @@ def requests(draw: Any) -> bytes:
     method = draw(st.sampled_from(["GET", "POST", "HEAD", "DELETE", "OPTIONS"]))
     target = draw(st.sampled_from(["/", "/v1/models", "/v1/chat/completions?x=%20&y", "/a%2Fb"]))
     lines = [f"{method} {target} HTTP/1.1", f"Host:{draw(st.sampled_from(['', ' ', '  ']))}x"]
-    lines += [f"{name.title()}: {value}{draw(st.sampled_from(['', ' ']))}" for name, value in draw(st.lists(st.tuples(NAMES, VALUES), max_size=3))]
+    lines += [
+        f"{name.title()}: {value}{draw(st.sampled_from(['', ' ']))}"
+        for name, value in draw(st.lists(st.tuples(NAMES, VALUES), max_size=3))
+    ]
     body = draw(st.binary(max_size=40))
     framing = draw(st.sampled_from(["none", "length", "chunks"]))
     if framing == "none":
@@ -95,7 +131,10 @@ def requests(draw: Any) -> bytes:
     else:
         lines.append("Transfer-Encoding: chunked")
         size = draw(st.integers(1, 20))
-        body = b"".join(b"%X%b\r\n%b\r\n" % (len(body[at : at + size]), draw(st.sampled_from([b"", b";a=b"])), body[at : at + size]) for at in range(0, len(body), size))
+        body = b"".join(
+            b"%X%b\r\n%b\r\n" % (len(body[at : at + size]), draw(st.sampled_from([b"", b";a=b"])), body[at : at + size])
+            for at in range(0, len(body), size)
+        )
         body += b"0\r\n" + draw(st.sampled_from([b"", b"x-sum: 1\r\n"])) + b"\r\n"
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
@@ -106,7 +145,9 @@ def damaged_requests(draw: Any) -> bytes:
     sent = bytearray(b"".join(draw(st.lists(requests(), min_size=1, max_size=2))))
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(sent) - 1))
-        sent[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from([b"", b"\r", b"\n", b"\r\n", b" ", b"0", b"a", b":", b"\x00", b"\xff"]))
+        sent[at : at + draw(st.integers(0, 2))] = draw(
+            st.sampled_from([b"", b"\r", b"\n", b"\r\n", b" ", b"0", b"a", b":", b"\x00", b"\xff"])
+        )
     return bytes(sent)
 
 
@@ -125,7 +166,11 @@ def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, byt
         while True:
             event = server.next_event()
             if isinstance(event, h11.Request):
-                asked = (event.method.decode(), bytes(event.target), [(bytes(name), bytes(value)) for name, value in event.headers])
+                asked = (
+                    event.method.decode(),
+                    bytes(event.target),
+                    [(bytes(name), bytes(value)) for name, value in event.headers],
+                )
                 body = b""
             elif isinstance(event, h11.Data):
                 body += bytes(event.data)
@@ -162,8 +207,8 @@ def noting(found: Found) -> Any:
 
 
 def check_as_h11(read: Any, sent: bytes, pieces: list[bytes], *, damaged: bool = False) -> None:
-    """`read(pieces)` gives what an engine finds in these, and whether it refuses the rest: it must be what h11 finds in `sent`.
-    Of `damaged` ones, each may refuse what the other reads."""
+    """`read(pieces)` gives what an engine finds in these, and whether it refuses the rest: it must be what h11 finds in
+    `sent`. Of `damaged` ones, each may refuse what the other reads."""
     found, refused = asyncio.run(read(pieces))
     expected, as_well = h11_reads(sent)
     assert damaged or not (refused or as_well)

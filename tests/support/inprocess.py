@@ -131,7 +131,8 @@ def write_config(
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"
     path.write_text(
-        f"store: {{directory: {folder / 'var'}, usage_directory: {folder / 'usage'}{store and ', ' + store}}}\n{settings}"
+        f"store: {{directory: {folder / 'var'}, usage_directory: "
+        f"{folder / 'usage'}{store and ', ' + store}}}\n{settings}"
     )
     return path
 

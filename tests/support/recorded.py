@@ -18,7 +18,10 @@ from replay.traffic import FOLDER, Exchange, index
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages", "gemini": None}
 CALLED = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 
-_PRICE = '{prompt: "0.10", completion: "0.40", input_cache_read: "0.01", input_cache_write: "0.12", unit: 1000000, currency: USD}'
+_PRICE = (
+    '{prompt: "0.10", completion: "0.40", input_cache_read: "0.01", input_cache_write: "0.12", unit: 1000000, '
+    'currency: USD}'
+)
 _MODEL = f"""
 models:
   rec/%s:

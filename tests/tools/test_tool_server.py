@@ -248,7 +248,8 @@ REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 async def test_the_http_layer(tmp_path):
     async with server(
         tmp_path,
-        settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: ['https://old.example/api/v1']}\n",
+        settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: "
+                 "['https://old.example/api/v1']}\n",
     ) as here:
         async with httpx.AsyncClient(timeout=10) as http:
             async def post(body=REQUEST, **headers):

@@ -12,8 +12,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-_SIGNS = x509.KeyUsage(key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
-                       key_agreement=False, encipher_only=False, decipher_only=False)
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass
@@ -31,15 +40,26 @@ class Authority:
 
     def _sign(self, subject: x509.Name, public, names: list[str], *, authority: bool) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        builder = (x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(public)
-                   .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
-                   .not_valid_after(now + datetime.timedelta(days=1))
-                   .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-                   .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False))
-        if authority:  # Python 3.13 and newer refuse an authority without these, and certificates without the identifier
-            builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False).add_extension(_SIGNS, critical=True)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+        )
+        # Python 3.13 and newer refuse an authority without these, and certificates without the identifier
+        if authority:
+            builder = builder.add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(public), critical=False
+            ).add_extension(_SIGNS, critical=True)
         if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_general(name) for name in names]), critical=False
+            )
         return builder.sign(self.key, hashes.SHA256())
 
     def context(self, *names: str) -> ssl.SSLContext:

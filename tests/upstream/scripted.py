@@ -30,7 +30,8 @@ class Peer:
     async def say(self, data: bytes, cut: int = 0) -> None:
         pieces = [data[i : i + cut] for i in range(0, len(data), cut)] if cut else [data]
         for piece in pieces:
-            if self.writer.is_closing():  # uvloop's transport raises a RuntimeError for what asyncio's drops until `drain`
+            # uvloop's transport raises a RuntimeError for what asyncio's drops until `drain`
+            if self.writer.is_closing():
                 raise ConnectionResetError("the other side is gone")
             self.writer.write(piece)
             await self.writer.drain()

@@ -25,7 +25,12 @@ _ACCESS, _SECRET, _SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMP
 _BODY = json.dumps({"messages": [{"role": "user", "content": [{"text": "hé"}]}]}).encode()
 _AT = datetime(2026, 11, 20, 12, 34, 56, tzinfo=UTC)
 _JSON = {"content-type": "application/json"}
-_MORE = {"Content-Type": "application/json", "X-Custom": "a   b ", "accept": "application/vnd.amazon.eventstream", "User-Agent": "z"}
+_MORE = {
+    "Content-Type": "application/json",
+    "X-Custom": "a   b ",
+    "accept": "application/vnd.amazon.eventstream",
+    "User-Agent": "z",
+}
 _RUNTIME = "https://bedrock-runtime.us-east-1.amazonaws.com/model/"
 SIGNATURES = {
     "escaped model id": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", "", _JSON,
@@ -50,12 +55,16 @@ SIGNATURES = {
 def test_a_signature_equals_the_vendors(url: str, session: str, headers: dict, wanted: str) -> None:
     added = sign(Credentials(_ACCESS, _SECRET, "us-east-1", "bedrock", session), "POST", url, headers, _BODY, _AT)
     assert added["authorization"].rpartition("Signature=")[2] == wanted
-    assert added["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261120/us-east-1/bedrock/aws4_request, SignedHeaders=")
+    assert added["authorization"].startswith(
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261120/us-east-1/bedrock/aws4_request, SignedHeaders="
+    )
     assert added["x-amz-date"] == "20261120T123456Z"
     assert added.get("x-amz-security-token", "") == session
 
 
-SIGV4 = Authorisation("sigv4", {"access_key": _ACCESS, "secret_key": _SECRET, "region": "eu-west-1", "service": "bedrock"})
+SIGV4 = Authorisation(
+    "sigv4", {"access_key": _ACCESS, "secret_key": _SECRET, "region": "eu-west-1", "service": "bedrock"}
+)
 
 
 async def test_what_is_signed_is_what_is_sent(client: Client) -> None:
@@ -72,12 +81,20 @@ async def test_what_is_signed_is_what_is_sent(client: Client) -> None:
 
 async def test_missing_signing_options_are_named_and_ours_to_mend(client: Client) -> None:
     with pytest.raises(UpstreamFailed, match="sigv4 needs secret_key, region") as caught:
-        await client.open(Call("POST", "http://x/", auth=Authorisation("sigv4", {"access_key": "a", "service": "b"}), provider="acme"))
+        await client.open(
+            Call("POST", "http://x/", auth=Authorisation("sigv4", {"access_key": "a", "service": "b"}), provider="acme")
+        )
     assert (caught.value.alarm, caught.value.provider) == ("key", "acme")
 
 
 def test_secrets_are_not_shown() -> None:
-    call = Call("POST", "http://x/?key=canary", {"authorization": "canary"}, b"canary", auth=Authorisation("sigv4", {"a": "canary"}))
+    call = Call(
+        "POST",
+        "http://x/?key=canary",
+        {"authorization": "canary"},
+        b"canary",
+        auth=Authorisation("sigv4", {"a": "canary"}),
+    )
     assert "canary" not in repr(call) + repr(Credentials(_ACCESS, "canary", "r", "s", "canary"))
 
 
@@ -95,7 +112,12 @@ class Issuer:
     async def __call__(self, seen: Seen, peer: Peer) -> None:
         self.forms.append({name: values[0] for name, values in parse_qs(seen.body.decode()).items()})
         await asyncio.sleep(self.delay)
-        body = self.body or json.dumps({"access_token": f"token-{len(self.forms)}", "expires_in": self.life, "token_type": "Bearer"}).encode()
+        body = (
+            self.body
+            or json.dumps(
+                {"access_token": f"token-{len(self.forms)}", "expires_in": self.life, "token_type": "Bearer"}
+            ).encode()
+        )
         await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(body), body))
 
 
@@ -105,9 +127,18 @@ def rsa_key() -> rsa.RSAPrivateKey:
 
 
 def service_account(key: rsa.RSAPrivateKey, token_url: str) -> str:
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
-    return json.dumps({"type": "service_account", "client_email": "robot@example.com", "private_key": pem, "private_key_id": "k1",
-                       "token_uri": token_url})
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    return json.dumps(
+        {
+            "type": "service_account",
+            "client_email": "robot@example.com",
+            "private_key": pem,
+            "private_key_id": "k1",
+            "token_uri": token_url,
+        }
+    )
 
 
 def client_auth(url: str, **more: str) -> Authorisation:
@@ -121,43 +152,72 @@ async def test_client_credentials_buy_a_token_once(client: Client) -> None:
         for _ in range(3):
             await (await client.open(Call("POST", server.url(), {"Authorization": "x"}, auth=auth))).read()
         assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1"] * 3
-    assert issuer.forms == [{"grant_type": "client_credentials", "client_id": "us", "client_secret": "canary", "scope": "models", "audience": "api"}]
+    assert issuer.forms == [
+        {
+            "grant_type": "client_credentials",
+            "client_id": "us",
+            "client_secret": "canary",
+            "scope": "models",
+            "audience": "api",
+        }
+    ]
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "file"])
-async def test_a_service_account_signs_an_assertion(client: Client, rsa_key: rsa.RSAPrivateKey, tmp_path: Path, inline: bool) -> None:
+async def test_a_service_account_signs_an_assertion(
+    client: Client, rsa_key: rsa.RSAPrivateKey, tmp_path: Path, inline: bool
+) -> None:
     issuer = Issuer()
     async with upstream(issuer) as tokens, upstream(ok()) as server:
         account = service_account(rsa_key, tokens.url("/token"))
         path = tmp_path / "account.json"
         path.write_text(account)
-        auth = Authorisation("oauth_jwt", {"credentials": account if inline else str(path), "scope": "https://scope.example/all"})
+        auth = Authorisation(
+            "oauth_jwt", {"credentials": account if inline else str(path), "scope": "https://scope.example/all"}
+        )
         await (await client.open(Call("POST", server.url(), auth=auth))).read()
         assert server.seen[0].headers["authorization"] == "Bearer token-1"
         form = issuer.forms[0]
         assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
-        claims = jwt.decode(form["assertion"], rsa_key.public_key(), algorithms=["RS256"], audience=tokens.url("/token"))
+        claims = jwt.decode(
+            form["assertion"], rsa_key.public_key(), algorithms=["RS256"], audience=tokens.url("/token")
+        )
     assert jwt.get_unverified_header(form["assertion"]) == {"alg": "RS256", "typ": "JWT", "kid": "k1"}
-    assert (claims["iss"], claims["sub"], claims["scope"]) == ("robot@example.com", "robot@example.com", "https://scope.example/all")
+    assert (claims["iss"], claims["sub"], claims["scope"]) == (
+        "robot@example.com",
+        "robot@example.com",
+        "https://scope.example/all",
+    )
     assert claims["exp"] - claims["iat"] == 3600
 
 
 async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client: Client) -> None:
     issuer = Issuer()
     async with upstream(issuer) as tokens, upstream(ok()) as server:
-        auth = Authorisation("oauth_client", {"token_url": tokens.url("/token"), "query": "access_token"},
-                             form={"grant_type": "urn:example:apikey", "apikey": "canary"}, headers={"Authorization": "Basic canary", "X-Id": "1"})
+        auth = Authorisation(
+            "oauth_client",
+            {"token_url": tokens.url("/token"), "query": "access_token"},
+            form={"grant_type": "urn:example:apikey", "apikey": "canary"},
+            headers={"Authorization": "Basic canary", "X-Id": "1"},
+        )
         for path in ("/a", "/a?b=c"):
             await (await client.open(Call("POST", server.url(path), {"x-mine": "y"}, auth=auth))).read()
-        assert [seen.line.split()[1] for seen in server.seen] == ["/a?access_token=token-1", "/a?b=c&access_token=token-1"]
+        assert [seen.line.split()[1] for seen in server.seen] == [
+            "/a?access_token=token-1",
+            "/a?b=c&access_token=token-1",
+        ]
         assert all("authorization" not in seen.headers for seen in server.seen)
         assert (tokens.seen[0].headers["authorization"], tokens.seen[0].headers["x-id"]) == ("Basic canary", "1")
     assert issuer.forms == [{"grant_type": "urn:example:apikey", "apikey": "canary"}]
     assert "canary" not in repr(auth)
 
 
-@pytest.mark.parametrize(("at", "life"), [(1800, 1), (1800, 1000), ("2026-11-22", 1)], ids=["seconds", "milliseconds", "no number"])
-async def test_a_token_lives_until_the_time_its_issuer_tells(client: Client, at: object, life: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("at", "life"), [(1800, 1), (1800, 1000), ("2026-11-22", 1)], ids=["seconds", "milliseconds", "no number"]
+)
+async def test_a_token_lives_until_the_time_its_issuer_tells(
+    client: Client, at: object, life: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tollgate.upstream.oauth.time.time", lambda: 1_800_000_000.0)
     issuer, now = Issuer(), [1000.0]
     until = (1_800_000_000 + at) * life if isinstance(at, int) else at
@@ -179,7 +239,10 @@ async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client:
     issuer = Issuer()
     issuer.delay = 0.05
     async with upstream(issuer) as tokens, upstream(ok()) as server:
-        calls = [asyncio.create_task(client.open(Call("POST", server.url(), auth=client_auth(tokens.url())))) for _ in range(20)]
+        calls = [
+            asyncio.create_task(client.open(Call("POST", server.url(), auth=client_auth(tokens.url()))))
+            for _ in range(20)
+        ]
         await asyncio.sleep(0.02)
         calls[0].cancel()
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -222,7 +285,10 @@ async def test_a_token_is_renewed_before_it_ends_and_used_meanwhile(client: Clie
 
 async def test_a_refused_token_is_not_used_again(client: Client) -> None:
     issuer = Issuer()
-    async with upstream(issuer) as tokens, upstream(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n") as server:
+    async with (
+        upstream(issuer) as tokens,
+        upstream(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n") as server,
+    ):
         for _ in range(2):
             assert (await client.open(Call("POST", server.url(), auth=client_auth(tokens.url())))).status == 401
         assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
@@ -238,7 +304,9 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
 
     async with upstream(issuer) as tokens, upstream(script) as server:
         async def ask() -> int:
-            async with await client.open(Call("POST", server.url(), body=b"asked", auth=client_auth(tokens.url()))) as answer:
+            async with await client.open(
+                Call("POST", server.url(), body=b"asked", auth=client_auth(tokens.url()))
+            ) as answer:
                 return answer.status
 
         assert await ask() == 200
@@ -247,8 +315,12 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
         assert len(issuer.forms) == 2
         good.clear()
         assert await ask() == 401
-        assert [seen.headers["authorization"] for seen in server.seen[-2:]] == ["Bearer token-2", "Bearer token-3"], "tried again once"
-        assert await ask() == 401 and server.seen[-2].headers["authorization"] == "Bearer token-3", "a new one is not tried twice"
+        assert [seen.headers["authorization"] for seen in server.seen[-2:]] == ["Bearer token-2", "Bearer token-3"], (
+            "tried again once"
+        )
+        assert await ask() == 401 and server.seen[-2].headers["authorization"] == "Bearer token-3", (
+            "a new one is not tried twice"
+        )
 
 
 @pytest.mark.parametrize(
@@ -261,7 +333,9 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
         (200, b'{"access_token": 7}', "answered 200 and gave no token", None),
     ],
 )
-async def test_a_mint_that_fails_says_so_without_secrets(client: Client, status: int, body: bytes, wanted: str, alarm: str | None) -> None:
+async def test_a_mint_that_fails_says_so_without_secrets(
+    client: Client, status: int, body: bytes, wanted: str, alarm: str | None
+) -> None:
     issuer = Issuer()
     issuer.status, issuer.body = status, body
     async with upstream(issuer) as tokens:
@@ -278,7 +352,13 @@ async def test_a_mint_that_fails_says_so_without_secrets(client: Client, status:
         (Authorisation("oauth_jwt", {"credentials_file": "/nowhere/canary.json"}), "file of oauth_jwt cannot be read"),
         (Authorisation("oauth_jwt", {"credentials": "{canary"}), "secret of oauth_jwt is not JSON"),
         (Authorisation("oauth_jwt", {"credentials": "{}"}), "must have client_email"),
-        (Authorisation("oauth_jwt", {"credentials": json.dumps({"client_email": "a", "private_key": "canary", "token_uri": "http://x"})}), "not a usable RSA key"),
+        (
+            Authorisation(
+                "oauth_jwt",
+                {"credentials": json.dumps({"client_email": "a", "private_key": "canary", "token_uri": "http://x"})},
+            ),
+            "not a usable RSA key",
+        ),
         (Authorisation("kerberos", {}), "no authorisation of kind 'kerberos'"),
     ],
     ids=["client", "no file", "not JSON", "no fields", "no key", "unknown kind"],

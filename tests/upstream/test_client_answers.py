@@ -56,8 +56,14 @@ async def test_the_request_goes_out_as_written(client: Client) -> None:
         seen = server.seen[0]
     assert seen.line == "POST /model/a%3A0/%C3%A9%20b?x=1&y={z} HTTP/1.1"
     assert seen.body == b'{"a":1}'
-    assert seen.headers == {"host": f"127.0.0.1:{server.port}", "x-api-key": "k", "user-agent": seen.headers["user-agent"],
-                            "accept": "*/*", "accept-encoding": "identity", "content-length": "7"}
+    assert seen.headers == {
+        "host": f"127.0.0.1:{server.port}",
+        "x-api-key": "k",
+        "user-agent": seen.headers["user-agent"],
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "content-length": "7",
+    }
     assert seen.headers["user-agent"].startswith("tollgate/")
 
 
@@ -169,7 +175,9 @@ PACKED = {
 
 @pytest.mark.parametrize("cut", [0, 1], ids=["at once", "byte by byte"])
 @pytest.mark.parametrize(("coding", "body"), PACKED.values(), ids=PACKED.keys())
-async def test_a_compressed_body_is_unpacked_though_none_was_asked_for(client: Client, coding: str, body: bytes, cut: int) -> None:
+async def test_a_compressed_body_is_unpacked_though_none_was_asked_for(
+    client: Client, coding: str, body: bytes, cut: int
+) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         await peer.say(ok(body, f"content-encoding: {coding}"), cut)
 
@@ -190,9 +198,14 @@ async def test_a_small_compressed_body_cannot_become_a_huge_one(client: Client) 
     assert max(sizes) <= BLOCK
 
 
-@pytest.mark.parametrize(("headers", "whole"), [((), False), (("content-encoding: gzip",), False), (("content-encoding: gzip",), True)],
-                         ids=["plain stream", "gzip stream", "gzip"])
-async def test_others_have_their_turn_while_a_large_answer_is_taken(client: Client, headers: tuple[str, ...], whole: bool) -> None:
+@pytest.mark.parametrize(
+    ("headers", "whole"),
+    [((), False), (("content-encoding: gzip",), False), (("content-encoding: gzip",), True)],
+    ids=["plain stream", "gzip stream", "gzip"],
+)
+async def test_others_have_their_turn_while_a_large_answer_is_taken(
+    client: Client, headers: tuple[str, ...], whole: bool
+) -> None:
     body, turns = b"data: {}\n\n" * 800_000, 0
 
     async def others() -> None:

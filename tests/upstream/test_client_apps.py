@@ -40,7 +40,16 @@ class Recorder:
 
 
 def call(**more) -> Call:
-    return Call(**{"method": "POST", "url": "app://box/v1/x?y=1", "headers": {"X-A": "b"}, "body": b"{}", "provider": "box", **more})
+    return Call(
+        **{
+            "method": "POST",
+            "url": "app://box/v1/x?y=1",
+            "headers": {"X-A": "b"},
+            "body": b"{}",
+            "provider": "box",
+            **more,
+        }
+    )
 
 
 async def test_an_app_gets_the_call_and_gives_the_answer(client: Client) -> None:
@@ -74,11 +83,16 @@ async def test_leaving_early_stops_the_app_where_it_stands(client: Client, how: 
     results = await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(0.3):
         await app.closed.wait()
-    assert [type(r) for r in results] == [{"abort": type(None), "cancel": asyncio.CancelledError, "client closed": UpstreamUnreachable}[how]]
+    assert [type(r) for r in results] == [
+        {"abort": type(None), "cancel": asyncio.CancelledError, "client closed": UpstreamUnreachable}[how]
+    ]
 
 
 async def test_budgets_hold_for_apps(client: Client) -> None:
-    for chunks, timeouts, budget in (((0.5,), Timeouts(first_byte=0.05), "first_byte"), ((b"a", 0.5), Timeouts(idle=0.05), "idle")):
+    for chunks, timeouts, budget in (
+        ((0.5,), Timeouts(first_byte=0.05), "first_byte"),
+        ((b"a", 0.5), Timeouts(idle=0.05), "idle"),
+    ):
         app = Recorder(*chunks)
         client.register_app("box", app)
         with pytest.raises(UpstreamTimeout) as caught:

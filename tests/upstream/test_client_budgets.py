@@ -45,12 +45,16 @@ async def trickle(seen: Seen, peer: Peer) -> bool:
         pytest.param(stall, Timeouts(first_byte=0.08), "first_byte", b"", id="no head"),
         pytest.param(head_then_stall, Timeouts(first_byte=0.08), "first_byte", b"", id="a head and no body"),
         pytest.param(part_then_stall, Timeouts(idle=0.08), "idle", b"a", id="silence"),
-        pytest.param(part_then_stall, Timeouts(first_byte=0.05, idle=0.12), "idle", b"a", id="idle is longer than first byte"),
+        pytest.param(
+            part_then_stall, Timeouts(first_byte=0.05, idle=0.12), "idle", b"a", id="idle is longer than first byte"
+        ),
         pytest.param(trickle, Timeouts(idle=0.1, total=0.2), "total", None, id="talk without end"),
         pytest.param(stall, Timeouts(total=0.08), "total", b"", id="total before first byte"),
     ],
 )
-async def test_each_budget_fires_under_its_own_name(client: Client, script, timeouts, budget, received, whole: bool) -> None:
+async def test_each_budget_fires_under_its_own_name(
+    client: Client, script, timeouts, budget, received, whole: bool
+) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(script) as server:
         got = []
@@ -167,7 +171,9 @@ async def test_an_upstream_that_stops_reading_runs_out_of_first_byte_time(client
             await client.open(call(server.url(), Timeouts(first_byte=0.15), body=bytes(32 * 1024 * 1024)))
 
 
-@pytest.mark.parametrize("script", [stall, head_then_stall, part_then_stall], ids=["before the head", "after the head", "mid-stream"])
+@pytest.mark.parametrize(
+    "script", [stall, head_then_stall, part_then_stall], ids=["before the head", "after the head", "mid-stream"]
+)
 async def test_cancelling_closes_the_connection_at_once(client: Client, script) -> None:
     gone = asyncio.Event()
 

@@ -139,7 +139,9 @@ class LoopAhead:
 
 async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_client, monkeypatch) -> None:
     loop, release = LoopAhead(), asyncio.Event()
-    monkeypatch.setattr("tollgate.upstream.http.asyncio", SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: loop}))
+    monkeypatch.setattr(
+        "tollgate.upstream.http.asyncio", SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: loop})
+    )
     client = make_client(max_per_origin=1)
 
     async def script(seen: Seen, peer: Peer) -> None:
@@ -150,7 +152,10 @@ async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_c
         return await peer.say(ok(b"a"))
 
     async with upstream(script) as server:
-        first, second = asyncio.ensure_future(fetch(client, server.url())), asyncio.ensure_future(fetch(client, server.url()))
+        first, second = (
+            asyncio.ensure_future(fetch(client, server.url())),
+            asyncio.ensure_future(fetch(client, server.url())),
+        )
         while not server.seen:
             await asyncio.sleep(0)
         loop.ahead = 3.0
@@ -198,7 +203,8 @@ async def test_connections_to_one_host_are_bounded_and_given_in_order(make_clien
         for i in range(8):
             tasks.append(asyncio.create_task(fetch(client, server.url(f"/{i}"))))
             await asyncio.sleep(0)
-        first = {await arrived.get(), await arrived.get()}  # two connections are opened at once: either may be heard first
+        # two connections are opened at once: either may be heard first
+        first = {await arrived.get(), await arrived.get()}
         for _ in range(6):
             answers.release()
             order.append(await arrived.get())
@@ -287,7 +293,9 @@ async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        with pytest.raises(UpstreamUnreachable, match=f"cannot connect to 127.0.0.1:{port}: Connection refused") as caught:
+        with pytest.raises(
+            UpstreamUnreachable, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"
+        ) as caught:
             await fetch(client, f"http://127.0.0.1:{port}/secret/path?key=canary")
     assert "canary" not in str(caught.value)
 
@@ -295,7 +303,11 @@ async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
 async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
     async with upstream(ok(b"a")) as server:
         async def resolver(host: str, port: int):
-            return [(socket.AF_INET6, "::1", 1), (socket.AF_INET, "127.0.0.1", 1), (socket.AF_INET, "127.0.0.1", server.port)]
+            return [
+                (socket.AF_INET6, "::1", 1),
+                (socket.AF_INET, "127.0.0.1", 1),
+                (socket.AF_INET, "127.0.0.1", server.port),
+            ]
 
         assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
 
@@ -313,7 +325,11 @@ async def test_a_name_is_looked_up_once_at_a_time_and_a_leaver_does_not_stop_it(
 
     async with upstream(ok(b"a")) as server:
         client = make_client(resolver=resolver)
-        calls = [asyncio.ensure_future(fetch(client, f"http://{name}.example/", provider=f"p{n}")) for n in range(5) for name in ("some", "none")]
+        calls = [
+            asyncio.ensure_future(fetch(client, f"http://{name}.example/", provider=f"p{n}"))
+            for n in range(5)
+            for name in ("some", "none")
+        ]
         await asyncio.sleep(0.02)
         calls[0].cancel()
         calls[1].cancel()
@@ -346,9 +362,18 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
 
 @pytest.mark.parametrize(
     ("url", "wanted"),
-    [("ftp://x/", "must begin with"), ("x", "must begin with"), ("http://", "no usable host"), ("http://u:p@x/", "user name"),
-     ("http://x:99999/", "port out of range"), ("http://x:y/", "no usable host"), ("http://a b/", "no usable host"), ("http://a..b/", "cannot be one"),
-     (f"http://{'a' * 64}.example/", "cannot be one"), ("http://\u2024/", "cannot be a name")],
+    [
+        ("ftp://x/", "must begin with"),
+        ("x", "must begin with"),
+        ("http://", "no usable host"),
+        ("http://u:p@x/", "user name"),
+        ("http://x:99999/", "port out of range"),
+        ("http://x:y/", "no usable host"),
+        ("http://a b/", "no usable host"),
+        ("http://a..b/", "cannot be one"),
+        (f"http://{'a' * 64}.example/", "cannot be one"),
+        ("http://\u2024/", "cannot be a name"),
+    ],
 )
 async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, wanted: str) -> None:
     with pytest.raises(UpstreamUnreachable, match=wanted):
@@ -356,7 +381,9 @@ async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, w
 
 
 @pytest.mark.parametrize("made", [dict, MappingProxyType], ids=["new", "fixed"])
-@pytest.mark.parametrize("headers", [{"x": "a\r\nb: c"}, {"x\n": "a"}, {"x": "a\0"}, {"x": "漢"}], ids=["CRLF", "name", "NUL", "not latin"])
+@pytest.mark.parametrize(
+    "headers", [{"x": "a\r\nb: c"}, {"x\n": "a"}, {"x": "a\0"}, {"x": "漢"}], ids=["CRLF", "name", "NUL", "not latin"]
+)
 async def test_a_header_cannot_smuggle_another(client: Client, headers: dict[str, str], made: type) -> None:
     async with upstream(ok()) as server:
         with pytest.raises(UpstreamUnreachable, match="a header for the upstream"):
@@ -369,9 +396,13 @@ async def test_headers_that_cannot_change_are_written_once_and_stay_themselves(c
     async with upstream(ok(b"a")) as server:
         for number in range(200):  # more than are kept
             await fetch(client, server.url(), headers=MappingProxyType({"x-turn": str(number)}), body=b"b" * number)
-        assert [(seen.headers["x-turn"], seen.headers["content-length"], len(seen.body)) for seen in server.seen] == [(str(n), str(n), n) for n in range(200)]
+        assert [(seen.headers["x-turn"], seen.headers["content-length"], len(seen.body)) for seen in server.seen] == [
+            (str(n), str(n), n) for n in range(200)
+        ]
         same = MappingProxyType({"authorization": "Bearer k"})
         for method, body in (("POST", b"{}"), ("GET", b""), ("POST", b"{...}")):
             await fetch(client, server.url(), method=method, headers=same, body=body)
-        assert [(seen.line.split()[0], seen.headers.get("content-length"), seen.headers["authorization"]) for seen in server.seen[-3:]] == [
-            ("POST", "2", "Bearer k"), ("GET", None, "Bearer k"), ("POST", "5", "Bearer k")]
+        assert [
+            (seen.line.split()[0], seen.headers.get("content-length"), seen.headers["authorization"])
+            for seen in server.seen[-3:]
+        ] == [("POST", "2", "Bearer k"), ("GET", None, "Bearer k"), ("POST", "5", "Bearer k")]

@@ -28,7 +28,9 @@ async def fetch(client: Client, url: str, **more) -> bytes:
         return await answer.read()
 
 
-async def test_a_certificate_of_a_given_authority_is_trusted_and_the_connection_kept(client: Client, authority: Authority) -> None:
+async def test_a_certificate_of_a_given_authority_is_trusted_and_the_connection_kept(
+    client: Client, authority: Authority
+) -> None:
     async with upstream(CHUNKED_HEAD + chunked(b"a" * 100_000), tls=authority.context("127.0.0.1")) as server:
         for _ in range(3):
             assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a" * 100_000
@@ -42,7 +44,9 @@ async def test_a_large_body_goes_over_tls_whole(client: Client, authority: Autho
         assert server.seen[0].body == body
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(client: Client, authority: Authority) -> None:
+async def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
+    client: Client, authority: Authority
+) -> None:
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
         with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
             await fetch(client, server.url())
@@ -78,7 +82,9 @@ async def test_an_authority_that_cannot_be_read_is_named(client: Client) -> None
             await fetch(client, server.url(), ca_file="/nowhere.pem")
 
 
-async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_no_other(client: Client, authority: Authority, monkeypatch) -> None:
+async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_no_other(
+    client: Client, authority: Authority, monkeypatch
+) -> None:
     made = Connection.connection_made
     leaving: list[asyncio.Task[bytes]] = []
 
@@ -110,7 +116,9 @@ async def test_a_silent_tls_handshake_runs_out_of_the_connect_budget(client: Cli
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     try:
         with pytest.raises(UpstreamTimeout, match="connect budget"):
-            await fetch(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeouts=Timeouts(connect=0.1))
+            await fetch(
+                client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeouts=Timeouts(connect=0.1)
+            )
     finally:
         server.close()
 
@@ -157,7 +165,10 @@ async def proxy(reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
 async def test_https_goes_through_a_tunnel_and_keeps_it(client: Client, authority: Authority) -> None:
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server, proxy() as (address, heads):
         for _ in range(2):
-            assert await fetch(client, server.url(), ca_file=authority.ca_file, proxy=f"http://us%20er:pa%3Ass@{address}") == b"a"
+            assert (
+                await fetch(client, server.url(), ca_file=authority.ca_file, proxy=f"http://us%20er:pa%3Ass@{address}")
+                == b"a"
+            )
         assert len(heads) == 1
         assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
         assert "proxy-authorization: Basic " + base64.b64encode(b"us er:pa:ss").decode() in heads[0]
@@ -166,7 +177,10 @@ async def test_https_goes_through_a_tunnel_and_keeps_it(client: Client, authorit
 
 async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> None:
     async with proxy(ok(b"a")) as (address, heads):
-        assert await fetch(client, "http://far.example:81/x?y", proxy=f"http://u:p@{address}", method="GET", body=b"") == b"a"
+        assert (
+            await fetch(client, "http://far.example:81/x?y", proxy=f"http://u:p@{address}", method="GET", body=b"")
+            == b"a"
+        )
     assert heads[0].startswith("GET http://far.example:81/x?y HTTP/1.1\r\n")
     assert "host: far.example:81\r\n" in heads[0]
     assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
@@ -174,9 +188,13 @@ async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> N
 
 @pytest.mark.parametrize(
     ("reply", "wanted"),
-    [(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused a tunnel to far.example:443: 407"),
-     (b"SSH-2.0-x\r\n\r\n", "malformed reply"), (b"HTTP/1.1 200 OK\r\n\r\nboo", "bytes of its own"), (b"", "gave no tunnel"),
-     (b"HTTP/1.1 200 " + b"x" * 20_000, "gave no tunnel")],
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused a tunnel to far.example:443: 407"),
+        (b"SSH-2.0-x\r\n\r\n", "malformed reply"),
+        (b"HTTP/1.1 200 OK\r\n\r\nboo", "bytes of its own"),
+        (b"", "gave no tunnel"),
+        (b"HTTP/1.1 200 " + b"x" * 20_000, "gave no tunnel"),
+    ],
     ids=["refused", "not HTTP", "talkative", "silent", "endless"],
 )
 async def test_a_proxy_that_will_not_is_named_without_its_password(client: Client, reply: bytes, wanted: str) -> None:
@@ -202,10 +220,23 @@ RULES = ProxyRules({"HTTP_PROXY": "http://plain:1", "https_proxy": "secure:2", "
 
 @pytest.mark.parametrize(
     ("scheme", "host", "wanted"),
-    [("http", "a.org", "plain"), ("https", "a.org", "secure"), ("http", "example.com", None), ("http", "x.example.com", None),
-     ("http", "notexample.com", "plain"), ("http", "x.corp", None), ("https", "10.1.2.3", None), ("https", "11.1.2.3", "secure"),
-     ("http", "a.wild.net", None), ("http", "localhost", None), ("http", "127.0.0.1", None), ("http", "::1", None),
-     ("http", "fd12::1", None), ("http", "ported", "plain"), ("http", "EXAMPLE.com", None)],
+    [
+        ("http", "a.org", "plain"),
+        ("https", "a.org", "secure"),
+        ("http", "example.com", None),
+        ("http", "x.example.com", None),
+        ("http", "notexample.com", "plain"),
+        ("http", "x.corp", None),
+        ("https", "10.1.2.3", None),
+        ("https", "11.1.2.3", "secure"),
+        ("http", "a.wild.net", None),
+        ("http", "localhost", None),
+        ("http", "127.0.0.1", None),
+        ("http", "::1", None),
+        ("http", "fd12::1", None),
+        ("http", "ported", "plain"),
+        ("http", "EXAMPLE.com", None),
+    ],
 )
 def test_the_environments_exceptions(scheme: str, host: str, wanted: str | None) -> None:
     found = RULES.find(scheme, host, 80)
@@ -223,7 +254,9 @@ def test_no_environment_no_proxy_and_a_star_means_none() -> None:
     assert ProxyRules({"HTTP_PROXY": "x:1", "REQUEST_METHOD": "GET"}).find("http", "a.org", 80) is None
 
 
-@pytest.mark.parametrize("url", ["socks5://x:1", "https://x:1", "http://", "http://x:canary", "http://x:99999999", "http://["])
+@pytest.mark.parametrize(
+    "url", ["socks5://x:1", "https://x:1", "http://", "http://x:canary", "http://x:99999999", "http://["]
+)
 def test_other_kinds_of_proxy_are_refused_by_name(url: str) -> None:
     with pytest.raises(UpstreamUnreachable, match="http://host:port") as caught:
         parse_proxy(url)

@@ -71,8 +71,25 @@ def run(chunks: list[bytes]) -> tuple[Answer, Rack, Wire]:
 
 _GOOD = [ok(b"hello"), CHUNKED_HEAD + chunked(b"he", b"llo"), b"HTTP/1.1 200 OK\r\n\r\nhello",
          b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"hello", "x: y")]
-_BITS = st.sampled_from([b"\r\n", b"\n", b"\r", b"\0", b" ", b":", b"HTTP/1.1 ", b"200", b"content-length: ", b"transfer-encoding: chunked\r\n",
-                         b"0\r\n\r\n", b"ffffffffffffffff\r\n", b"99999999999999999999", b"upgrade: x\r\nconnection: upgrade\r\n", b"\xff" * 9])
+_BITS = st.sampled_from(
+    [
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\0",
+        b" ",
+        b":",
+        b"HTTP/1.1 ",
+        b"200",
+        b"content-length: ",
+        b"transfer-encoding: chunked\r\n",
+        b"0\r\n\r\n",
+        b"ffffffffffffffff\r\n",
+        b"99999999999999999999",
+        b"upgrade: x\r\nconnection: upgrade\r\n",
+        b"\xff" * 9,
+    ]
+)
 
 
 @st.composite
@@ -106,7 +123,9 @@ def test_every_single_cut_gives_the_same_answer(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(("lost", "sent"), [(False, b"POST / HTTP/1.1\r\n\r\n{}"), (True, b"")], ids=["open", "lost"])
-async def test_a_request_leaves_when_its_turn_of_the_loop_ends_unless_the_connection_is_lost_by_then(lost: bool, sent: bytes) -> None:
+async def test_a_request_leaves_when_its_turn_of_the_loop_ends_unless_the_connection_is_lost_by_then(
+    lost: bool, sent: bytes
+) -> None:
     loop = asyncio.get_running_loop()
     wire = Wire()
     connection = Connection(Rack(), "host:1")  # type: ignore[arg-type]

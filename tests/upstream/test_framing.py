@@ -25,7 +25,9 @@ def decode(framing: str, *chunks: bytes, limit: int = 1_000_000) -> list[tuple]:
     return [(frame.name, frame.data, frame.raw, frame.error) for frame in frames]
 
 
-START = message(b'{"role":"assistant"}', message_type="event", event_type="messageStart", content_type="application/json")
+START = message(
+    b'{"role":"assistant"}', message_type="event", event_type="messageStart", content_type="application/json"
+)
 DELTA = message(b'{"delta":{"text":"hi"}}', message_type="event", event_type="contentBlockDelta")
 THROTTLED = message(b'{"message":"slow down"}', message_type="exception", exception_type="throttlingException")
 FAULT = message(b"", message_type="error", error_code="InternalError", error_message="boom")
@@ -43,19 +45,30 @@ STREAMS = {
 def test_a_stream_inside_the_frames_of_another_gives_its_events_however_both_are_cut(inner: str) -> None:
     stream, wanted = STREAMS[inner]
     for size in (1, 2, 3, 7, len(stream)):
-        outer = b"".join(message(stream[at : at + size], message_type="event", event_type="PayloadPart") for at in range(0, len(stream), size))
+        outer = b"".join(
+            message(stream[at : at + size], message_type="event", event_type="PayloadPart")
+            for at in range(0, len(stream), size)
+        )
         for cut in (1, 50, len(outer)):
             reader = decoder("aws-eventstream", inner=inner)  # type: ignore[arg-type]
-            frames = [frame for at in range(0, len(outer), cut) for frame in reader.feed(outer[at : at + cut])] + list(reader.finish())
+            frames = [frame for at in range(0, len(outer), cut) for frame in reader.feed(outer[at : at + cut])] + list(
+                reader.finish()
+            )
             assert [frame.data for frame in frames] == wanted
 
 
 def test_a_failure_between_the_frames_of_a_stream_inside_is_told() -> None:
     reader = decoder("aws-eventstream", inner="ndjson")
-    failed = message(b'{"message":"the model broke","errorCode":"StreamBroken"}', message_type="exception", exception_type="ModelStreamError")
+    failed = message(
+        b'{"message":"the model broke","errorCode":"StreamBroken"}',
+        message_type="exception",
+        exception_type="ModelStreamError",
+    )
     frames = reader.feed(message(b'{"a":1}\n{"b"', message_type="event", event_type="PayloadPart") + failed)
-    assert [(frame.name, frame.data, frame.error) for frame in frames] == [(None, b'{"a":1}', False),
-                                                                           ("ModelStreamError", b'{"message":"the model broke","errorCode":"StreamBroken"}', True)]
+    assert [(frame.name, frame.data, frame.error) for frame in frames] == [
+        (None, b'{"a":1}', False),
+        ("ModelStreamError", b'{"message":"the model broke","errorCode":"StreamBroken"}', True),
+    ]
 
 
 @pytest.mark.parametrize("framing", STREAMS)
@@ -88,7 +101,9 @@ def test_an_element_is_given_before_its_comma() -> None:
     assert [frame.data for frame in reader.feed(b',{"b":2}')] == [b'{"b":2}']
 
 
-@pytest.mark.parametrize("document", [b'{"error":{"code":503}}', b"upstream connect error", b'[{"error":{}}'], ids=["object", "text", "cut"])
+@pytest.mark.parametrize(
+    "document", [b'{"error":{"code":503}}', b"upstream connect error", b'[{"error":{}}'], ids=["object", "text", "cut"]
+)
 def test_what_is_no_array_is_one_event(document: bytes) -> None:
     assert [data for _, data, _, _ in decode("json-array", document) if data] == [document.lstrip(b"[")]
 
@@ -127,8 +142,11 @@ def _claiming(total: int, heading: int) -> bytes:
     return prelude + struct.pack(">I", zlib.crc32(prelude))
 
 
-@pytest.mark.parametrize("data", [_claiming(15, 0), _claiming(100, 90), _claiming(2_000_000, 0), _claiming(300_000, 200_000)],
-                         ids=["too short", "headers longer than all", "too long", "headers too long"])
+@pytest.mark.parametrize(
+    "data",
+    [_claiming(15, 0), _claiming(100, 90), _claiming(2_000_000, 0), _claiming(300_000, 200_000)],
+    ids=["too short", "headers longer than all", "too long", "headers too long"],
+)
 def test_an_impossible_length_is_refused_before_it_is_waited_for(data: bytes) -> None:
     with pytest.raises(UpstreamFailed, match="claims"):
         decode("aws-eventstream", data)
@@ -147,7 +165,10 @@ def test_a_stream_that_ends_inside_a_message_was_cut() -> None:
         decode("aws-eventstream", START + DELTA[:-1])
 
 
-@pytest.mark.parametrize(("framing", "piece"), [("sse", b"data: x"), ("ndjson", b"xxxxxxx"), ("json-array", b'[{"a":"'), ("json-array", b"[[[[[[")])
+@pytest.mark.parametrize(
+    ("framing", "piece"),
+    [("sse", b"data: x"), ("ndjson", b"xxxxxxx"), ("json-array", b'[{"a":"'), ("json-array", b"[[[[[[")],
+)
 def test_an_event_without_end_is_refused(framing: str, piece: bytes) -> None:
     with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
         decode(framing, *[piece] * 300, limit=1000)
@@ -167,7 +188,9 @@ def _recorded(framing: str) -> list[dict]:
     if not (TRAFFIC / "index.json").exists():
         pytest.skip(f"no recorded traffic beside the repository ({TRAFFIC})")
     rows = json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
-    return [json.loads((TRAFFIC / row["file"]).read_text())["response"] for row in rows if row.get("framing") == framing]
+    return [
+        json.loads((TRAFFIC / row["file"]).read_text())["response"] for row in rows if row.get("framing") == framing
+    ]
 
 
 def test_recorded_line_streams_are_read() -> None:
@@ -186,4 +209,5 @@ def test_recorded_binary_streams_are_read() -> None:
         frames = decode("aws-eventstream", *(raw[i : i + 100] for i in range(0, len(raw), 100)))
         assert b"".join(frame[2] for frame in frames) == raw
         assert [frame[0] for frame in frames] == [
-            event["headers"].get(":event-type") or event["headers"].get(":exception-type") for event in answer["events"]]
+            event["headers"].get(":event-type") or event["headers"].get(":exception-type") for event in answer["events"]
+        ]

@@ -16,7 +16,14 @@ from tollgate.ledger import Ledger, ledger_of
 def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
     """The store of a gateway by its name."""
     def named(instance: str) -> Store:
-        return Store(url=address, directory=tmp_path / instance, usage_directory=tmp_path / "usage", publish_seconds=0.05, instance=instance)
+        return Store(
+            url=address,
+            directory=tmp_path / instance,
+            usage_directory=tmp_path / "usage",
+            publish_seconds=0.05,
+            instance=instance,
+        )
+
     return named
 
 

@@ -34,12 +34,16 @@ async def facts(ledger: Ledger) -> Any:
     accounts = await ledger.list_accounts()
     keys = await ledger.list_keys()
     return {
-        "accounts": accounts, "keys": keys,
+        "accounts": accounts,
+        "keys": keys,
         "sums": [await ledger.sums(each.id) for each in accounts],
         "windows": [await ledger.key_spent(each.id) for each in keys],
         "grants": [await ledger.list_grants(each.id) for each in accounts],
         "pending": await ledger.pending(),
-        "jobs": sorted([await ledger.get_generation("alice", each.id) for each in await ledger.list_succeeded("alice")], key=lambda each: each.id),
+        "jobs": sorted(
+            [await ledger.get_generation("alice", each.id) for each in await ledger.list_succeeded("alice")],
+            key=lambda each: each.id,
+        ),
     }
 
 
@@ -53,18 +57,43 @@ async def source(tmp_path: Path) -> Store:
         await ledger.update_account("alice", password_hash="scrypt$x", role="operator")
         await ledger.create_account("bob", "Bob \0 \u2603")
         await ledger.grant("alice", Decimal("-0.000000000007"), "taken back")
-        capped, _ = await ledger.create_key("alice", "capped", allowed_models=["acme/*"], expires_at=OLD, spend_cap=Decimal("2.5"), cap_window="month", rpm=3, tpm=4, strict=True)
+        capped, _ = await ledger.create_key(
+            "alice",
+            "capped",
+            allowed_models=["acme/*"],
+            expires_at=OLD,
+            spend_cap=Decimal("2.5"),
+            cap_window="month",
+            rpm=3,
+            tpm=4,
+            strict=True,
+        )
         await ledger.revoke_key(capped.id)
         for number in range(40):
-            await ledger.record(row(f"req_{number}", key_id=(alice.key, capped)[number % 2].id, cost=f"0.{number:012d}", end_user="nul \0 \u2603" if number else None,
-                                    ttfb_ms=0.5, time=OLD if number < 10 else datetime.now(UTC)))
+            await ledger.record(
+                row(
+                    f"req_{number}",
+                    key_id=(alice.key, capped)[number % 2].id,
+                    cost=f"0.{number:012d}",
+                    end_user="nul \0 \u2603" if number else None,
+                    ttfb_ms=0.5,
+                    time=OLD if number < 10 else datetime.now(UTC),
+                )
+            )
         await ten_minutes_later(ledger)
-        for made, changes in ((job(id="11111111-1111-1111-1111-111111111111", input={"p": "\0"}), None),
-                              (job(id="22222222-2222-2222-2222-222222222222"), DONE | {"cost": Decimal("0.04")}),
-                              (job(id="33333333-3333-3333-3333-333333333333"), DONE | {"images": ({"data": "A" * 100_000},), "answer": {"big": True}})):
+        for made, changes in (
+            (job(id="11111111-1111-1111-1111-111111111111", input={"p": "\0"}), None),
+            (job(id="22222222-2222-2222-2222-222222222222"), DONE | {"cost": Decimal("0.04")}),
+            (
+                job(id="33333333-3333-3333-3333-333333333333"),
+                DONE | {"images": ({"data": "A" * 100_000},), "answer": {"big": True}},
+            ),
+        ):
             await ledger.create_generation(made)
             if changes:
-                await ledger.update_generation(made.id, PENDING, changes, row(f"req_{made.id[0]}_job", key_id=alice.key.id, cost="0.04"))
+                await ledger.update_generation(
+                    made.id, PENDING, changes, row(f"req_{made.id[0]}_job", key_id=alice.key.id, cost="0.04")
+                )
         await ledger.settle()
     minted = Minted(store.directory / "minted.sqlite")
     await minted.remember("alice", "acme", ["resp_1"])
@@ -85,7 +114,19 @@ async def before(source: Store) -> Any:
 
 
 async def empty(eye: asyncpg.Connection) -> bool:
-    tables = ("accounts", "keys", "grants", "generations", "usage", "balances", "key_sums", "key_days", "minted", "moved", "instances")
+    tables = (
+        "accounts",
+        "keys",
+        "grants",
+        "generations",
+        "usage",
+        "balances",
+        "key_sums",
+        "key_days",
+        "minted",
+        "moved",
+        "instances",
+    )
     return not any([await eye.fetchval(f"SELECT EXISTS (SELECT 1 FROM tollgate.{each})") for each in tables])
 
 
@@ -94,31 +135,45 @@ def without_nul(found: Any) -> Any:
     return found | {"accounts": [replace(each, name=each.name.replace("\0", "\ufffd")) for each in found["accounts"]]}
 
 
-async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(source: Store, address: str, tmp_path: Path, eye: asyncpg.Connection) -> None:
+async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(
+    source: Store, address: str, tmp_path: Path, eye: asyncpg.Connection
+) -> None:
     was = await before(source)
     moved = await moving.move(source, address)
     assert (moved.accounts, moved.keys, moved.grants, moved.rows, moved.jobs, moved.again) == (2, 2, 2, 32, 3, False)
     async with ledger_of(replace(source, url=address, instance="eu-1"), Credits()) as ledger:
         assert await facts(ledger) == without_nul(was)
         assert ledger.find_key((tmp_path / "secret.txt").read_text()).name == "laptop"
-        assert moved.balance == ledger.balance("alice") == Decimal("9.919999999993") - sum(Decimal(f"0.{n:012d}") for n in range(40))
+        assert (
+            moved.balance
+            == ledger.balance("alice")
+            == Decimal("9.919999999993") - sum(Decimal(f"0.{n:012d}") for n in range(40))
+        )
         assert await ledger.register.provider_of("alice", "resp_1") == "acme"
         await ledger.record(row("req_new"))
         await ledger.settle()
     assert await eye.fetchval("SELECT end_user FROM tollgate.usage WHERE request_id = 'req_39'") == "nul \ufffd \u2603"
-    assert await eye.fetchrow("SELECT sum(spent), (SELECT sum(spent) FROM tollgate.balances) FROM tollgate.key_days") == (
-        sum(each.spent for each in was["sums"]) + Decimal("0.01"),) * 2
-    found = duckdb.sql(f"SELECT parse_filename(filename)[3:], count(*) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage', "
-                       "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
+    assert (
+        await eye.fetchrow("SELECT sum(spent), (SELECT sum(spent) FROM tollgate.balances) FROM tollgate.key_days")
+        == (sum(each.spent for each in was["sums"]) + Decimal("0.01"),) * 2
+    )
+    found = duckdb.sql(
+        f"SELECT parse_filename(filename)[3:], count(*) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = "
+        "'usage', union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1"
+    ).fetchall()
     assert found == [("-eu-1.duckdb", 1), (".duckdb", 42)], "what was published stays, and is not published again"
 
 
-async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(source: Store, address: str, tmp_path: Path) -> None:
+async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(
+    source: Store, address: str, tmp_path: Path
+) -> None:
     await moving.move(source, address)
     async with ledger_of(replace(source, url=address), Credits()) as ledger:
         await ledger.record(row("req_new"))
         await ledger.settle()
-    [[count, numbers]] = duckdb.sql(f"SELECT count(*), count(DISTINCT seq) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()
+    [[count, numbers]] = duckdb.sql(
+        f"SELECT count(*), count(DISTINCT seq) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')"
+    ).fetchall()
     assert count == numbers == 43
 
 
@@ -156,12 +211,17 @@ async def test_a_move_is_refused_while_a_gateway_runs_on_the_store(source: Store
 
 
 async def test_a_move_is_refused_where_names_mean_something_else(source: Store, address: str) -> None:
-    async with ledger_of(Store(url=address, directory=source.directory / "x", usage_directory=source.directory / "y", instance="main"), Credits()) as other:
+    async with ledger_of(
+        Store(url=address, directory=source.directory / "x", usage_directory=source.directory / "y", instance="main"),
+        Credits(),
+    ) as other:
         with pytest.raises(TollgateError, match='a gateway named "main" runs on the shared store'):
             await moving.move(source, address)
         await other.create_account("bob")
         await other.record(row("req_theirs", account_id="bob"))
-    with pytest.raises(TollgateError, match='has rows of a gateway named "main" already: move these under another name'):
+    with pytest.raises(
+        TollgateError, match='has rows of a gateway named "main" already: move these under another name'
+    ):
         await moving.move(source, address)
     with pytest.raises(TollgateError, match=r"has accounts of the same names already \(bob\)"):
         await moving.move(replace(source, instance="old"), address)
@@ -169,7 +229,9 @@ async def test_a_move_is_refused_where_names_mean_something_else(source: Store, 
 
 
 async def test_gateways_that_run_on_the_database_know_what_came(source: Store, address: str, tmp_path: Path) -> None:
-    async with ledger_of(Store(url=address, directory=tmp_path / "b", usage_directory=tmp_path / "b", instance="b"), Credits()) as running:
+    async with ledger_of(
+        Store(url=address, directory=tmp_path / "b", usage_directory=tmp_path / "b", instance="b"), Credits()
+    ) as running:
         await moving.move(source, address)
         async with asyncio.timeout(20):
             while len(running._memory.keys) < 2:
@@ -178,7 +240,9 @@ async def test_gateways_that_run_on_the_database_know_what_came(source: Store, a
 
 
 @pytest.mark.parametrize("what", ["granted", "spent", "spent_by_key"])
-async def test_nothing_is_moved_when_a_sum_would_differ(source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+async def test_nothing_is_moved_when_a_sum_would_differ(
+    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     read = moving.Contents.snapshot
 
     def other(contents: Any) -> Any:
@@ -194,11 +258,15 @@ async def test_nothing_is_moved_when_a_sum_would_differ(source: Store, address: 
     assert not (source.directory / MOVED).exists()
 
 
-async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
+    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sums = moving._Move._sums
 
     async def cut(move: Any) -> None:
-        await eye.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate store move'")
+        await eye.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate store move'"
+        )
         await sums(move)
 
     with monkeypatch.context() as patched:
@@ -228,7 +296,9 @@ async def test_nobody_goes_on_with_a_store_of_which_it_is_not_known_whether_it_w
         with pytest.raises((OSError, TollgateError), match="killed"):
             await moving.move(source, address)
     assert await empty(eye) is not committed
-    with pytest.raises(TollgateError, match="a move into a shared store was begun and not ended: run `tollgate store move` again"):
+    with pytest.raises(
+        TollgateError, match="a move into a shared store was begun and not ended: run `tollgate store move` again"
+    ):
         await Ledger(source, Credits()).open()
     assert (await moving.move(source, address)).again is committed
     assert not await empty(eye)
@@ -242,7 +312,10 @@ async def test_what_cannot_be_read_or_written_is_named(source: Store, address: s
         await moving.move(source, address)
     minted.write_bytes(kept)
     (source.directory / "moved.new").mkdir()
-    with pytest.raises(TollgateError, match=r"moved\.txt cannot be written: Is a directory; run `tollgate store move` again when it can"):
+    with pytest.raises(
+        TollgateError,
+        match=r"moved\.txt cannot be written: Is a directory; run `tollgate store move` again when it can",
+    ):
         await moving.move(source, address)
     assert await empty(eye)
     (source.directory / "moved.new").rmdir()

@@ -40,7 +40,11 @@ async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def cut(eye: asyncpg.Connection, instance: str) -> None:
     """End all sessions of a gateway, as a network does."""
-    await eye.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 AND pid <> pg_backend_pid()", f"tollgate {instance}%")
+    await eye.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 AND pid <> "
+        "pg_backend_pid()",
+        f"tollgate {instance}%",
+    )
 
 
 async def ready(ledger: Ledger) -> None:
@@ -79,7 +83,9 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
             await alice.ledger.hold(alice.key, Decimal(1))
         with pytest.raises(Unavailable):
             await alice.ledger.grant("alice", Decimal(1))
-        ending = asyncio.create_task(alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04")))
+        ending = asyncio.create_task(
+            alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04"))
+        )
         await asyncio.sleep(0.1)
     finally:
         await asyncio.to_thread(postgres.start)
@@ -93,8 +99,14 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
     assert "tollgate@" not in caplog.text
 
 
-async def test_what_a_dead_gateway_held_is_given_back_by_the_others(alice: Alice, eye: asyncpg.Connection, caplog: pytest.LogCaptureFixture) -> None:
-    await eye.execute("SELECT tollgate.set_held('gone', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, 'amount', '4')))", alice.key.id)
+async def test_what_a_dead_gateway_held_is_given_back_by_the_others(
+    alice: Alice, eye: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    await eye.execute(
+        "SELECT tollgate.set_held('gone', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, "
+        "'amount', '4')))",
+        alice.key.id,
+    )
     held = await alice.ledger.hold(alice.key, Decimal(10))
     assert held.amount == 5
     alice.ledger._shared.rounds._looks_at = 0.0
@@ -113,10 +125,16 @@ async def test_what_a_living_gateway_holds_stays(alice: Alice, gateway) -> None:
     held.release()
 
 
-async def test_a_gateway_begins_without_the_holds_of_its_last_life(gateway, store: Callable[[str], Store], eye: asyncpg.Connection) -> None:
+async def test_a_gateway_begins_without_the_holds_of_its_last_life(
+    gateway, store: Callable[[str], Store], eye: asyncpg.Connection
+) -> None:
     async with ledger_of(store("a"), Credits()) as first:
         alice = await with_alice(first)
-        await eye.execute("SELECT tollgate.set_held('c', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, 'amount', '3')))", alice.key.id)
+        await eye.execute(
+            "SELECT tollgate.set_held('c', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, "
+            "'amount', '3')))",
+            alice.key.id,
+        )
         assert (await first.sums("alice")).held == 3
         again = await gateway("c")
         await again.settle()
@@ -125,7 +143,11 @@ async def test_a_gateway_begins_without_the_holds_of_its_last_life(gateway, stor
 
 async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, caplog: pytest.LogCaptureFixture) -> None:
     rounds = alice.ledger._shared.rounds
-    broken = rounds.row("alice", b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", "cost": "1"}')
+    broken = rounds.row(
+        "alice",
+        b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
+        b'"cost": "1"}',
+    )
     good = [alice.ledger.settle_row(row(f"req_{number}", cost="0.5")) for number in range(3)]
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     await asyncio.gather(*good)
@@ -140,7 +162,11 @@ async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, capl
 
 async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_stored(alice: Alice) -> None:
     await alice.ledger.settle()
-    broken = alice.ledger._shared.rounds.row("alice", b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", "cost": "1"}')
+    broken = alice.ledger._shared.rounds.row(
+        "alice",
+        b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
+        b'"cost": "1"}',
+    )
     async with asyncio.timeout(20):
         await alice.ledger.settle()
     assert broken.exception() is not None
@@ -175,7 +201,10 @@ async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str],
         path.unlink()
     async with ledger_of(store("a"), Credits()) as ledger:
         await ledger.record(row("req_2"))
-    found = duckdb.sql(f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq), count(DISTINCT seq)").fetchall()
+    found = duckdb.sql(
+        f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq), "
+        "count(DISTINCT seq)"
+    ).fetchall()
     assert found == [(["req_1", "req_2"], 2)]
 
 
@@ -199,12 +228,16 @@ async def ended(ledger: Ledger, instance: str) -> None:
 
 def published(folder: Path) -> list[tuple[str, list[str]]]:
     """What each name's usage files hold."""
-    return duckdb.sql(f"SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', "
-                      "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
+    return duckdb.sql(
+        "SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM "
+        f"read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', union_by_name = true, filename = true) GROUP "
+        "BY 1 ORDER BY 1"
+    ).fetchall()
 
 
 async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_its_second_look(
-        store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with ledger_of(store("a"), Credits()) as first, ledger_of(store("b"), Credits()) as other:
         await with_alice(first)
         await first.record(row("req_1"))
@@ -228,7 +261,9 @@ async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_
         assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2", "req_3", "req_4"])]
 
 
-async def test_a_gateway_whose_files_are_just_written_by_another_waits_with_its_start(store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_a_gateway_whose_files_are_just_written_by_another_waits_with_its_start(
+    store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path
+) -> None:
     async with ledger_of(store("a"), Credits()) as first:
         await with_alice(first)
         await left_by(first, eye, "req_1")
@@ -293,11 +328,17 @@ async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing(
         raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 
-@pytest.mark.parametrize(("url", "said"), [
-    ("postgresql://me:hunter2@127.0.0.1:1/x", "the database cannot be used"),
-    ("postgresql://me:hunter2@127.0.0.1:port/x", "not the address of a PostgreSQL database"),
-], ids=["nobody there", "no address"])
-async def test_a_database_that_cannot_be_reached_is_said_without_its_password(url: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "the database cannot be used"),
+        ("postgresql://me:hunter2@127.0.0.1:port/x", "not the address of a PostgreSQL database"),
+    ],
+    ids=["nobody there", "no address"],
+)
+async def test_a_database_that_cannot_be_reached_is_said_without_its_password(
+    url: str, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(TollgateError, match=said) as told:
         await ledger_of(Store(url=url, directory=tmp_path, usage_directory=tmp_path), Credits()).open()
     assert "hunter2" not in str(told.value)

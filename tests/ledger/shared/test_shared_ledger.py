@@ -42,7 +42,10 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 async def test_holds_of_all_gateways_together_stay_within_the_balance(two) -> None:
     alice, other = two
-    asked = await asyncio.gather(*(ledger.hold(alice.key, Decimal("0.4")) for ledger in (alice.ledger, other) for _ in range(30)), return_exceptions=True)
+    asked = await asyncio.gather(
+        *(ledger.hold(alice.key, Decimal("0.4")) for ledger in (alice.ledger, other) for _ in range(30)),
+        return_exceptions=True,
+    )
     held = [each for each in asked if not isinstance(each, BaseException)]
     assert len(held) == 25
     assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
@@ -77,7 +80,10 @@ async def test_rate_limits_are_one_for_all_gateways(two) -> None:
     with pytest.raises(RateLimited) as refused:
         await other.admit(key, 1)
     assert 0 < refused.value.retry_after <= 20
-    assert (refused.value.limits.requests.remaining, refused.value.limits.tokens) == (0, None) and 40 < refused.value.limits.requests.reset_seconds <= 60
+    assert (refused.value.limits.requests.remaining, refused.value.limits.tokens) == (
+        0,
+        None,
+    ) and 40 < refused.value.limits.requests.reset_seconds <= 60
     await other.update_key(key.id, rpm=None, tpm=1000)
     with pytest.raises(RateLimited):
         await other.admit(await other.get_key(key.id), 900)
@@ -85,7 +91,9 @@ async def test_rate_limits_are_one_for_all_gateways(two) -> None:
 
 async def test_a_request_is_charged_once_wherever_it_is_recorded(two) -> None:
     alice, other = two
-    await asyncio.gather(*(ledger.record(row("req_one", cost="1")) for ledger in (alice.ledger, other) for _ in range(3)))
+    await asyncio.gather(
+        *(ledger.record(row("req_one", cost="1")) for ledger in (alice.ledger, other) for _ in range(3))
+    )
     assert (await other.sums("alice")).spent == 1
 
 
@@ -100,12 +108,17 @@ async def test_changes_of_one_gateway_are_known_to_the_other(two) -> None:
     await eventually(lambda: other._memory.keys[alice.key.id].revoked)
     await other.update_account("alice", password_hash="scrypt$2")
     await alice.ledger.grant("alice", Decimal(5))
-    await eventually(lambda: alice.ledger._memory.accounts["alice"].password_hash == "scrypt$2" and other.balance("alice") == 15)
+    await eventually(
+        lambda: alice.ledger._memory.accounts["alice"].password_hash == "scrypt$2" and other.balance("alice") == 15
+    )
 
 
 async def test_changes_of_different_fields_at_the_same_time_both_stay(two) -> None:
     alice, other = two
-    await asyncio.gather(alice.ledger.update_key(alice.key.id, revoked=True), other.update_key(alice.key.id, name="old laptop", allowed_models=["acme/*"]))
+    await asyncio.gather(
+        alice.ledger.update_key(alice.key.id, revoked=True),
+        other.update_key(alice.key.id, name="old laptop", allowed_models=["acme/*"]),
+    )
     key = (await other.list_keys("alice"))[0]
     assert (key.revoked, key.name, key.allowed_models) == (True, "old laptop", ("acme/*",))
 
@@ -134,8 +147,19 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     await alice.ledger.create_generation(made)
     assert await other.get_generation("alice", made.id) == made
     assert await other.pending() == [made]
-    won = await asyncio.gather(*(ledger.update_generation(made.id, PENDING, DONE, row(f"req_{ledger.store.instance}", cost="0.04"), hold if ledger is alice.ledger else None)
-                                 for ledger in (alice.ledger, other) for _ in range(10)))
+    won = await asyncio.gather(
+        *(
+            ledger.update_generation(
+                made.id,
+                PENDING,
+                DONE,
+                row(f"req_{ledger.store.instance}", cost="0.04"),
+                hold if ledger is alice.ledger else None,
+            )
+            for ledger in (alice.ledger, other)
+            for _ in range(10)
+        )
+    )
     assert sum(won) == 1
     assert [each.status for each in await alice.ledger.list_succeeded("alice")] == ["succeeded"]
     hold.release()
@@ -144,7 +168,9 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     assert (sums.spent, sums.held) == (Decimal("0.04"), 0)
 
 
-async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_others(two, store: Callable[[str], Store]) -> None:
+async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_others(
+    two, store: Callable[[str], Store]
+) -> None:
     alice, other = two
     async with ledger_of(store("c"), Credits()) as third:
         made = job(input={"prompt": "a nul \0"}, row={"instance": "c", "held": "1"}, answer={"a": 1.0})
@@ -154,7 +180,9 @@ async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_other
     async with asyncio.timeout(20):  # the database notices a moment later that a session has ended
         while await other.gone({"a", "c"}) != {"c"}:
             await asyncio.sleep(0.01)
-    taken = await asyncio.gather(*(ledger.adopt_generation(made.id, "c") for ledger in (alice.ledger, other) for _ in range(5)))
+    taken = await asyncio.gather(
+        *(ledger.adopt_generation(made.id, "c") for ledger in (alice.ledger, other) for _ in range(5))
+    )
     [adopted] = [each for each in taken if each is not None]
     assert adopted == replace(made, row={"instance": adopted.row["instance"], "held": "1"})
     assert await other.pending() == [adopted]
@@ -169,7 +197,10 @@ async def test_a_link_signs_in_once_at_any_gateway(two) -> None:
     alice, other = two
     token = await alice.ledger.links.make("alice")
     assert await other.links.look(token) == "alice"
-    assert sorted(await asyncio.gather(other.links.take(token), alice.ledger.links.take(token)), key=str) == [None, "alice"]
+    assert sorted(await asyncio.gather(other.links.take(token), alice.ledger.links.take(token)), key=str) == [
+        None,
+        "alice",
+    ]
 
 
 async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
@@ -189,7 +220,9 @@ async def test_a_command_changes_what_gateways_know(two, store: Callable[[str], 
         alice.ledger.links.address = "https://gateway.example/dashboard/link/"
         await alice.ledger.create_link("alice")
         assert (await books.create_link("alice")).startswith("https://gateway.example/dashboard/link/")
-    await eventually(lambda: alice.ledger._memory.keys[alice.key.id].revoked and alice.ledger.balance("alice") == Decimal("12.5"))
+    await eventually(
+        lambda: alice.ledger._memory.keys[alice.key.id].revoked and alice.ledger.balance("alice") == Decimal("12.5")
+    )
 
 
 async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
@@ -199,9 +232,14 @@ async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
     await other.record(row("req_b", cost="0.5"))
     await alice.ledger.settle()
     await other.settle()
-    found = duckdb.sql(f"SELECT parse_filename(filename), count(*), sum(cost) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage', "
-                       "union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1").fetchall()
-    assert [(name[2:], count, cost) for name, count, cost in found] == [("-a.duckdb", 3, Decimal("0.000000000003")), ("-b.duckdb", 1, Decimal("0.5"))]
+    found = duckdb.sql(
+        f"SELECT parse_filename(filename), count(*), sum(cost) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', "
+        "table_name = 'usage', union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert [(name[2:], count, cost) for name, count, cost in found] == [
+        ("-a.duckdb", 3, Decimal("0.000000000003")),
+        ("-b.duckdb", 1, Decimal("0.5")),
+    ]
 
 
 async def test_a_name_is_used_by_one_gateway_at_a_time(gateway: Gateway, store, tmp_path) -> None:
@@ -218,7 +256,10 @@ async def test_the_sum_of_all_rows_is_what_was_taken_however_requests_fall(two, 
         with contextlib.suppress(QuotaExhausted), await ledger.hold(alice.key, Decimal("0.1")) as hold:
             await asyncio.sleep(chance.random() / 50)
             if chance.random() < 0.9:
-                await ledger.record(row(f"req_{number % 350}", key_id=alice.key.id, cost=str(Decimal(chance.randrange(1, 101)) / 1000)), hold)
+                await ledger.record(
+                    row(f"req_{number % 350}", key_id=alice.key.id, cost=str(Decimal(chance.randrange(1, 101)) / 1000)),
+                    hold,
+                )
 
     tasks = [asyncio.create_task(request(chance.choice((alice.ledger, other)), number)) for number in range(400)]
     for task in chance.sample(tasks, 60):
