@@ -70,7 +70,9 @@ class App:
             mounted = None
             if path not in endpoints.ROUTES:
                 path = self._canonical(path)
-                mounted = self._mounts.get(path) or next((tree for start, tree in self._trees.items() if path.startswith(start)), None)
+                mounted = self._mounts.get(path) or next(
+                    (tree for start, tree in self._trees.items() if path.startswith(start)), None
+                )
             if mounted is None:
                 await self._serve(scope, path, receive, send)
             else:
@@ -81,9 +83,11 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
 
     def _canonical(self, path: str) -> str:
-        """The path every route is written with: configured prefixes off, `//` and `/v1/v1/` collapsed, no trailing slash."""
+        """The path every route is written with: configured prefixes off, `//` and `/v1/v1/` collapsed, no trailing
+        slash."""
         if not path.startswith("/") and "://" in path:
-            path = "/" + path.partition("://")[2].partition("/")[2]  # absolute-form (RFC 9112, 3.2.2), which a server must accept
+            # absolute-form (RFC 9112, 3.2.2), which a server must accept
+            path = "/" + path.partition("://")[2].partition("/")[2]
         while "//" in path:  # of a base address that ends in a slash
             path = path.replace("//", "/")
         server = self.services.runtime.current.gateway.server
@@ -119,7 +123,9 @@ class App:
                     raise MethodNotAllowed(", ".join(route.methods))
                 if services.draining and route.works:
                     raise ShuttingDown()
-                reply = await route.endpoint(endpoints.Request(services, scope, headers, receive, responder, request_id, argument))
+                reply = await route.endpoint(
+                    endpoints.Request(services, scope, headers, receive, responder, request_id, argument)
+                )
                 status = reply.status
                 await self._send(scope, receive, responder, reply)
             except TollgateError as error:  # also of a stream whose row cannot be written

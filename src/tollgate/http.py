@@ -63,7 +63,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    """The whole body as it came. Raises `BodyTooLarge` as soon as it is known to be, before its end, and `ClientGone`."""
+    """The whole body as it came. Raises `BodyTooLarge` as soon as it is known to be, before its end, and
+    `ClientGone`."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise BodyTooLarge(limit)
@@ -103,7 +104,8 @@ _SMALL_PACKED = 1024
 
 
 async def take_rest(scope: Scope, receive: Receive, engine: str) -> None:
-    """Take a small rest of a request's body off the wire before a reply that does not need it, so that the connection stays of use.
+    """Take a small rest of a request's body off the wire before a reply that does not need it, so that the connection
+    stays of use.
 
     hypercorn closes it after such a reply on HTTP/1, and says so (`engines/http1.py`); uvicorn reads on.
     """
@@ -133,7 +135,9 @@ def require_json(headers: Mapping[str, str]) -> None:
     """Refuse a content type that cannot be JSON; none at all is taken as JSON."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json") and kind != "text/json":
-        raise BadRequest(f"content type {kind} is not supported; send application/json", code="unsupported_content_type")
+        raise BadRequest(
+            f"content type {kind} is not supported; send application/json", code="unsupported_content_type"
+        )
 
 
 def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
@@ -181,7 +185,9 @@ class Responder:
         "unread",
     )
 
-    def __init__(self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False
+    ) -> None:
         self._receive = receive
         self._send = send
         self._extra = extra_headers
@@ -226,7 +232,8 @@ class Responder:
         self._timer = self._loop.call_later(seconds, self._silent)
 
     def has_begun(self) -> bool:
-        """Whether the client has been told a status by now. No comment tells it one afterwards, so that what is noted of it stays true."""
+        """Whether the client has been told a status by now. No comment tells it one afterwards, so that what is noted
+        of it stays true."""
         if not self.started and self._timer is not None:
             self._end_comments(self._timer)
         return self.started
@@ -244,7 +251,11 @@ class Responder:
                 return
             if self._timer is not None:
                 self._end_comments(self._timer)
-            about = [] if reply.status == 304 else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
+            about = (
+                []
+                if reply.status == 304
+                else [(b"content-type", reply.media_type), (b"content-length", str(len(reply.body)).encode())]
+            )
             self.started = True
             headers = [*about, *reply.headers, *self._extra]
             if self._direct is not None and self._send == self._direct.send:  # nobody between adds headers of his own
@@ -278,11 +289,13 @@ class Responder:
             self._watcher.cancel()
         if self._timer is not None:
             self._end_comments(self._timer)
-        self._watcher = self._keepalive = None  # their tracebacks hold this object: without the references it is freed at once
+        # their tracebacks hold this object: without the references it is freed at once
+        self._watcher = self._keepalive = None
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True
-        lead = [] if any(name == b"content-type" for name, _ in headers) else SSE_HEADERS  # a large answer may be streamed that is no event stream
+        # a large answer may be streamed that is no event stream
+        lead = [] if any(name == b"content-type" for name, _ in headers) else SSE_HEADERS
         await self._send({"type": "http.response.start", "status": status, "headers": [*lead, *headers, *self._extra]})
 
     async def _block(self, block: bytes, *, last: bool = False) -> None:

@@ -32,9 +32,16 @@ from tollgate.services import Inbound, Reply, Services
 
 __all__ = ["complete", "count_tokens"]
 
-async def complete(services: Services, inbound: Inbound, *, streaming: Callable[[], None] = lambda: None, begun: Callable[[], bool] = lambda: False) -> Reply:
-    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun` says
-    whether the client has been told a status by now, as it is with the first keep-alive comment; it is asked once the status is decided.
+async def complete(
+    services: Services,
+    inbound: Inbound,
+    *,
+    streaming: Callable[[], None] = lambda: None,
+    begun: Callable[[], bool] = lambda: False,
+) -> Reply:
+    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun`
+    says whether the client has been told a status by now, as it is with the first keep-alive comment; it is asked once
+    the status is decided.
 
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """

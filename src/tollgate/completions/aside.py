@@ -30,10 +30,12 @@ def is_large(raw: bytes) -> bool:
 
 
 def is_long(raw: bytes) -> bool:
-    """Whether converting this body would hold the event loop up for long: it holds many objects or lists, or much that may be either, such as numbers."""
+    """Whether converting this body would hold the event loop up for long: it holds many objects or lists, or much that
+    may be either, such as numbers."""
     return len(raw) > _LARGE_BYTES and (is_large(raw) or raw.count(b"{") + raw.count(b"[") > _LARGE_OBJECTS)
 
 
 async def aside(work: Callable[Given, Made], *args: Given.args, **options: Given.kwargs) -> Made:
-    """What `work` gives, from a thread. A caller that is cancelled leaves at once; the thread ends what it began for nobody."""
+    """What `work` gives, from a thread. A caller that is cancelled leaves at once; the thread ends what it began for
+    nobody."""
     return await asyncio.get_running_loop().run_in_executor(_executor, lambda: work(*args, **options))

@@ -15,7 +15,15 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.sealed import without_sealed
-from tollgate.errors import BadRequest, TollgateError, UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import (
+    BadRequest,
+    TollgateError,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from tollgate.mapping import Context, Refused, request_to_hub
 from tollgate.nesting import too_many
 from tollgate.routing import Offer
@@ -24,9 +32,11 @@ from tollgate.wire import CLIENT_FORMATS
 
 _MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in memory."""
+"""Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in
+memory."""
 _MOST_VALUES = 3_000_000
-"""In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers tell, are half of that."""
+"""In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers
+tell, are half of that."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
 UNFINISHED = "the upstream could not finish the answer"
 """What is said of an answer that stopped because of an error its provider has no words for."""
@@ -54,11 +64,30 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     headers = offer.headers(inbound.headers, stream=stream)
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
-        body = await aside(passed_body, exchange, offer) if edited and is_long(inbound.body) else passed_body(exchange, offer)
-        headers, url = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers)), offer.url(stream, inbound.query)
+        body = (
+            await aside(passed_body, exchange, offer)
+            if edited and is_long(inbound.body)
+            else passed_body(exchange, offer)
+        )
+        headers, url = (
+            native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers)),
+            offer.url(stream, inbound.query),
+        )
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
-    call = Call("POST", url, headers, body, offer.timeouts, offer.provider, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    call = Call(
+        "POST",
+        url,
+        headers,
+        body,
+        offer.timeouts,
+        offer.provider,
+        stream,
+        offer.auth,
+        offer.proxy,
+        offer.verify,
+        offer.ca_file,
+    )
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
@@ -101,11 +130,16 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     """The bytes to send in another protocol: converted, then edited."""
     context = exchange.context = context_of(exchange, offer)
     if exchange.stream:
-        context.estimate = {"input": exchange.admitted_tokens}  # for formats whose first event already tells usage (PITFALLS 12)
+        # for formats whose first event already tells usage (PITFALLS 12)
+        context.estimate = {"input": exchange.admitted_tokens}
     runtime = exchange.services.runtime.current
     source = runtime.mappings[exchange.inbound.dialect]
     long = is_long(exchange.inbound.body)
-    hub = await aside(request_to_hub, source, exchange.body, context) if long else request_to_hub(source, exchange.body, context)
+    hub = (
+        await aside(request_to_hub, source, exchange.body, context)
+        if long
+        else request_to_hub(source, exchange.body, context)
+    )
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
     elif not offer.whole and not exchange.stream:
@@ -118,13 +152,18 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
             error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
         raise
     if offer.request_edits is not None:
-        document = await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
+        document = (
+            await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
+        )
     read_tier = offer.mapping.sent_tier
     exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
     try:
         return orjson.dumps(document)
-    except TypeError as error:  # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
-        raise BadRequest(f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert") from None
+    except TypeError as error:
+        # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
+        raise BadRequest(
+            f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
+        ) from None
 
 
 def _asks_stream(exchange: Exchange, offer: Offer) -> bool:
@@ -156,16 +195,26 @@ async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
 def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
     """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
     if is_large(raw) and too_many(raw, _MOST_VALUES):
-        raise AttemptFailed(UpstreamFailed(f"the answer holds more than {_MOST_VALUES} values", upstream_status=answer.status, provider=offer.provider))
+        raise AttemptFailed(
+            UpstreamFailed(
+                f"the answer holds more than {_MOST_VALUES} values",
+                upstream_status=answer.status,
+                provider=offer.provider,
+            )
+        )
     try:
         body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:
-        raise AttemptFailed(UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)) from None
+        raise AttemptFailed(
+            UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
+        ) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error(offer.provider))
     if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
-        raise AttemptFailed(UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider))
+        raise AttemptFailed(
+            UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider)
+        )
     return raw, body
 
 
@@ -178,7 +227,9 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
 def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
     """The error for what a mapping found told in an answer: a hub error."""
     message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
-    return UpstreamFailed(message, overloaded="overloaded_error" in (told.get("type"), told.get("code")), provider=offer.provider)
+    return UpstreamFailed(
+        message, overloaded="overloaded_error" in (told.get("type"), told.get("code")), provider=offer.provider
+    )
 
 
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
@@ -213,7 +264,8 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
 
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:
-    """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON documents:
+    """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON
+    documents:
     what comes instead is an event there, and judged as one."""
     kind = answer.headers.get("content-type", "")
     return not kind.startswith("text/html" if offer.framing in _JSON_FRAMINGS else ("text/html", "application/json"))

@@ -25,16 +25,20 @@ _SHORT = 2048
 
 
 def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
-    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or what is beyond the limits of
-    nesting and of values."""
+    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or what is beyond
+    the limits of nesting and of values."""
     if len(raw) > server.max_values and too_many(raw, server.max_values):
-        raise BadRequest(f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)")
+        raise BadRequest(
+            f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)"
+        )
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         if not raw.strip():
             raise BadRequest("the request body is empty; a JSON object is wanted") from None
-        raise BadRequest(f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+        raise BadRequest(
+            f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
     try:
@@ -122,11 +126,18 @@ def _check_messages(messages: list[Any]) -> None:
         if not isinstance(message, dict):
             raise BadRequest(f"messages[{place}] is {_kind(message)}; an object is wanted", param=f"messages[{place}]")
         if not isinstance(message.get("role"), str):
-            raise BadRequest(f"messages[{place}].role is {_kind(message.get('role'))}; text is wanted", param=f"messages[{place}].role")
+            raise BadRequest(
+                f"messages[{place}].role is {_kind(message.get('role'))}; text is wanted",
+                param=f"messages[{place}].role",
+            )
         content = message.get("content")
         if content is None or isinstance(content, str):
-            if content is None and message["role"] == "user" and "content" not in message:  # answers may hold calls of tools only
-                raise BadRequest(f"messages[{place}].content is missing; text or a list of parts is wanted", param=f"messages[{place}].content")
+            # answers may hold calls of tools only
+            if content is None and message["role"] == "user" and "content" not in message:
+                raise BadRequest(
+                    f"messages[{place}].content is missing; text or a list of parts is wanted",
+                    param=f"messages[{place}].content",
+                )
             continue
         if not isinstance(content, list):
             where = f"messages[{place}].content"
@@ -142,7 +153,10 @@ def _check_items(items: list[Any]) -> None:
             if type(content) is list:
                 _check_parts(f"input[{at}].content", content)
             elif content is not None and type(content) is not str and "role" in item:
-                raise BadRequest(f"input[{at}].content is {_kind(content)}; text or a list of parts is wanted", param=f"input[{at}].content")
+                raise BadRequest(
+                    f"input[{at}].content is {_kind(content)}; text or a list of parts is wanted",
+                    param=f"input[{at}].content",
+                )
         elif type(item) is not str:
             raise BadRequest(f"input[{at}] is {_kind(item)}; an object is wanted", param=f"input[{at}]")
 
@@ -231,13 +245,31 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
     ),
     "responses": (
         ("model",),
-        _COMMON | {"input": _TEXT_OR_LIST, "instructions": _TEXT_OR_LIST, "max_output_tokens": _COUNT, "text": _OBJECT, "reasoning": _OBJECT,
-                   "tool_choice": _TEXT_OR_OBJECT, "previous_response_id": _TEXT},
+        _COMMON
+        | {
+            "input": _TEXT_OR_LIST,
+            "instructions": _TEXT_OR_LIST,
+            "max_output_tokens": _COUNT,
+            "text": _OBJECT,
+            "reasoning": _OBJECT,
+            "tool_choice": _TEXT_OR_OBJECT,
+            "previous_response_id": _TEXT,
+        },
     ),
     "messages": (
         ("model", "messages", "max_tokens"),
-        _COMMON | {"messages": _LIST, "max_tokens": (lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a non-negative integer"),
-                   "system": _TEXT_OR_LIST, "stop_sequences": _LIST, "tool_choice": _OBJECT, "thinking": _OBJECT},
+        _COMMON
+        | {
+            "messages": _LIST,
+            "max_tokens": (
+                lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+                "a non-negative integer",
+            ),
+            "system": _TEXT_OR_LIST,
+            "stop_sequences": _LIST,
+            "tool_choice": _OBJECT,
+            "thinking": _OBJECT,
+        },
     ),
 }
 _TABLES["count_tokens"] = (("model", "messages"), _TABLES["messages"][1])

@@ -1,8 +1,9 @@
 """The most a request can cost: what is held while it runs (DESIGN section 5).
 
 Its length and its limit say most of it. What comes from elsewhere is not in its body and is foreseen here: pictures and
-files by their address, a conversation the provider keeps, what tools that the provider runs find and what they cost. Nobody knows how much
-that will be, so it is a plausible most: who has little left gets such requests one after another instead of all at once.
+files by their address, a conversation the provider keeps, what tools that the provider runs find and what they cost.
+Nobody knows how much that will be, so it is a plausible most: who has little left gets such requests one after another
+instead of all at once.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _DEFAULT_OUTPUT = 4096
 _PICTURE = 5_000
 """Tokens of a picture by its address: some more than the largest in full detail at most providers."""
 _ELSEWHERE = estimate(MEDIA_BYTES)
-"""Tokens of films, of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that are sent along."""
+"""Tokens of films, of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that
+are sent along."""
 _SEARCHES = 10
 """Searches of a request that names no limit of them."""
 _READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser|advisor")
-"""Hosted tools that bring text into the prompt, or have another model read it, by their type. Those that find further tools bring none that is not declared."""
+"""Hosted tools that bring text into the prompt, or have another model read it, by their type. Those that find further
+tools bring none that is not declared."""
 _ADDRESSES = {
     "chat": ('"url":"http', '"url": "http'),
     "responses": ('"image_url":"http', '"image_url": "http'),
@@ -54,9 +57,22 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
     if unseen:
         tokens += min(unseen, max(0, offer.model.context - tokens)) if offer.model.context else unseen
     images = count_pictures(dialect, body) if needs.images and tariff is not None and tariff.of_pictures else 0
-    words = [value for value in body.values() if isinstance(value, str)] if tariff is not None and tariff.pricing.multipliers else ()
-    return upper_bound(tokens, most, tariff, exchange.rates, service_tier=exchange.asked_tier(), hour_cache='"1h"' in outline, multipliers=words,
-                       searches=searches, images=images)
+    words = (
+        [value for value in body.values() if isinstance(value, str)]
+        if tariff is not None and tariff.pricing.multipliers
+        else ()
+    )
+    return upper_bound(
+        tokens,
+        most,
+        tariff,
+        exchange.rates,
+        service_tier=exchange.asked_tier(),
+        hour_cache='"1h"' in outline,
+        multipliers=words,
+        searches=searches,
+        images=images,
+    )
 
 
 def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
@@ -68,18 +84,29 @@ def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, t
     if needs.images:
         for mark in _ADDRESSES[dialect]:
             pictures += outline.count(mark)
-    if not elsewhere and (needs.files and '"http' in outline or needs.native and not needs.images and '"file_id"' in outline):
+    if not elsewhere and (
+        needs.files and '"http' in outline or needs.native and not needs.images and '"file_id"' in outline
+    ):
         elsewhere = True
     return pictures * _PICTURE + (_ELSEWHERE if elsewhere else 0)
 
 
 def _searches(body: dict[str, Any], needs: Needs) -> int:
-    """How often tools that the provider runs may search, if it runs any: {"tools": [{"type": "web_search_20250305", "max_uses": 3}]} -> 3"""
+    """How often tools that the provider runs may search, if it runs any: {"tools": [{"type": "web_search_20250305",
+    "max_uses": 3}]} -> 3"""
     declared = body.get("tools") if needs.prefer_native else None  # it is set wherever there are hosted tools
-    readers = [tool for tool in declared if isinstance(tool, dict) and _reads(tool.get("type"))] if isinstance(declared, list) else []
+    readers = (
+        [tool for tool in declared if isinstance(tool, dict) and _reads(tool.get("type"))]
+        if isinstance(declared, list)
+        else []
+    )
     if not readers and body.get("web_search_options") is None and not body.get("plugins"):
         return 0
-    limits = [limit for tool in readers if type(limit := tool.get("max_uses", body.get("max_tool_calls"))) is int and limit > 0]
+    limits = [
+        limit
+        for tool in readers
+        if type(limit := tool.get("max_uses", body.get("max_tool_calls"))) is int and limit > 0
+    ]
     return sum(limits) if readers and len(limits) == len(readers) else _SEARCHES
 
 

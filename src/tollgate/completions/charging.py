@@ -1,4 +1,5 @@
-"""What an answer costs: its usage at the price of the model that was asked, and what other models had of it at theirs."""
+"""What an answer costs: its usage at the price of the model that was asked, and what other models had of it at
+theirs."""
 
 from __future__ import annotations
 
@@ -18,17 +19,33 @@ if TYPE_CHECKING:
     from tollgate.usage import Usage
 
 
-def charge_of(usage: Usage, tariff: Tariff | None, asked: CatalogModel, provider: str, catalog: Catalog, rates: Mapping[str, Decimal], *, at: datetime, **told: Any) -> Charge:
+def charge_of(
+    usage: Usage,
+    tariff: Tariff | None,
+    asked: CatalogModel,
+    provider: str,
+    catalog: Catalog,
+    rates: Mapping[str, Decimal],
+    *,
+    at: datetime,
+    **told: Any,
+) -> Charge:
     """`price_usage` of an answer by `asked`, with what other models did at their catalog prices.
 
     They are named as `provider` names them; one that is not in the catalog costs what `asked` does.
     """
-    others = [(model, part) for name, part in usage.others if (model := catalog.meant(name, provider)) is not None and model.id != asked.id and model.tariff is not None]
+    others = [
+        (model, part)
+        for name, part in usage.others
+        if (model := catalog.meant(name, provider)) is not None and model.id != asked.id and model.tariff is not None
+    ]
     for _, part in others:
         usage = usage.without(part)
     charge = price_usage(usage, tariff, rates, at=at, **told)
     for model, part in others:
         more = price_usage(part, model.tariff, rates, at=at, **told)
         native = more.native if more.currency == charge.currency else round_cost(CONTEXT.divide(more.cost, charge.rate))
-        charge = replace(charge, cost=charge.cost + more.cost, native=charge.native + native, rule=f"{charge.rule} + {model.id}")
+        charge = replace(
+            charge, cost=charge.cost + more.cost, native=charge.native + native, rule=f"{charge.rule} + {model.id}"
+        )
     return charge

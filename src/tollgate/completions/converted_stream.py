@@ -25,7 +25,8 @@ _FEW = 6
 
 
 _MOST_RECEIVED = 256 * 1024 * 1024
-"""The converter keeps the answer's text to its end, for a last event that repeats it. A million tokens, an event each, come to less."""
+"""The converter keeps the answer's text to its end, for a last event that repeats it. A million tokens, an event each,
+come to less."""
 
 
 class ConvertedStream:
@@ -38,7 +39,12 @@ class ConvertedStream:
         self._offer = offer
         self._events = RouteEvents(offer)
         self._converter = StreamConverter(
-            offer.mapping, mappings[exchange.inbound.dialect], exchange.context, frames=True, hushed=True, in_text=offer.in_text
+            offer.mapping,
+            mappings[exchange.inbound.dialect],
+            exchange.context,
+            frames=True,
+            hushed=True,
+            in_text=offer.in_text,
         )
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None
@@ -54,7 +60,11 @@ class ConvertedStream:
         self._received += len(block)
         if self._received > _MOST_RECEIVED:
             self.error = UpstreamFailed(f"the stream exceeds {_MOST_RECEIVED} bytes", provider=self._offer.provider)
-        out = self._take_alike(block) if self._plain and converter.follows and events.is_quiet(block) else self._take(events.feed(block))
+        out = (
+            self._take_alike(block)
+            if self._plain and converter.follows and events.is_quiet(block)
+            else self._take(events.feed(block))
+        )
         if events.done and not self.ended:
             converter.feed("[DONE]")
             self.ended = True
@@ -73,11 +83,16 @@ class ConvertedStream:
         return out if began else self._if_answered(out)
 
     def _ended_early(self) -> str:
-        """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just like it."""
+        """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just
+        like it."""
         if not self._heard:
             return f"{ENDED_EARLY}: there is no event in what it sent, read with `framing: {self._offer.framing}`"
         unmatched = ", ".join(list(self._converter.unmatched)[:5])
-        return f"{ENDED_EARLY}: `{self._offer.mapping.name}` has no rule for its events {unmatched[:100]!r}" if unmatched else ENDED_EARLY
+        return (
+            f"{ENDED_EARLY}: `{self._offer.mapping.name}` has no rule for its events {unmatched[:100]!r}"
+            if unmatched
+            else ENDED_EARLY
+        )
 
     def usage(self) -> dict[str, Any] | None:
         """Hub usage as reported so far."""
@@ -130,12 +145,13 @@ class ConvertedStream:
             self._rule_usage = self._offer.usage_read(event) or self._rule_usage
 
     def _if_answered(self, out: bytes) -> bytes:
-        """What is told first, unless it is a failure before any answer: another route may give one, so the client hears of no error yet."""
+        """What is told first, unless it is a failure before any answer: another route may give one, so the client hears
+        of no error yet."""
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:
-        """The same as `_take` of a block's events, with those taken together that are alike (`repeats.py`): a few are read one by
-        one, the last of them is tried as the pattern for those behind it, and so on."""
+        """The same as `_take` of a block's events, with those taken together that are alike (`repeats.py`): a few are
+        read one by one, the last of them is tried as the pattern for those behind it, and so on."""
         out: list[bytes] = []
         events, converter = self._events, self._converter
         at, end = 0, len(block)

@@ -1,4 +1,5 @@
-"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. It costs nothing, and leaves a row that says so."""
+"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. It costs nothing, and leaves a
+row that says so."""
 
 from __future__ import annotations
 
@@ -71,7 +72,19 @@ async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], off
         context = Context(model=offer.model_facts, can=offer.can)
         context.hear(inbound.headers)
         raw = orjson.dumps(offer.request_edits(document, context))
-    call = Call("POST", url, offer.headers(inbound.headers), raw, offer.timeouts, offer.provider, False, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    call = Call(
+        "POST",
+        url,
+        offer.headers(inbound.headers),
+        raw,
+        offer.timeouts,
+        offer.provider,
+        False,
+        offer.auth,
+        offer.proxy,
+        offer.verify,
+        offer.ca_file,
+    )
     try:
         async with await services.client.open(call) as answer:
             counted = await answer.read(_MAX_ANSWER)

@@ -1,4 +1,5 @@
-"""Usage when the upstream tells none, or half of it: counted once from the prompt and from what was received (DESIGN section 5)."""
+"""Usage when the upstream tells none, or half of it: counted once from the prompt and from what was received (DESIGN
+section 5)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _SIDES = {"input": ("input", "cache_read", "cache_write"), "output": ("output", 
 
 
 def untold(usage: dict[str, Any]) -> list[str]:
-    """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a prompt; none
-    where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
+    """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a
+    prompt; none where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
 
     {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []
     """
@@ -34,8 +35,11 @@ def untold(usage: dict[str, Any]) -> list[str]:
     return [side for side, names in _SIDES.items() if all(usage.get(name) is None for name in names)]
 
 
-async def completed(usage: dict[str, Any], lacking: list[str], estimate: Callable[[], Awaitable[dict[str, Any]]]) -> tuple[dict[str, Any], bool]:
-    """`usage` with the sides it lacks as counted here, and whether there was anything to count: every answer had a prompt, but not every one has text."""
+async def completed(
+    usage: dict[str, Any], lacking: list[str], estimate: Callable[[], Awaitable[dict[str, Any]]]
+) -> tuple[dict[str, Any], bool]:
+    """`usage` with the sides it lacks as counted here, and whether there was anything to count: every answer had a
+    prompt, but not every one has text."""
     if not lacking:
         return usage, False
     counted = await estimate()
@@ -43,12 +47,17 @@ async def completed(usage: dict[str, Any], lacking: list[str], estimate: Callabl
 
 
 def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
-    """The hub usage an upstream told; nothing of it where it counts more tokens than any request has, which nobody is to pay for."""
+    """The hub usage an upstream told; nothing of it where it counts more tokens than any request has, which nobody is
+    to pay for."""
     if not usage:
         return {}
     if wrong := beyond_belief(usage):
-        log.warning("request %s: provider %s counts what cannot be, so it is counted here: %s", exchange.inbound.request_id,
-                    exchange.offer.provider if exchange.offer else "", "; ".join(wrong))
+        log.warning(
+            "request %s: provider %s counts what cannot be, so it is counted here: %s",
+            exchange.inbound.request_id,
+            exchange.offer.provider if exchange.offer else "",
+            "; ".join(wrong),
+        )
         return {}
     return usage
 
@@ -56,7 +65,9 @@ def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     encoding = exchange.offer.model.encoding if exchange.offer else None
-    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=is_large(exchange.inbound.body))
+    prompt = await tokens.count_request(
+        exchange.inbound.dialect, exchange.body, encoding, large=is_large(exchange.inbound.body)
+    )
     output = await tokens.count(received, encoding) if received else 0
     return {"input": prompt, "output": round(output * scale)}
 

@@ -1,4 +1,5 @@
-"""A whole answer put together out of a stream, for a route that gives no other (`can: {whole: false}`, or a mapping without `response.to_hub`).
+"""A whole answer put together out of a stream, for a route that gives no other (`can: {whole: false}`, or a mapping
+without `response.to_hub`).
 
 Until the stream has ended nothing has left for the client, so that whatever goes wrong may still move to another route.
 """
@@ -20,7 +21,8 @@ from tollgate.upstream import Answer
 
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """Read the stream to its end, convert what it came to, settle. Raises `AttemptFailed` while another route may still be tried."""
+    """Read the stream to its end, convert what it came to, settle. Raises `AttemptFailed` while another route may still
+    be tried."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     if exchange.context is None or exchange.native:
         make_anew(exchange, offer)
@@ -45,7 +47,8 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
 
 
 def make_anew(exchange: Exchange, offer: Offer) -> None:
-    """The answer is not passed on as it comes, though the request was: it is put together, or its text is taken apart."""
+    """The answer is not passed on as it comes, though the request was: it is put together, or its text is taken
+    apart."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     context = exchange.context = _asked(exchange, offer, target, exchange.context)
     if exchange.stream:
@@ -54,8 +57,8 @@ def make_anew(exchange: Exchange, offer: Offer) -> None:
 
 
 def _asked(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:
-    """What the answer's side reads of a request that was passed on as it came. What its edits lost stays lost; how the hub would have
-    taken it is of no interest."""
+    """What the answer's side reads of a request that was passed on as it came. What its edits lost stays lost; how the
+    hub would have taken it is of no interest."""
     context, read = context_of(exchange, offer), context_of(exchange, offer)
     context.lost = before.lost if before is not None else []
     context.asked = exchange.body

@@ -21,7 +21,9 @@ MAX_URLS = 16
 """More pictures than any provider takes from URLs in one request, few enough to fetch at once."""
 
 
-async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False) -> dict[str, Any]:
+async def request_with_bytes(
+    mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
+) -> dict[str, Any]:
     """The upstream's request. URLs whose bytes the mapping asks for (its `inline` filter) are fetched, each once. A
     `long` one is converted beside the event loop.
 
@@ -33,7 +35,11 @@ async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Con
         refused: BadRequest | None = None
         made: dict[str, Any] = {}
         try:
-            made = await aside(request_from_hub, mapping, hub, context) if long else request_from_hub(mapping, hub, context)
+            made = (
+                await aside(request_from_hub, mapping, hub, context)
+                if long
+                else request_from_hub(mapping, hub, context)
+            )
         except BadRequest as error:
             refused = error
         if not context.wanted:
@@ -41,7 +47,10 @@ async def request_with_bytes(mapping: Mapping, hub: dict[str, Any], context: Con
                 raise refused
             return made
         if len(context.inlined) + len(context.wanted) > MAX_URLS:
-            raise BadRequest(f"the request names more than {MAX_URLS} URLs whose content this model needs inline", code="url_not_fetched")
+            raise BadRequest(
+                f"the request names more than {MAX_URLS} URLs whose content this model needs inline",
+                code="url_not_fetched",
+            )
         total = await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings, total)
         context.lost[:] = lost  # what was lost without the bytes
 
@@ -59,7 +68,10 @@ async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: 
             mime, data = await fetch_inline(url, settings)
             total += len(data)
             if total > settings.max_bytes:
-                raise BadRequest(f"the URLs of the request hold more than {settings.max_bytes} bytes together", code="url_not_fetched")
+                raise BadRequest(
+                    f"the URLs of the request hold more than {settings.max_bytes} bytes together",
+                    code="url_not_fetched",
+                )
             context.inlined[url] = {"mime": mime, "data": base64.b64encode(data).decode()}
 
     tasks = [asyncio.ensure_future(one(url)) for url in urls]

@@ -20,7 +20,8 @@ def pieces(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes
         return [], block
     begins: set[int] = set()
     for mark in marks:
-        at = block.rfind(mark, 0, last)  # from the end: what is looked for stands there, and CPython looks three times as fast
+        # from the end: what is looked for stands there, and CPython looks three times as fast
+        at = block.rfind(mark, 0, last)
         while at >= 0:
             begin = block.rfind(b"\n\n", 0, at) + 2
             if begin < 2:

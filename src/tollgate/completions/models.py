@@ -21,9 +21,11 @@ def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
 
 
 def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any]) -> None:
-    """Every model that a provider is to ask besides the one asked for must be one that this caller may ask himself. Raises `ModelNotFound` as for any other.
+    """Every model that a provider is to ask besides the one asked for must be one that this caller may ask himself.
+    Raises `ModelNotFound` as for any other.
 
-    A tool of the provider's names it (`model`, also among its `parameters`), or a list of those that are to stand in (`fallbacks`).
+    A tool of the provider's names it (`model`, also among its `parameters`), or a list of those that are to stand in
+    (`fallbacks`).
     """
     catalog = services.runtime.current.catalog
     for name in _consulted(body):

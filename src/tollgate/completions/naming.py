@@ -24,7 +24,8 @@ def renamed(answer: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def renamed_start(event: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The first event of a messages stream under this name, and any other event: the very same object where nothing changes."""
+    """The first event of a messages stream under this name, and any other event: the very same object where nothing
+    changes."""
     message = event.get("message")
     if name is None or event.get("type") != "message_start" or not isinstance(message, dict):
         return event

@@ -1,4 +1,5 @@
-"""What a request asks of a route: abilities and room. A few substring searches; only large media make it walk over the body."""
+"""What a request asks of a route: abilities and room. A few substring searches; only large media make it walk over the
+body."""
 
 from __future__ import annotations
 
@@ -16,21 +17,31 @@ _MEDIA: dict[str, tuple[str, str, str | None]] = {
 }
 """What a body holds that sends pictures, files and sound."""
 MEDIA_BYTES = 400_000
-"""Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them counts whole."""
-_ONLY_NATIVE = {"chat": (), "messages": ('"cache_control"', '"signature"', '"redacted_thinking"'), "responses": ('"encrypted_content"',)}
+"""Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them
+counts whole."""
+_ONLY_NATIVE = {
+    "chat": (),
+    "messages": ('"cache_control"', '"signature"', '"redacted_thinking"'),
+    "responses": ('"encrypted_content"',),
+}
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
 """The tool types a client answers itself; any other is run by the provider."""
 
 
 def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Needs:
-    """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with this outline.
+    """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with
+    this outline.
 
     `prefer_native` is set where a conversion would lose what only the client's own format can say (SPEC service 4):
     cache marks, signed or encrypted reasoning, tools the provider runs itself.
     """
     tools = bool(body.get("tools") or body.get("functions"))
     images_word, files_word, audio_word = _MEDIA[dialect]
-    images, files, audio = images_word in outline, files_word in outline, audio_word is not None and audio_word in outline
+    images, files, audio = (
+        images_word in outline,
+        files_word in outline,
+        audio_word is not None and audio_word in outline,
+    )
     if files and dialect == "chat":
         files = '"file_data"' in outline
     prefer_native = tools and _hosted(dialect, body.get("tools"))
@@ -40,7 +51,17 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
         words = _words(dialect, body)
         size = words + min(max(0, size - words), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
-    needs = Needs(tools, images, audio, files, '"json_schema"' in outline, tokens.estimate(size), native=threads, threads=threads, prefer_native=prefer_native)
+    needs = Needs(
+        tools,
+        images,
+        audio,
+        files,
+        '"json_schema"' in outline,
+        tokens.estimate(size),
+        native=threads,
+        threads=threads,
+        prefer_native=prefer_native,
+    )
     if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
         needs.effort = effort
     return needs
@@ -48,7 +69,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
 
 def _hosted(dialect: str, declared: Any) -> bool:
     own = _OWN_TOOLS[dialect]
-    return isinstance(declared, list) and any(isinstance(tool, dict) and tool.get("type") not in own for tool in declared)
+    return isinstance(declared, list) and any(
+        isinstance(tool, dict) and tool.get("type") not in own for tool in declared
+    )
 
 
 def _words(dialect: str, body: dict[str, Any]) -> int:

@@ -1,8 +1,8 @@
 """Many text deltas of one block converted at once, where they differ in nothing but their text.
 
-Most of a stream is such deltas. What the upstream writes between two texts is then always the same bytes: the block is split
-there, and joined again with what the client's events have between their texts. Nothing else of those events is read. Which
-event may serve as the pattern, and what it becomes, the converter says (`mapping/stream_alike.py`).
+Most of a stream is such deltas. What the upstream writes between two texts is then always the same bytes: the block is
+split there, and joined again with what the client's events have between their texts. Nothing else of those events is
+read. Which event may serve as the pattern, and what it becomes, the converter says (`mapping/stream_alike.py`).
 
     upstream's block   data: {"d":"a"}\\n\\ndata: {"d":"b"}\\n\\n
     client's events    event: delta\\ndata: {"text":"a"}\\n\\nevent: delta\\ndata: {"text":"b"}\\n\\n
@@ -15,13 +15,13 @@ from tollgate.mapping import StreamConverter
 _MOST = 256
 """Texts split off at a time: where the first turns out to be none, the work on the others is lost."""
 _SEARCHED = 16
-"""Bytes of the border between two texts that the block is split at; the rest of it is compared. Splitting sets up its search
-anew at every hit, which takes longer for a longer text."""
+"""Bytes of the border between two texts that the block is split at; the rest of it is compared. Splitting sets up its
+search anew at every hit, which takes longer for a longer text."""
 
 
 def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-    """The client's events for those at the start of `block[at:]` that are like the converter's pattern, and where in the block
-    those end; nothing and `at` where there is no pattern, or the first event is not like it."""
+    """The client's events for those at the start of `block[at:]` that are like the converter's pattern, and where in
+    the block those end; nothing and `at` where there is no pattern, or the first event is not like it."""
     pattern = converter.pattern
     if pattern is None:
         return b"", at
@@ -35,8 +35,8 @@ def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[byt
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
-    """The texts, as they are written, at the start of a block that begins with one: `border` stands between two of them,
-    `closing` behind the last. Ends before a text that is not whole yet, and before an event of another kind."""
+    """The texts, as they are written, at the start of a block that begins with one: `border` stands between two of
+    them, `closing` behind the last. Ends before a text that is not whole yet, and before an event of another kind."""
     *pieces, last = block.split(border[-_SEARCHED:], _MOST)
     front = border[:-_SEARCHED]
     end = -len(front) or None

@@ -44,12 +44,14 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     raise _worst(errors) from None
 
 
-async def settle_failure(exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None) -> None:
+async def settle_failure(
+    exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None
+) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    Who gets no answer pays for none, even if a route gave one that could not be passed on. A client that left while a route was
-    at work is billed for the prompt, as estimated (DESIGN section 5), or for what `used` counts where not all of it was sent;
-    before the route was called, for nothing. The error tells how the key's rate limits stand.
+    Who gets no answer pays for none, even if a route gave one that could not be passed on. A client that left while a
+    route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what `used` counts where not all
+    of it was sent; before the route was called, for nothing. The error tells how the key's rate limits stand.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
@@ -60,13 +62,17 @@ async def settle_failure(exchange: Exchange, error: BaseException, used: Callabl
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        exchange.services.settlements.spawn(_settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])))
+        exchange.services.settlements.spawn(
+            _settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, []))
+        )
     elif isinstance(error, Exception):
         told = error if isinstance(error, TollgateError) else InternalError()
         outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if told.status < 500
                    else "upstream_error" if isinstance(error, TollgateError) else "error")
         exchange.hub_usage = exchange.usage = None
-        await exchange.settle(outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, told), error=told)
+        await exchange.settle(
+            outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, told), error=told
+        )
     else:
         exchange.release()
 

@@ -74,7 +74,13 @@ class RouteEvents:
                 found += self._read([(frame.name, frame.data)], calm=False)
             elif (told := parsed_event(frame.data)) is not None:
                 message = told.get("message") or told.get("Message") if isinstance(told, dict) else None
-                found.append((frame.name, {"type": "error", "error": {"type": frame.name, "message": message or frame.name}}, True))
+                found.append(
+                    (
+                        frame.name,
+                        {"type": "error", "error": {"type": frame.name, "message": message or frame.name}},
+                        True,
+                    )
+                )
         return found
 
     def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:

@@ -1,8 +1,8 @@
 """Sealed tokens on the native path: what another provider minted stays with us when a conversation changes its model.
 
-A conversion hands a foreign reasoning token to the client in a sealed form (MAPPING b.7). When the client goes on with a
-model that speaks its own format, the seal would reach a provider that cannot read it and answers 400; so the reasoning
-that carries it is left out, and named as lost.
+A conversion hands a foreign reasoning token to the client in a sealed form (MAPPING b.7). When the client goes on with
+a model that speaks its own format, the seal would reach a provider that cannot read it and answers 400; so the
+reasoning that carries it is left out, and named as lost.
 """
 
 from __future__ import annotations

@@ -17,8 +17,20 @@ _SPELLED = "\\u00"
 _HINTS: dict[str, tuple[str, ...]] = {
     "chat": ('"file_id"', _SPELLED),
     "messages": ('"file_id"', '"container"', '"previous_message_id"', _SPELLED),
-    "responses": ('"previous_response_id"', '"conversation"', '"item_reference"', '"file_id"', '"file_ids"', '"container"', '"container_id"',
-                  '"vector_store_ids"', '"prompt"', '"approval_request_id"', '"image_generation_call"', _SPELLED),
+    "responses": (
+        '"previous_response_id"',
+        '"conversation"',
+        '"item_reference"',
+        '"file_id"',
+        '"file_ids"',
+        '"container"',
+        '"container_id"',
+        '"vector_store_ids"',
+        '"prompt"',
+        '"approval_request_id"',
+        '"image_generation_call"',
+        _SPELLED,
+    ),
 }
 """A body of the format without any of these words refers to no state; most requests stop here."""
 
@@ -29,7 +41,8 @@ _LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_
 _THREAD = "thread.previous_message_id"
 _ITEM = "input.item_reference"
 _NOT_STORED = " Only a provider that speaks this format stores items: set `store` to false and send the item itself."
-"""Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was stored."""
+"""Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
+stored."""
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, str]]:
@@ -38,21 +51,29 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
         if hint in outline:
             break
     else:
-        if dialect != "responses" or _ID not in outline or not any(_is_reference(item) for item in _objects(body.get("input"))):
+        if (
+            dialect != "responses"
+            or _ID not in outline
+            or not any(_is_reference(item) for item in _objects(body.get("input")))
+        ):
             return []
     return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
 
 
 async def check_looked_up(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> None:
-    """Refuse what was handed to another account and is looked up by its id where it is not sent along: reasoning, the sound of an answer, and a
-    request for approval. Raises `StateNotFound`. Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
+    """Refuse what was handed to another account and is looked up by its id where it is not sent along: reasoning, the
+    sound of an answer, and a request for approval. Raises `StateNotFound`. Ids that nobody got here pass: clients bring
+    along conversations they had elsewhere."""
     if _ID not in outline or not any(mark in outline for mark in _LOOKED_UP.get(inbound.dialect, ())):
         return
     if inbound.dialect == "chat":
         field, found = "messages.audio", [_id_of(message.get("audio")) for message in _objects(body.get("messages"))]
     else:
         items = _objects(body.get("input"))
-        field, found = "input.reasoning", [item.get("id") for item in items if item.get("type") == "reasoning" and not item.get("encrypted_content")]
+        field, found = (
+            "input.reasoning",
+            [item.get("id") for item in items if item.get("type") == "reasoning" and not item.get("encrypted_content")],
+        )
         await _refuse_foreign(services, inbound, "input.approval_request_id", _requests_along(items))
     await _refuse_foreign(services, inbound, field, found)
 
@@ -76,24 +97,33 @@ async def provider_for(services: Services, inbound: Inbound, references: list[tu
 
 
 def keeps_thread(dialect: str, body: dict[str, Any]) -> bool:
-    """Whether a messages request has its provider keep the conversation (`thread`): later ones send only what is new."""
+    """Whether a messages request has its provider keep the conversation (`thread`): later ones send only what is
+    new."""
     return dialect == "messages" and isinstance(body.get("thread"), dict)
 
 
 class ThreadUnsupported(BadRequest):
-    """A `thread` towards a model whose provider keeps none. The code makes the official clients send the whole conversation instead."""
+    """A `thread` towards a model whose provider keeps none. The code makes the official clients send the whole
+    conversation instead."""
 
     code = "thread_unsupported_request"
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"thread: no provider of {model[:200]} keeps conversations; send the full conversation without thread", "thread")
+        super().__init__(
+            f"thread: no provider of {model[:200]} keeps conversations; send the full conversation without thread",
+            "thread",
+        )
 
 
 class StateNotFound(NotFound):
     """A state id that this account was never handed; `param` names the field."""
 
     def __init__(self, field: str, minted_id: str) -> None:
-        what = "Previous response" if field == "previous_response_id" else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
+        what = (
+            "Previous response"
+            if field == "previous_response_id"
+            else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
+        )
         cure = _NOT_STORED if field == _ITEM else ""
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
@@ -104,7 +134,8 @@ class StateNotFound(NotFound):
 
 
 def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
-    """The ids of provider-side state in a native answer: the response, its items, its container, its sound; with `thread`, the message itself."""
+    """The ids of provider-side state in a native answer: the response, its items, its container, its sound; with
+    `thread`, the message itself."""
     found: list[Any] = [body.get("id")] if thread else []
     for choice in _objects(body.get("choices")):
         message = choice.get("message") or choice.get("delta")
@@ -175,12 +206,16 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _requests_along(items: list[dict[str, Any]]) -> list[str]:
-    """Ids of the requests for approval that are sent along, as clients do that have nothing stored: an approval of one of them refers to no state."""
-    return [each for item in items if item.get("type") == "mcp_approval_request" and isinstance(each := item.get("id"), str)]
+    """Ids of the requests for approval that are sent along, as clients do that have nothing stored: an approval of one
+    of them refers to no state."""
+    return [
+        each for item in items if item.get("type") == "mcp_approval_request" and isinstance(each := item.get("id"), str)
+    ]
 
 
 def _is_reference(item: dict[str, Any]) -> bool:
-    """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of a message may be."""
+    """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of
+    a message may be."""
     kind = item.get("type")
     return kind == "item_reference" or (not kind and "content" not in item and "id" in item)
 

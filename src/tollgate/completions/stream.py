@@ -21,7 +21,8 @@ from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
 
 _GRACE_SECONDS = 0.25
-"""How long to wait for the upstream to close after the answer's last event, so that its connection can be used again."""
+"""How long to wait for the upstream to close after the answer's last event, so that its connection can be used
+again."""
 
 
 _MOST_BEFORE = 64 * 1024
@@ -42,7 +43,8 @@ class Stage(Protocol):
         """The client's bytes for a block of the upstream's; the end of the answer is kept for `tail`."""
 
     def close(self) -> bytes:
-        """The upstream closed: the client's bytes for what it left unfinished. Sets `error` when the answer is not whole."""
+        """The upstream closed: the client's bytes for what it left unfinished. Sets `error` when the answer is not
+        whole."""
 
     def usage(self) -> dict[str, Any] | None:
         """Hub usage as the upstream told it so far."""
@@ -96,7 +98,9 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
 
 
-async def _pump(exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncIterator[bytes], stage: Stage, first: bytes) -> AsyncIterator[bytes]:
+async def _pump(
+    exchange: Exchange, offer: Offer, answer: Answer, blocks: AsyncIterator[bytes], stage: Stage, first: bytes
+) -> AsyncIterator[bytes]:
     try:
         held = b""
         if first and stage.ended:
@@ -172,9 +176,10 @@ async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
 
 
 async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
-    """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the provider
-    told none or half of them, or the client left (`left`) before the final count. A messages stream begins with one output token and tells the
-    others at its end; of a provider that breaks off, what it told is all that is billed (DESIGN section 5)."""
+    """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the
+    provider told none or half of them, or the client left (`left`) before the final count. A messages stream begins
+    with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
+    billed (DESIGN section 5)."""
     usage = believed(exchange, stage.usage())
     exchange.told_tier = stage.tier()
     estimated = False

@@ -1,7 +1,7 @@
 """Usage in a native answer whose provider tells none.
 
-The published formats have it in certain events of a stream, and official clients fail on a `message_start` without it (CLIENTS 3a). What
-the first event says is the estimate the request was admitted with; the last ones say what is billed.
+The published formats have it in certain events of a stream, and official clients fail on a `message_start` without it
+(CLIENTS 3a). What the first event says is the estimate the request was admitted with; the last ones say what is billed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
 
 class Untold:
-    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told` asks whether
-    the provider has said anything of usage so far. `name` is what the first event must call the model, where the client takes no other name."""
+    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told`
+    asks whether the provider has said anything of usage so far. `name` is what the first event must call the model,
+    where the client takes no other name."""
 
     __slots__ = ("_expected", "_name", "_told", "_write")
 
-    def __init__(self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool], name: str | None = None) -> None:
+    def __init__(
+        self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool], name: str | None = None
+    ) -> None:
         self._write = write
         self._expected = expected
         self._told = told
         self._name = name
 
     def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """A first event of messages with usage put in, and under the name the client asked for; None where it is right as it came."""
+        """A first event of messages with usage put in, and under the name the client asked for; None where it is right
+        as it came."""
         message = event.get("message")
         if event.get("type") != "message_start" or not isinstance(message, dict):
             return None

@@ -1,7 +1,7 @@
 """A whole answer on its way to the client: native bytes as they came, or converted; recorded before it leaves.
 
-An upstream that does not stream (its mapping has no `stream.to_hub`) answers streaming clients here too: their events are
-made of the whole answer.
+An upstream that does not stream (its mapping has no `stream.to_hub`) answers streaming clients here too: their events
+are made of the whole answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
     raw = await read_answer(exchange, answer)
     large = is_large(raw)
-    raw, body, edited, hub = await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)
+    raw, body, edited, hub = (
+        await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)
+    )
     if offer.usage_read is not None:
         usage = offer.usage_read(body, answer_headers=answer.headers)
     else:
@@ -44,7 +46,9 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     else:
         read = hub or {}
     if exchange.failure is None:
-        exchange.hub_usage, estimated = await completed(told, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", []))))
+        exchange.hub_usage, estimated = await completed(
+            told, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
+        )
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
@@ -60,8 +64,11 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     return Reply(200, exchange.reply_headers(), out)
 
 
-def _understood(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any, Any, dict[str, Any] | None]:
-    """An answer as it came, as parsed, as edited, and as a hub answer where it is converted. Raises `AttemptFailed` when it is none."""
+def _understood(
+    exchange: Exchange, offer: Offer, answer: Answer, raw: bytes
+) -> tuple[bytes, Any, Any, dict[str, Any] | None]:
+    """An answer as it came, as parsed, as edited, and as a hub answer where it is converted. Raises `AttemptFailed`
+    when it is none."""
     raw, body = judged_answer(exchange, offer, answer, raw)
     edited = body
     if offer.response_edits is not None:  # what they drop was the upstream's, so it is no loss of the client's

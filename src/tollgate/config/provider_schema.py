@@ -210,11 +210,11 @@ def _usage() -> Schema:
                 "type": "array",
                 "uniqueItems": True,
                 "items": {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
-                "description": "Counts that are not inside their parent (input for the caches, output for "
-                               "reasoning).",
+                "description": "Counts that are not inside their parent (input for the caches, output for reasoning).",
             },
             "read": template(
-                "Hub usage from an answer (`$`, and `$answer_headers` of a whole one) or event, instead of the mapping's."
+                "Hub usage from an answer (`$`, and `$answer_headers` of a whole one) or event, instead of the "
+                "mapping's."
             ),
         },
     )

@@ -118,7 +118,9 @@ class AdminServer:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
             return encode({"error": {"kind": kind, "message": error.message}})
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            return encode({"error": {"kind": "BadRequest", "message": f"not understood: {type(error).__name__}: {error}"}})
+            return encode(
+                {"error": {"kind": "BadRequest", "message": f"not understood: {type(error).__name__}: {error}"}}
+            )
 
 
 class RemoteLedger:
@@ -160,10 +162,11 @@ class RemoteLedger:
 
 @contextlib.asynccontextmanager
 async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Administration]:
-    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here; one that gateways share
-    is opened beside them.
+    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here; one that
+    gateways share is opened beside them.
 
-    A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience` seconds.
+    A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience`
+    seconds.
     """
     from tollgate.ledger import ledger_of
 

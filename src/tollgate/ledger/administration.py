@@ -26,7 +26,8 @@ _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
 
 
 class Administration:
-    """What an operator's tool needs: of a `Ledger` in this process, or of a `RemoteLedger` that asks the running gateway."""
+    """What an operator's tool needs: of a `Ledger` in this process, or of a `RemoteLedger` that asks the running
+    gateway."""
 
     def __init__(self, memory: Memory, backend: Backend) -> None:
         self._memory = memory
@@ -74,9 +75,19 @@ class Administration:
         """The same of all accounts, oldest first."""
         return [self._memory.sums(id) for id in self._memory.accounts]
 
-    async def create_key(self, account_id: str, name: str = "", *, allowed_models: Collection[str] | None = None,
-                         expires_at: datetime | None = None, spend_cap: Decimal | None = None, cap_window: str = "total",
-                         rpm: int | None = None, tpm: int | None = None, strict: bool = False) -> tuple[KeyRecord, str]:
+    async def create_key(
+        self,
+        account_id: str,
+        name: str = "",
+        *,
+        allowed_models: Collection[str] | None = None,
+        expires_at: datetime | None = None,
+        spend_cap: Decimal | None = None,
+        cap_window: str = "total",
+        rpm: int | None = None,
+        tpm: int | None = None,
+        strict: bool = False,
+    ) -> tuple[KeyRecord, str]:
         """A new key and its secret, which nobody can see again."""
         self._refuse_unwritten()
         await self.get_account(account_id)
@@ -118,7 +129,9 @@ class Administration:
 
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
         """The same of all keys of one account, or of all, by their ids."""
-        return {key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)}
+        return {
+            key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)
+        }
 
     async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
         """Give credits, or take them back with a negative amount."""
@@ -126,7 +139,10 @@ class Administration:
         await self.get_account(account_id)
         amount = round_cost(amount)
         if not amount or abs(amount) > _MOST_CREDITS:
-            raise BadRequest(f"amount is {show(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places", "amount")
+            raise BadRequest(
+                f"amount is {show(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places",
+                "amount",
+            )
         grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
         await self._add_grant(grant)
         return grant
@@ -141,18 +157,22 @@ class Administration:
         await self._backend.settle()
 
     def _refuse_unwritten(self) -> None:
-        """Refuse what would be there twice if it were repeated, while nothing can be written. Changes of what is there are not
-        refused: a key that leaked ends at once, whatever the disk says."""
+        """Refuse what would be there twice if it were repeated, while nothing can be written. Changes of what is there
+        are not refused: a key that leaked ends at once, whatever the disk says."""
         if self._backend.problem:
             raise Unavailable(self._backend.problem)
 
     async def _kept(self, kind: EventKind, event: bytes) -> None:
-        """Wait until a change, which memory has already, is on disk. One that is refused there is not taken back: it is tried again."""
+        """Wait until a change, which memory has already, is on disk. One that is refused there is not taken back: it is
+        tried again."""
         written = self._backend.append(kind, event)
         try:
             await written
         except Unavailable as error:
-            raise Unavailable(f"{error.message}; the change is made and waits to be written: look whether it is there before you repeat it") from error
+            raise Unavailable(
+                f"{error.message}; the change is made and waits to be written: look whether it is there before you "
+                "repeat it"
+            ) from error
 
     # ---- how a change is made: in memory at once, then as an event
 

@@ -42,7 +42,8 @@ class Documents:
             raise TollgateError(f"{path}: the job cannot be written: {error.strerror}") from error
 
     def read(self, id: str) -> tuple[dict[str, Any], Any]:
-        """A job's document and the provider's answer. Raises `TollgateError` when its file is not there or not readable."""
+        """A job's document and the provider's answer. Raises `TollgateError` when its file is not there or not
+        readable."""
         path = self._folder / f"{id}.json"
         try:
             kept = orjson.loads(path.read_bytes())

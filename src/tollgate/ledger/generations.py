@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A finished job that the store does not have yet: its event's number, and the future that is done when that is durable."""
+    """A finished job that the store does not have yet: its event's number, and the future that is done when that is
+    durable."""
 
     generation: Generation
     seq: int
@@ -36,7 +37,8 @@ class _Ended:
 
 
 class Generations:
-    """The part of the ledger that knows image jobs; it charges them by the ledger's own two steps around the journal."""
+    """The part of the ledger that knows image jobs; it charges them by the ledger's own two steps around the
+    journal."""
 
     def __init__(self, backend: Backend, ledger: Ledger) -> None:
         self._backend = backend
@@ -76,15 +78,19 @@ class Generations:
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, newest first, those that are durable and not stored yet included."""
-        fresh = {id: each.generation for id, each in self._unstored.items()
-                 if each.generation.account_id == account_id and each.generation.status == "succeeded" and each.is_durable}
+        fresh = {
+            id: each.generation
+            for id, each in self._unstored.items()
+            if each.generation.account_id == account_id and each.generation.status == "succeeded" and each.is_durable
+        }
         stored = {each.id: each for each in await self._backend.succeeded(account_id, limit)}
         newest_first = sorted((stored | fresh).values(), key=lambda each: (each.created_at, each.id), reverse=True)
         return fitting(newest_first[:limit])
 
     async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None,
                      hold: Hold | None) -> bool:
-        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of many callers."""
+        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of many
+        callers."""
         found = self._pending.get(id)
         wanted = (expected,) if isinstance(expected, str) else expected
         if found is None or found.status not in wanted:
@@ -97,8 +103,8 @@ class Generations:
         return set(instances)
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a running job of a gateway that is gone; the job as it stands now, or None
-        when it has ended, or another gateway looks after it."""
+        """Make `heir` the gateway that looks after a running job of a gateway that is gone; the job as it stands now,
+        or None when it has ended, or another gateway looks after it."""
         found = self._pending.get(id)
         if found is None or (found.row or {}).get("instance") != instance:
             return None

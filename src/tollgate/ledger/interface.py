@@ -1,8 +1,8 @@
 """The ledger's boundary: where events are kept (`Backend`).
 
 `Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and gives
-everything back at start. The embedded one is `embedded.py`; the one that several gateways share, `shared/backend.py`, takes rows as events and
-decides the rest in its database.
+everything back at start. The embedded one is `embedded.py`; the one that several gateways share, `shared/backend.py`,
+takes rows as events and decides the rest in its database.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
 EventKind = str
-"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing; mark: nothing, to wait for."""
+"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing;
+mark: nothing, to wait for."""
 
 
 class StoreInUse(TollgateError):

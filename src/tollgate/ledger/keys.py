@@ -41,7 +41,9 @@ def checksum(body: str) -> str:
 
 def is_well_formed(secret: str) -> bool:
     """Whether the shape and the checksum are right; False for a typing error, True for a key nobody made as well."""
-    return len(secret) == _LENGTH and _SHAPE.match(secret) is not None and checksum(secret[:-_CHECK]) == secret[-_CHECK:]
+    return (
+        len(secret) == _LENGTH and _SHAPE.match(secret) is not None and checksum(secret[:-_CHECK]) == secret[-_CHECK:]
+    )
 
 
 def digest(secret: str) -> bytes:

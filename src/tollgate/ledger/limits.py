@@ -73,7 +73,8 @@ class RateLimits:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
 
     def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
-        """Count one request of about `tokens` tokens. Raises `RateLimited` (and counts nothing) when a limit is reached.
+        """Count one request of about `tokens` tokens. Raises `RateLimited` (and counts nothing) when a limit is
+        reached.
 
         A request larger than a whole minute's tokens passes when the bucket is full: it could never pass otherwise.
         """

@@ -1,4 +1,5 @@
-"""One-time sign-in links: a random token for an account, good once and for a quarter of an hour, known here by its hash only.
+"""One-time sign-in links: a random token for an account, good once and for a quarter of an hour, known here by its hash
+only.
 
 Kept in the memory of the process that will be asked to honour them; a restart forgets them all.
 """

@@ -69,7 +69,8 @@ class Publisher:
     def publish(self, now: datetime, *, recheck: bool = False) -> int:
         """Bring every hour with unpublished rows up to date, late rows of past hours too; returns files written.
 
-        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows, and any that is gone.
+        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows, and any that is
+        gone.
         """
         source = self._source
         published, applied = source.progress()
@@ -78,10 +79,12 @@ class Publisher:
         hours = set(source.hours(published))
         if recheck:
             known = source.hours()
-            newest = min(known[-1], _naive(now)) if known else _naive(now)  # rows of a clock that was set ahead are no measure
+            # rows of a clock that was set ahead are no measure
+            newest = min(known[-1], _naive(now)) if known else _naive(now)
             young = {hour for hour in known if hour >= newest - _RECHECK}
             hours |= young
-            # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows twice.
+            # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows
+            # twice.
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
             self._lacking = young | {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
@@ -143,8 +146,8 @@ class Publisher:
             log.error("%s is kept as %s: it had rows that the store no longer has", path, kept.name)
 
     def highest_seq(self) -> int:
-        """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from here,
-        so that its rows still count as new."""
+        """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from
+        here, so that its rows still count as new."""
         newest = sorted(self._directory.glob(f"*/[0-9][0-9]{self._suffix}.duckdb"))[-_NEWEST_FILES:]
         highest = 0
         for path in newest:
@@ -155,7 +158,9 @@ class Publisher:
         return highest
 
     def _highest_in(self, path: Path) -> int:
-        row = self._source.connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)]).fetchone()
+        row = self._source.connection.execute(
+            "SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)]
+        ).fetchone()
         return row[0] or 0 if row else 0
 
     def remove_leftovers(self) -> None:
@@ -165,8 +170,8 @@ class Publisher:
 
 
 def remove_files(directory: Path, instance: str, kept: date) -> int:
-    """Remove this gateway's files of days before `kept`; gives how many. Only where the source has no row of these days: it would be
-    published anew at the next start."""
+    """Remove this gateway's files of days before `kept`; gives how many. Only where the source has no row of these
+    days: it would be published anew at the next start."""
     removed = 0
     for folder in sorted(directory.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]")):
         if folder.name < kept.isoformat():

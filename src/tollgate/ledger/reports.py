@@ -101,7 +101,8 @@ def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDB
 
 
 def damaged_files(directory: Path, filters: Filters, without: Container[Path] = ()) -> list[Path]:
-    """The files for these filters that cannot be read. For after a query failed: it opens all of them. One that is gone by now was being replaced."""
+    """The files for these filters that cannot be read. For after a query failed: it opens all of them. One that is gone
+    by now was being replaced."""
     connection = duckdb.connect(config={"threads": 1})
     damaged = []
     try:
@@ -118,7 +119,10 @@ def damaged_files(directory: Path, filters: Filters, without: Container[Path] = 
 
 def damage(directory: Path, path: Path) -> str:
     """What to tell of a damaged file: its name, and the cure."""
-    return f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes it anew at the next start"
+    return (
+        f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes "
+        "it anew at the next start"
+    )
 
 
 def select_usage(directory: Path, filters: Filters, without: Container[Path] = ()) -> str:
@@ -139,8 +143,13 @@ def _where(filters: Filters) -> str:
         terms.append(f"time >= {_moment(filters.since)}")
     if filters.until is not None:
         terms.append(f"time < {_moment(filters.until)}")
-    for column, operator, wanted in (("account_id", "=", filters.account), ("key_id", "=", filters.key), ("model", "GLOB", filters.model),
-                                     ("provider", "GLOB", filters.provider), ("endpoint", "=", filters.endpoint)):
+    for column, operator, wanted in (
+        ("account_id", "=", filters.account),
+        ("key_id", "=", filters.key),
+        ("model", "GLOB", filters.model),
+        ("provider", "GLOB", filters.provider),
+        ("endpoint", "=", filters.endpoint),
+    ):
         if wanted is not None:
             terms.append(f"{column} {operator} {_text(wanted)}")
     if filters.outcome is not None:

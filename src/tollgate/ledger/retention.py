@@ -1,7 +1,8 @@
 """How long rows stay in the store and usage files in their folder (`store.keep_rows_days`, `store.keep_files_days`).
 
-Decides from which day on they are kept; the stores remove. Whole UTC days only, so that an hour's rows go together. A clock that
-was set wrong must not cost a year of rows: it counts only when it went as fast as the machine's own since the last look.
+Decides from which day on they are kept; the stores remove. Whole UTC days only, so that an hour's rows go together. A
+clock that was set wrong must not cost a year of rows: it counts only when it went as fast as the machine's own since
+the last look.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ class Kept(NamedTuple):
 
 
 class Retention:
-    """When to look, and from which days on things are kept. `wall` is the clock that people set, `clock` the one that nobody does."""
+    """When to look, and from which days on things are kept. `wall` is the clock that people set, `clock` the one that
+    nobody does."""
 
-    def __init__(self, settings: Store, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: Store, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._rows = settings.keep_rows_days
         self._files = settings.keep_files_days
         self._wall = wall
@@ -37,7 +41,8 @@ class Retention:
         self._offset = wall() - self._looked_at
 
     def look(self) -> Kept | None:
-        """What is to be kept now; None when everything is, when it is not time to look yet, and when the clock was set since the last time."""
+        """What is to be kept now; None when everything is, when it is not time to look yet, and when the clock was set
+        since the last time."""
         now = self._clock()
         if not self._rows or now < self._looked_at + LOOK_SECONDS:
             return None

@@ -18,21 +18,30 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE progress (name VARCHAR NOT NULL, seq BIGINT NOT NULL)",
         "INSERT INTO progress VALUES ('applied', 0), ('published', 0)",
-        "CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at TIMESTAMP)",
-        ("CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name VARCHAR, "
-         "last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap DECIMAL(38,12), "
-         "cap_window VARCHAR, rpm BIGINT, tpm BIGINT, strict BOOLEAN, created_at TIMESTAMP)"),
-        ("CREATE TABLE grants (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, amount DECIMAL(38,12) NOT NULL, note VARCHAR, "
-         "created_at TIMESTAMP)"),
-        ("CREATE TABLE generations (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, status VARCHAR NOT NULL, model VARCHAR, "
-         "created_at TIMESTAMP, cost DECIMAL(38,12), document VARCHAR NOT NULL, answer VARCHAR)"),
+        ("CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at "
+        "TIMESTAMP)"),
+        (
+            "CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name "
+            "VARCHAR, last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap "
+            "DECIMAL(38,12), cap_window VARCHAR, rpm BIGINT, tpm BIGINT, strict BOOLEAN, created_at TIMESTAMP)"
+        ),
+        (
+            "CREATE TABLE grants (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, amount DECIMAL(38,12) NOT NULL, "
+            "note VARCHAR, created_at TIMESTAMP)"
+        ),
+        (
+            "CREATE TABLE generations (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, status VARCHAR NOT NULL, "
+            "model VARCHAR, created_at TIMESTAMP, cost DECIMAL(38,12), document VARCHAR NOT NULL, answer VARCHAR)"
+        ),
         create_table("usage"),
         *comments("usage"),
     ),
     (
         # What rows came to that were removed because of their age: a balance is grants, less rows, less these.
-        ("CREATE TABLE removed (account_id VARCHAR NOT NULL, key_id VARCHAR NOT NULL, day DATE NOT NULL, row_count BIGINT NOT NULL, "
-         "cost DECIMAL(38,12) NOT NULL, last_time TIMESTAMP NOT NULL)"),
+        (
+            "CREATE TABLE removed (account_id VARCHAR NOT NULL, key_id VARCHAR NOT NULL, day DATE NOT NULL, row_count "
+            "BIGINT NOT NULL, cost DECIMAL(38,12) NOT NULL, last_time TIMESTAMP NOT NULL)"
+        ),
         # By this a store is known to a shared one that it was moved into.
         "CREATE TABLE identity AS SELECT CAST(uuid() AS VARCHAR) AS id",
     ),
@@ -41,11 +50,15 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:
     """Create or upgrade the tables, each version in one transaction. Refuses a store newer than this program."""
-    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL)")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL)"
+    )
     row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
     found = row[0] if row else 0
     if found > len(VERSIONS):
-        raise TollgateError(f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program")
+        raise TollgateError(
+            f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program"
+        )
     for number, statements in enumerate(VERSIONS[found:], start=found + 1):
         connection.execute("BEGIN")
         for statement in statements:

@@ -34,9 +34,11 @@ FILE_NAME = "tollgate.duckdb"
 BATCH = 2000
 RECENT_IDS = 8_192
 _ROWS_CACHED = 4000
-"""After so many stored rows DuckDB gives back what it keeps of them: under a millisecond, beside the 40 that storing them takes."""
+"""After so many stored rows DuckDB gives back what it keeps of them: under a millisecond, beside the 40 that storing
+them takes."""
 MEMORY_LIMIT = "96MB"
-"""DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this much."""
+"""DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this
+much."""
 LOG_LIMIT = "2MB"
 """What DuckDB's own log may grow to. Rows in it are held in memory unpacked, ten times their size in the file."""
 IDLE_MEMORY = "2MB"
@@ -48,10 +50,15 @@ _ACCOUNT_COLUMNS = ("id", "name", "role", "password_hash", "created_at")
 _GRANT_COLUMNS = ("id", "account_id", "amount", "note", "created_at")
 
 _SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
-_INSERT_USAGE = (f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
-                 "FROM (SELECT unnest(?::VARCHAR[]) AS j))")
+_INSERT_USAGE = (
+    f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
+    "FROM (SELECT unnest(?::VARCHAR[]) AS j))"
+)
 _PUBLISHED = "WHERE time >= ? AND time < ? AND seq <= ?"
-_SPENT = "(SELECT account_id, key_id, cost, time FROM usage UNION ALL SELECT account_id, key_id, cost, last_time FROM removed)"
+_SPENT = (
+    "(SELECT account_id, key_id, cost, time FROM usage UNION ALL SELECT account_id, key_id, cost, last_time FROM "
+    "removed)"
+)
 """What was ever charged: rows, and sums of those that were removed."""
 
 
@@ -69,7 +76,8 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection; the writer thread's. Raises `Unavailable` between a failure and the next time it can be opened."""
+        """The open connection; the writer thread's. Raises `Unavailable` between a failure and the next time it can be
+        opened."""
         if self._connection is None:
             raise Unavailable("the store is closed")
         return self._connection
@@ -77,7 +85,9 @@ class Store:
     def open(self) -> None:
         """Open or create the file and bring its tables up to date."""
         try:
-            self._connection = duckdb.connect(str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT, "checkpoint_threshold": LOG_LIMIT})
+            self._connection = duckdb.connect(
+                str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT, "checkpoint_threshold": LOG_LIMIT}
+            )
         except duckdb.IOException as error:
             raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
         migrate(self.connection)
@@ -89,13 +99,15 @@ class Store:
                 return
             with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
                 self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
-            with contextlib.suppress(duckdb.Error):  # a connection too broken for this is opened anew when it fails to store
+            # a connection too broken for this is opened anew when it fails to store
+            with contextlib.suppress(duckdb.Error):
                 self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         heap.trim()
         self.rows_cached = 0
 
     def keep_pages(self) -> None:
-        """Give no pages back from now on: what is read page by page would fail at the low limit, and cannot be read again."""
+        """Give no pages back from now on: what is read page by page would fail at the low limit, and cannot be read
+        again."""
         with self._giving_back:
             self._keeping = True
 
@@ -147,8 +159,8 @@ class Store:
         return found
 
     def remove_day(self, kept: date) -> int:
-        """Remove the published rows of the oldest day before `kept` and keep their sums, in one transaction; gives how many rows, 0 when
-        there are none so old."""
+        """Remove the published rows of the oldest day before `kept` and keep their sums, in one transaction; gives how
+        many rows, 0 when there are none so old."""
         old = [datetime.combine(kept, time.min), self.progress("published")]
         [[day]] = self.read("SELECT CAST(min(time) AS DATE) FROM usage WHERE time < ? AND seq <= ?", old)
         if day is None:
@@ -156,8 +168,11 @@ class Store:
         first = datetime.combine(day, time.min)
         gone = [first, first + timedelta(days=1), old[1]]
         with self._transaction():
-            self.connection.execute(f"INSERT INTO removed SELECT account_id, key_id, CAST(time AS DATE), count(*), sum(cost), max(time) FROM usage {_PUBLISHED} "
-                                    "GROUP BY ALL", gone)
+            self.connection.execute(
+                "INSERT INTO removed SELECT account_id, key_id, CAST(time AS DATE), count(*), sum(cost), max(time) "
+                f"FROM usage {_PUBLISHED} GROUP BY ALL",
+                gone,
+            )
             [[count]] = self.connection.execute(f"DELETE FROM usage {_PUBLISHED}", gone).fetchall()
         self.rows_cached += 1
         return int(count)
@@ -172,8 +187,11 @@ class Store:
             if len(document) + len(answer) > LARGE:
                 self._documents.keep(row["id"], document, answer)
                 document = answer = b""
-            self._replace("generations", ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
-                          row | {"document": document.decode(), "answer": answer.decode()})
+            self._replace(
+                "generations",
+                ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
+                row | {"document": document.decode(), "answer": answer.decode()},
+            )
         elif kind == "key":
             self._replace("keys", (*_KEY_COLUMNS, "digest"), row)
         elif kind == "account":
@@ -183,12 +201,16 @@ class Store:
         elif kind == "grant":
             self._replace("grants", _GRANT_COLUMNS, row)
         else:
-            raise TollgateError(f"the journal has an event of kind \"{kind}\", which this program does not know: use the newer program")
+            raise TollgateError(
+                f'the journal has an event of kind "{kind}", which this program does not know: use the newer program'
+            )
 
     def _replace(self, table: str, columns: Sequence[str], row: dict[str, Any]) -> None:
         self.connection.execute(f"DELETE FROM {table} WHERE id = ?", [row["id"]])
         marks = ", ".join("?" * len(columns))
-        self.connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [row.get(c) for c in columns])
+        self.connection.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [row.get(c) for c in columns]
+        )
 
     # ---- reading
 
@@ -196,7 +218,8 @@ class Store:
         """The rows of a SELECT."""
         try:
             return self._read(statement, values)
-        except duckdb.OutOfMemoryException:  # met the low limit of `let_go` on another thread: read again when that is over
+        except duckdb.OutOfMemoryException:
+            # met the low limit of `let_go` on another thread: read again when that is over
             with self._giving_back:
                 return self._read(statement, values)
 
@@ -207,7 +230,9 @@ class Store:
         finally:
             cursor.close()
 
-    def _records(self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()) -> list[Any]:
+    def _records(
+        self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()
+    ) -> list[Any]:
         rows = self.read(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
         return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
 
@@ -220,7 +245,9 @@ class Store:
         snapshot.keys = [(key, bytes.fromhex(digests[key.id])) for key in keys]
         snapshot.granted = dict(self.read("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
         snapshot.spent = defaultdict(Decimal)
-        for account, key, cost, last in self.read(f"SELECT account_id, key_id, sum(cost), max(time) FROM {_SPENT} GROUP BY 1, 2"):
+        for account, key, cost, last in self.read(
+            f"SELECT account_id, key_id, sum(cost), max(time) FROM {_SPENT} GROUP BY 1, 2"
+        ):
             snapshot.spent[account] += cost
             snapshot.spent_by_key[key] = snapshot.spent_by_key.get(key, Decimal(0)) + cost
             snapshot.last_used[key] = last.replace(tzinfo=UTC)
@@ -237,13 +264,21 @@ class Store:
 
     def generation(self, account_id: str, id: str) -> Generation | None:
         """One image job of this account, with the provider's answer."""
-        rows = self.read("SELECT id, document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id])
+        rows = self.read(
+            "SELECT id, document, answer FROM generations WHERE id = ? AND account_id = ?", [id, account_id]
+        )
         return self._generation(*rows[0]) if rows else None
 
     def generations(self, ids: Sequence[str]) -> list[Generation]:
         """These image jobs, whosever they are, with the providers' answers."""
-        return [self._generation(*row) for row in self.read(
-            "SELECT id, document, answer FROM generations WHERE id IN (SELECT unnest(?::VARCHAR[])) ORDER BY created_at, id", [list(ids)])]
+        return [
+            self._generation(*row)
+            for row in self.read(
+                "SELECT id, document, answer FROM generations WHERE id IN (SELECT unnest(?::VARCHAR[])) ORDER BY "
+                "created_at, id",
+                [list(ids)],
+            )
+        ]
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
@@ -257,7 +292,9 @@ class Store:
 
     def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
-        return self._records(Grant, "grants", _GRANT_COLUMNS, "WHERE account_id = ? ORDER BY created_at DESC, id", [account_id])
+        return self._records(
+            Grant, "grants", _GRANT_COLUMNS, "WHERE account_id = ? ORDER BY created_at DESC, id", [account_id]
+        )
 
     def close(self) -> None:
         """Fold the write-ahead log in and let go of the file."""

@@ -1,4 +1,5 @@
-"""Where the publisher takes usage rows from: the embedded store here, a database that several gateways share in `shared/`."""
+"""Where the publisher takes usage rows from: the embedded store here, a database that several gateways share in
+`shared/`."""
 
 from __future__ import annotations
 
@@ -58,7 +59,12 @@ class StoreSource:
         self._store.set_progress("published", seq)
 
     def hours(self, after: int = 0) -> list[datetime]:
-        return [row[0] for row in self._rows("SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage WHERE seq > ? ORDER BY hour", [after])]
+        return [
+            row[0]
+            for row in self._rows(
+                "SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage WHERE seq > ? ORDER BY hour", [after]
+            )
+        ]
 
     def newest(self, hour: datetime) -> int | None:
         found = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
@@ -69,7 +75,9 @@ class StoreSource:
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         self._store.connection.execute(
-            f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?", [hour, hour + HOUR, after])
+            f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?",
+            [hour, hour + HOUR, after],
+        )
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return self._store.connection.execute(statement, list(values)).fetchall()

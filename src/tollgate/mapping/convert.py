@@ -205,7 +205,8 @@ def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None
 
 
 def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Headers[str, str]) -> bool:
-    """Whether a condition of a client's format (`request.asked_model`) holds of a request; one it does not have does not.
+    """Whether a condition of a client's format (`request.asked_model`) holds of a request; one it does not have does
+    not.
 
     Raises `Refused` where it fails.
     """

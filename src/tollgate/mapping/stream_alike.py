@@ -1,8 +1,9 @@
-"""Upstream events that are the one before but for a text: what stands around the text is compared, byte by byte, and only the
-text is read.
+"""Upstream events that are the one before but for a text: what stands around the text is compared, byte by byte, and
+only the text is read.
 
 A mapping's rule promises with `steady: true` that nothing but the delta itself depends on its text. Everything else is
-seen on the event that is the pattern: that the text stands in it once, and that the rules say this one delta of it and no more.
+seen on the event that is the pattern: that the text stands in it once, and that the rules say this one delta of it and
+no more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Lead = Callable[[str | None], bytes]
 
 
 class Alike:
-    """One pattern: the events that say more of one part, by their SSE name and by their JSON before and after the text."""
+    """One pattern: the events that say more of one part, by their SSE name and by their JSON before and after the
+    text."""
 
     __slots__ = ("_part", "after", "before", "name", "used")
 
@@ -47,8 +49,8 @@ class Alike:
         """An event was alike."""
 
     def take(self, run: Run, written: list[bytes], lead: Lead) -> Said:
-        """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up to the first
-        that cannot be told this way."""
+        """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up
+        to the first that cannot be told this way."""
         part = self._part
         frame = part.frame
         if part is not run.open_part or not frame or part.fresh or not part.told:
@@ -72,8 +74,8 @@ class Alike:
 
 
 def _texts(written: list[bytes]) -> list[str]:
-    """The texts that are written so, up to the first that is none, or empty. All at once where they are all good: no text goes on
-    over a line break, so none can be a piece of another."""
+    """The texts that are written so, up to the first that is none, or empty. All at once where they are all good: no
+    text goes on over a line break, so none can be a piece of another."""
     with contextlib.suppress(orjson.JSONDecodeError):
         texts = orjson.loads(b"[%b]" % b",\n".join(written))
         if len(texts) == len(written) and {*map(type, texts)} == _TEXT and "" not in texts:
@@ -118,8 +120,17 @@ class _Heard:
     def __init__(self) -> None:
         self._deltas: list[tuple[str, object, object]] = []
 
-    def steady(self, kind: str, key: object = None, text: object = None, token: object = None, id: object = None, name: object = None,
-               origin: object = None, more: dict[str, Any] | None = None) -> None:
+    def steady(
+        self,
+        kind: str,
+        key: object = None,
+        text: object = None,
+        token: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        more: dict[str, Any] | None = None,
+    ) -> None:
         """As `Run.steady`."""
         if token or id or name or more or kind == "tool_call" and key is None:
             raise _Otherwise

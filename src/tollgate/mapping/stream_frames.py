@@ -14,9 +14,34 @@ from typing import Any
 import orjson
 
 _STATE = re.compile(r"\b([RPC])\.(\w+)")
-_STEADY = frozenset({"R.id", "R.model", "R.created", "R.stamp", "R.out", "R.seq", "C.model", "C.can", "C.request", "C.asked", "C.now", "P.index", "P.nth", "P.item",
-                     "P.kind", "P.fresh", "P.told", "P.id", "P.name", "P.origin", "P.token", "P.more"})
-"""What a handler may read: settled once a part is open, or (the last five) set by `describe`, which takes the frame away."""
+_STEADY = frozenset(
+    {
+        "R.id",
+        "R.model",
+        "R.created",
+        "R.stamp",
+        "R.out",
+        "R.seq",
+        "C.model",
+        "C.can",
+        "C.request",
+        "C.asked",
+        "C.now",
+        "P.index",
+        "P.nth",
+        "P.item",
+        "P.kind",
+        "P.fresh",
+        "P.told",
+        "P.id",
+        "P.name",
+        "P.origin",
+        "P.token",
+        "P.more",
+    }
+)
+"""What a handler may read: settled once a part is open, or (the last five) set by `describe`, which takes the frame
+away."""
 _TEXT = re.compile(r"\bV\b")
 _TEXT_ALONE = re.compile(r"(?:: |\] = )V(?=[,}]|$)")
 _MARK = "\ue000text\ue000"
@@ -25,12 +50,14 @@ _PLACE = 7_000_000_000_000_007
 """Stands for the number of an event where a frame is made."""
 
 Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes]
-"""An event's name and its JSON: before the text (or its number), between number and text where it has one, after the text. Empty:
+"""An event's name and its JSON: before the text (or its number), between number and text where it has one, after the
+text. Empty:
 the handler must be asked every time."""
 
 
 def is_steady(lines: Iterable[str]) -> bool:
-    """Whether a delta handler's code makes events whose fields do not change, but for the text, which stands in them whole."""
+    """Whether a delta handler's code makes events whose fields do not change, but for the text, which stands in them
+    whole."""
     code = "\n".join(lines)
     read = {f"{owner}.{name}" for owner, name in _STATE.findall(code)}
     texts = [found for line in code.splitlines() for found in _TEXT.findall(line)]

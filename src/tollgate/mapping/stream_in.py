@@ -24,17 +24,45 @@ class Operation:
     about: str = ""
 
 
-_PART_FIELDS = ("kind", "key", "text", "args", "token", "id", "name", "origin", *sorted(set(hub.PART_FIELDS) - OWN_PART))
+_PART_FIELDS = (
+    "kind",
+    "key",
+    "text",
+    "args",
+    "token",
+    "id",
+    "name",
+    "origin",
+    *sorted(set(hub.PART_FIELDS) - OWN_PART),
+)
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
     for entry in (
-        Operation("start", ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)), (),
-                  "the upstream names its answer; empty values name nothing, the first real ones win; without a name it tells the other fields, however late"),
-        Operation("open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"),
-        Operation("delta", (*_PART_FIELDS, "so_far", "steady"), ("kind",), "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
-                  "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises that the rules look at the "
-                  "text in no other way (whether it is one, and not empty, aside), so that events which are the one before but for it need not be read whole"),
-        Operation("close", _PART_FIELDS, (), "a part is over; its fields, told again, count only where nothing was told before"),
+        Operation(
+            "start",
+            ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)),
+            (),
+            "the upstream names its answer; empty values name nothing, the first real ones win; without a name it "
+            "tells the other fields, however late",
+        ),
+        Operation(
+            "open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"
+        ),
+        Operation(
+            "delta",
+            (*_PART_FIELDS, "so_far", "steady"),
+            ("kind",),
+            "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
+            "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises "
+            "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
+            "which are the one before but for it need not be read whole",
+        ),
+        Operation(
+            "close",
+            _PART_FIELDS,
+            (),
+            "a part is over; its fields, told again, count only where nothing was told before",
+        ),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
@@ -66,7 +94,9 @@ def compile_stream_in(unit: Unit, node: Node) -> StreamIn:
 def _has_close(node: Node) -> bool:
     if isinstance(node, List):
         return any(_has_close(item) for item in node.items)
-    return isinstance(node, Map) and ("close" in node.entries or any(_has_close(value) for value in node.entries.values()))
+    return isinstance(node, Map) and (
+        "close" in node.entries or any(_has_close(value) for value in node.entries.values())
+    )
 
 
 def _rules(site: Site, node: Node, *, top: bool = False) -> None:
@@ -122,7 +152,11 @@ def _operation(site: Site, node: Node) -> None:
     names = [key for key in node.entries if key in OPERATIONS]
     if len(names) != 1:
         where = node.keys[names[1]] if names else node.mark
-        site.unit.mistake(where, f"a rule has one operation, not {len(names)}", "put several under `do`" if names else f"one of {', '.join(OPERATIONS)}")
+        site.unit.mistake(
+            where,
+            f"a rule has one operation, not {len(names)}",
+            "put several under `do`" if names else f"one of {', '.join(OPERATIONS)}",
+        )
         return
     if "$each" in node.entries:
         loop = each.enter(site, node)
@@ -174,17 +208,24 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
         return
     if not _checked_keys(site, name, node):
         return
-    given = {key: templates.value_of(site.under(f"{name}.{key}"), value).py for key, value in node.entries.items() if key != "steady"}
+    given = {
+        key: templates.value_of(site.under(f"{name}.{key}"), value).py
+        for key, value in node.entries.items()
+        if key != "steady"
+    }
     if "args" in given:
         given.setdefault("text", given.pop("args"))
     if name == "start":
         named = _NAMED & given.keys()
-        with site.code.block("if not R.known", line) if named else nullcontext():  # what an end alone tells is news however late
+        # what an end alone tells is news however late
+        with site.code.block("if not R.known", line) if named else nullcontext():
             _call(site, "start", ("id", "model", "created"), given, line)
     elif name == "stop":
         site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
     elif name == "part":
-        site.code.add(f"R.part({given.pop('kind')}, {', '.join(f'{key}={value}' for key, value in given.items())})", line)
+        site.code.add(
+            f"R.part({given.pop('kind')}, {', '.join(f'{key}={value}' for key, value in given.items())})", line
+        )
     elif name == "open":
         _call(site, "open", ("kind", "key", "id", "name", "origin", "token"), given, line)
     elif name == "close":
@@ -219,7 +260,11 @@ def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str]
     if more:
         fields = "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
         plain = all(value.isidentifier() for value in more.values())
-        arguments.append(f"{fields} if {' or '.join(f'{value} is not None' for value in more.values())} else None" if plain else fields)
+        arguments.append(
+            f"{fields} if {' or '.join(f'{value} is not None' for value in more.values())} else None"
+            if plain
+            else fields
+        )
     while arguments and arguments[-1] == "None":
         arguments.pop()
     site.code.add(f"R.{method}({', '.join(arguments)})", line)
@@ -231,7 +276,11 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
     if isinstance(node, Map) and operation.fields:
         for key, mark in node.keys.items():
             if key not in operation.fields and not key.startswith("$"):
-                site.unit.mistake(mark, f"`{name}` has no field `{key}`", suggest(key, operation.fields) or f"one of {', '.join(operation.fields)}")
+                site.unit.mistake(
+                    mark,
+                    f"`{name}` has no field `{key}`",
+                    suggest(key, operation.fields) or f"one of {', '.join(operation.fields)}",
+                )
                 good = False
             elif key.startswith("$") and name != "error":
                 site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
@@ -249,7 +298,12 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
                 site.unit.mistake(node, f"`{name}` needs `{key}`")
                 good = False
     kind = node.get("kind") if isinstance(node, Map) else None
-    if isinstance(kind, Scalar) and isinstance(kind.value, str) and "$" not in kind.value and kind.value not in hub.KINDS:
+    if (
+        isinstance(kind, Scalar)
+        and isinstance(kind.value, str)
+        and "$" not in kind.value
+        and kind.value not in hub.KINDS
+    ):
         hint = suggest(kind.value, hub.KINDS)
         if hint:
             site.unit.mistake(kind, f"unknown kind of part `{kind.value}`", hint)

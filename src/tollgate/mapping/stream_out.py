@@ -49,8 +49,14 @@ class _ToEvent(Destination):
     def put(self, value: str) -> str:
         """See `Destination`."""
         if self.stamp:
-            value = "{" + self.stamp + (", " + value[1:] if value.startswith("{") and value != "{}" else f", **fields_of({value})}}")
-        said = f"R.out.append(({self.name}, {value}))" if self.name != "?" else f"R.out.append(named(fields_of({value})))"
+            value = (
+                "{"
+                + self.stamp
+                + (", " + value[1:] if value.startswith("{") and value != "{}" else f", **fields_of({value})}}")
+            )
+        said = (
+            f"R.out.append(({self.name}, {value}))" if self.name != "?" else f"R.out.append(named(fields_of({value})))"
+        )
         return f"{said}; R.seq += 1" if self.counted else said
 
 
@@ -94,7 +100,10 @@ class _Builder:
             return
         code = self.unit.module.function("say_stamp(R, C)", stamp.mark.line)
         site = Site(self.unit, code, Scope(self.base), "stamp" if self.unit.trace else "")
-        late = any(isinstance(entry, Scalar) and isinstance(entry.value, str) and any(word in entry.value for word in _LATE) for entry in walk(stamp))
+        late = any(
+            isinstance(entry, Scalar) and isinstance(entry.value, str) and any(word in entry.value for word in _LATE)
+            for entry in walk(stamp)
+        )
         if late and templates.sure(site, stamp):
             self.inline = templates.display(site, stamp).py[1:-1]
             code.add("return {}", stamp.mark.line)
@@ -110,18 +119,31 @@ class _Builder:
         unit = self.unit
         hint = suggest(kind, (*_KEYS, *hub.KINDS)) if kind not in hub.KINDS else ""
         if hint or kind.startswith("$"):
-            unit.mistake(self.node.keys[kind], f"unknown key `{kind}`", hint or "a kind of part, or one of " + ", ".join(_KEYS))
+            unit.mistake(
+                self.node.keys[kind], f"unknown key `{kind}`", hint or "a kind of part, or one of " + ", ".join(_KEYS)
+            )
             return
         if not isinstance(node, Map):
-            unit.mistake(node, f"`{kind}` says what to tell when such a part opens, grows and closes", "{open: [...], delta: [...], close: [...]}")
+            unit.mistake(
+                node,
+                f"`{kind}` says what to tell when such a part opens, grows and closes",
+                "{open: [...], delta: [...], close: [...]}",
+            )
             return
         steps: dict[str, str] = {}
         for step, value in node.entries.items():
             if step not in STEPS:
-                unit.mistake(node.keys[step], f"unknown key `{step}`", suggest(step, STEPS) or f"one of {', '.join(STEPS)}")
+                unit.mistake(
+                    node.keys[step], f"unknown key `{step}`", suggest(step, STEPS) or f"one of {', '.join(STEPS)}"
+                )
             elif step == "name":
                 code = unit.module.function(f"say_{kind}_name(R, P, C)", value.mark.line)
-                site = Site(unit, code, Scope({**self.base, "part": replace(PART, places=())}), f"{kind}.name" if unit.trace else "")
+                site = Site(
+                    unit,
+                    code,
+                    Scope({**self.base, "part": replace(PART, places=())}),
+                    f"{kind}.name" if unit.trace else "",
+                )
                 templates.emit(site, value, ToReturn())
                 steps[step] = f"say_{kind}_name"
             elif step == "delta":
@@ -154,7 +176,9 @@ class _Builder:
         if self.out.event is None:
             return "None"
         field_node = item.get(self.out.event) if isinstance(item, Map) else None
-        stands_alone = isinstance(item, Map) and not any(key in item.entries for key in ("$match", "$first", "$value", "$else"))
+        stands_alone = isinstance(item, Map) and not any(
+            key in item.entries for key in ("$match", "$first", "$value", "$else")
+        )
         if stands_alone and isinstance(field_node, Scalar) and is_literal(field_node):
             return repr(literal(field_node))
         return "?"
@@ -163,6 +187,10 @@ class _Builder:
 def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
     """Compile; mistakes are noted in the unit."""
     if not isinstance(node, Map):
-        unit.mistake(node, "stream.from_hub takes moments and kinds of part", "start, text, reasoning, tool_call, finish, error, ...")
+        unit.mistake(
+            node,
+            "stream.from_hub takes moments and kinds of part",
+            "start, text, reasoning, tool_call, finish, error, ...",
+        )
         return None
     return _Builder(unit, node).build()

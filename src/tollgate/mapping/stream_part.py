@@ -137,7 +137,8 @@ def hashable(key: object) -> object:
 
 
 def unfit(arguments: str) -> str | None:
-    """What is wrong with the arguments of a call, in the words of the loss list; None for a JSON object, or for nothing at all."""
+    """What is wrong with the arguments of a call, in the words of the loss list; None for a JSON object, or for nothing
+    at all."""
     if not arguments or arguments.isspace():
         return None
     try:

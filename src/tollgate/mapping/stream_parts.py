@@ -17,8 +17,24 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
-        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_speaker", "begun", "context", "count", "frames", "id", "nth",
-        "seen", "stamp", "stop",
+        "_ahead",
+        "_by_id",
+        "_by_key",
+        "_closes",
+        "_current",
+        "_done",
+        "_held",
+        "_last_call",
+        "_speaker",
+        "begun",
+        "context",
+        "count",
+        "frames",
+        "id",
+        "nth",
+        "seen",
+        "stamp",
+        "stop",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
@@ -66,8 +82,8 @@ class Parts:
         return part
 
     def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
-        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call. Without
-        both, a name begins a new one once the arguments of the last are whole."""
+        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call.
+        Without both, a name begins a new one once the arguments of the last are whole."""
         if kind == "tool_call":
             if key is None and not id:
                 last = self._last_call
@@ -105,7 +121,8 @@ class Parts:
         return part.kind != "tool_call" or complete(part)
 
     def _lasts(self, part: Part) -> bool:
-        """Whether a part that is over stays open until something follows: it may be the last, and its end depends on why the answer stopped."""
+        """Whether a part that is over stays open until something follows: it may be the last, and its end depends on
+        why the answer stopped."""
         handlers = self._speaker.kinds.get(part.kind)
         return handlers is not None and handlers.tells_stop and self.stop is None and not self._held
 
@@ -168,7 +185,8 @@ class Parts:
             if not part.name:
                 self.context.lose("a tool call without a name")
                 return
-            if not part.more.get("custom") and (not (text := part.text) or text.isspace()):  # a call without arguments still has an empty object
+            # a call without arguments still has an empty object
+            if not part.more.get("custom") and (not (text := part.text) or text.isspace()):
                 part.grow("{}")
                 part.waiting.append("{}")
             elif not part.more.get("custom") and (words := unfit(part.text or "")):

@@ -1,8 +1,8 @@
 """The life of a stream: what upstream events mean becomes what the client is told, part by part.
 
-The state machine is fixed: new -> started -> (a part open <-> none open)* -> finished | error. Here are its operations and
-its ends, `stream_parts.py` keeps the parts. No mapping can say a delta outside a part, forget a closing event or misnumber
-one. Rules and handlers are generated code (`stream_in.py`, `stream_out.py`); they call the methods of `Run`.
+The state machine is fixed: new -> started -> (a part open <-> none open)* -> finished | error. Here are its operations
+and its ends, `stream_parts.py` keeps the parts. No mapping can say a delta outside a part, forget a closing event or
+misnumber one. Rules and handlers are generated code (`stream_in.py`, `stream_out.py`); they call the methods of `Run`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,22 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_said_error", "_so_far", "_started_by_upstream", "created", "error", "event", "hushed", "known", "model", "more", "out", "seq", "state", "stop_text",
-        "unmatched", "usage",
+        "_said_error",
+        "_so_far",
+        "_started_by_upstream",
+        "created",
+        "error",
+        "event",
+        "hushed",
+        "known",
+        "model",
+        "more",
+        "out",
+        "seq",
+        "state",
+        "stop_text",
+        "unmatched",
+        "usage",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
@@ -47,12 +61,15 @@ class Run(Parts):
         self.state = "open"
         self._said_error = False
         self.hushed = False
-        """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later `fail`."""
+        """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later
+        `fail`."""
         self._so_far: dict[tuple[str, object], str] = {}
 
     # -- what rules call
 
-    def start(self, id: object = None, model: object = None, created: object = None, more: dict[str, Any] | None = None) -> None:
+    def start(
+        self, id: object = None, model: object = None, created: object = None, more: dict[str, Any] | None = None
+    ) -> None:
         """The upstream names its answer. Empty values name nothing: a first event may be hollow."""
         if more:
             self.more.update({key: value for key, value in more.items() if value is not None})
@@ -68,7 +85,13 @@ class Run(Parts):
             self.created = created
 
     def open(
-        self, kind: str, key: object = None, id: object = None, name: object = None, origin: object = None, token: object = None,
+        self,
+        kind: str,
+        key: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        token: object = None,
         more: dict[str, Any] | None = None,
     ) -> None:
         """The upstream begins a part."""
@@ -79,16 +102,28 @@ class Run(Parts):
         self._admit(part)
 
     def delta(
-        self, kind: str, key: object = None, text: object = None, token: object = None, id: object = None, name: object = None,
-        origin: object = None, more: dict[str, Any] | None = None,
+        self,
+        kind: str,
+        key: object = None,
+        text: object = None,
+        token: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         """More of a part; one that is not open is opened. A delta with nothing in it does nothing."""
         if text is not None and type(text) is not str:
             text = text_of(text)
         current = self._current
         if (
-            current is not None and current.said and current.kind == kind and not self._held and (key is None or key == current.key)
-            and (id is None or id == current.id or not id) and not (current.ended or token or more)
+            current is not None
+            and current.said
+            and current.kind == kind
+            and not self._held
+            and (key is None or key == current.key)
+            and (id is None or id == current.id or not id)
+            and not (current.ended or token or more)
             and (kind != "tool_call" or key is not None or current is self._last_call and not name)
         ):
             if text:
@@ -102,7 +137,12 @@ class Run(Parts):
             more = {field: value for field, value in more.items() if value is not None}
         if not (text or token or id or name or more) or self.state != "open":
             return
-        if key is not None and (owner := self._by_key.get(hashable(key))) is not None and owner.kind != kind and not owner.closed:
+        if (
+            key is not None
+            and (owner := self._by_key.get(hashable(key))) is not None
+            and owner.kind != kind
+            and not owner.closed
+        ):
             return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
         part = self._find(kind, key, id, name)
         fresh = part is None
@@ -150,8 +190,15 @@ class Run(Parts):
         return text[len(before):]
 
     def close(
-        self, key: object = None, kind: str | None = None, text: object = None, token: object = None, id: object = None, name: object = None,
-        origin: object = None, more: dict[str, Any] | None = None,
+        self,
+        key: object = None,
+        kind: str | None = None,
+        text: object = None,
+        token: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         """The upstream is done with a part. What it says of it again counts only where nothing was said before."""
         if self.state != "open":
@@ -223,7 +270,13 @@ class Run(Parts):
         message = given.get("message")
         self._close_ended()
         self.error = {key: value for key, value in given.items() if value is not None}
-        self.error["message"] = message if type(message) is str and message else text_of(message) if message is not None else "upstream error"
+        self.error["message"] = (
+            message
+            if type(message) is str and message
+            else text_of(message)
+            if message is not None
+            else "upstream error"
+        )
         if not self.hushed:
             self.tell_error()
 
@@ -242,7 +295,15 @@ class Run(Parts):
         parts = list(self._done)
         if self._current is not None and self._current.said:
             parts.append(self._current.hub())
-        made: dict[str, Any] = {"id": self.id, "model": self.model, "created": self.created, "parts": parts, "stop": self.stop or "open", "stop_text": self.stop_text, **self.more}
+        made: dict[str, Any] = {
+            "id": self.id,
+            "model": self.model,
+            "created": self.created,
+            "parts": parts,
+            "stop": self.stop or "open",
+            "stop_text": self.stop_text,
+            **self.more,
+        }
         if self.usage:
             made["usage"] = dict(self.usage)
         if self.error is not None:
@@ -263,7 +324,8 @@ class Run(Parts):
             self._begin()
 
     def finish(self, *, marked: bool) -> None:
-        """The upstream ended; `marked` when it said so itself. Everything open is closed, then finish or error is told."""
+        """The upstream ended; `marked` when it said so itself. Everything open is closed, then finish or error is
+        told."""
         if self.state != "open":
             return
         broke = self.stop is None and not (marked and (self.begun or self.usage))

@@ -1,9 +1,10 @@
-"""The ledger of several gateways: accounts, keys, money, limits, jobs and usage in one PostgreSQL database (DESIGN section 6).
+"""The ledger of several gateways: accounts, keys, money, limits, jobs and usage in one PostgreSQL database (DESIGN
+section 6).
 
 The same methods as `Ledger`, which this one is. What must be decided once for all gateways is decided in the database:
-holds, limits, charges and the ends of jobs in `rounds`, changes of records in `records`. Memory keeps what every request
-looks up (keys, accounts), kept up to date by `news`, and balances as they were last heard, which are never too low for
-long: they refuse the hopeless early, and the hold decides.
+holds, limits, charges and the ends of jobs in `rounds`, changes of records in `records`. Memory keeps what every
+request looks up (keys, accounts), kept up to date by `news`, and balances as they were last heard, which are never too
+low for long: they refuse the hopeless early, and the hold decides.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _DASHBOARD = ("SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' 
 
 
 class SharedLedger(Ledger):
-    """See the module, and `Ledger` for what each method does. `serving` False is a command's: it changes records and reads."""
+    """See the module, and `Ledger` for what each method does. `serving` False is a command's: it changes records and
+    reads."""
 
     def __init__(self, store: Store, credits: Credits, *, serving: bool = True) -> None:
         memory = Memory(credits)
@@ -75,9 +77,18 @@ class SharedLedger(Ledger):
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         credits = self._memory.credits
         rounds = self._shared.rounds
-        said = await rounds.hold(key.account_id, key.id, {
-            "account": key.account_id, "key": key.id, "amount": str(min(amount, credits.hold_cap)), "minimum": str(credits.minimum),
-            "cap": None if key.spend_cap is None else str(key.spend_cap), "since": _since(key.cap_window)})
+        said = await rounds.hold(
+            key.account_id,
+            key.id,
+            {
+                "account": key.account_id,
+                "key": key.id,
+                "amount": str(min(amount, credits.hold_cap)),
+                "minimum": str(credits.minimum),
+                "cap": None if key.spend_cap is None else str(key.spend_cap),
+                "since": _since(key.cap_window),
+            },
+        )
         if "refused" in said:
             raise QuotaExhausted(cap_reached(key)) if said["refused"] == "cap" else QuotaExhausted
         return Hold(rounds, key.account_id, key.id, Decimal(said["amount"]))
@@ -85,7 +96,9 @@ class SharedLedger(Ledger):
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         if key.rpm is None and key.tpm is None:
             return UNLIMITED
-        said = await self._shared.rounds.admit(key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens})
+        said = await self._shared.rounds.admit(
+            key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens}
+        )
         if "refused" in said:
             raise RateLimited(said["wait"], said["refused"], _standing(key, tokens, said["refused"], said["wait"]))
         return Limits(_window(key.rpm, said["requests"]), _window(key.tpm, said["tokens"]))
@@ -102,7 +115,9 @@ class SharedLedger(Ledger):
     async def create_link(self, account_id: str) -> str:
         """Any gateway honours it; a command's leads to one that runs with a dashboard."""
         if self._serving:
-            await self._shared.desk.rows("UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address)
+            await self._shared.desk.rows(
+                "UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address
+            )
         else:
             self.links.address = await self._shared.desk.value(_DASHBOARD) or ""
         return await super().create_link(account_id)

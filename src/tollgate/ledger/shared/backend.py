@@ -63,9 +63,14 @@ class SharedBackend:
         self._publishing = Publishing(self.desk, self._settings)
         try:
             published = await self._publishing.open()
-            await self.desk.value("INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance)
-            newest = await self.desk.value("SELECT greatest(published, (SELECT max(seq) FROM tollgate.usage WHERE instance = name)) "
-                                           "FROM tollgate.instances WHERE name = $1", self._settings.instance)
+            await self.desk.value(
+                "INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance
+            )
+            newest = await self.desk.value(
+                "SELECT greatest(published, (SELECT max(seq) FROM tollgate.usage WHERE instance = name)) "
+                "FROM tollgate.instances WHERE name = $1",
+                self._settings.instance,
+            )
             self.rounds.start(max(published, newest) + 1)
             await self._news.open()
         except BaseException:

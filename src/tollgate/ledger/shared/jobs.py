@@ -1,4 +1,5 @@
-"""Image jobs of a shared store: compare-and-set in the database, so that whichever gateway is asked, each job ends once."""
+"""Image jobs of a shared store: compare-and-set in the database, so that whichever gateway is asked, each job ends
+once."""
 
 from __future__ import annotations
 
@@ -48,13 +49,23 @@ class SharedGenerations(Generations):
         """The newest successful jobs, newest first."""
         return await self._records.succeeded(account_id, limit)
 
-    async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None, hold: Hold | None) -> bool:
-        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of all callers."""
+    async def update(
+        self,
+        id: str,
+        expected: str | Collection[str],
+        changes: Mapping[str, Any],
+        row: UsageRow | None,
+        hold: Hold | None,
+    ) -> bool:
+        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of all
+        callers."""
         found = await self._found(id)
         wanted = [expected] if isinstance(expected, str) else list(expected)
         if found is None or found.status not in wanted:
             return False
-        return await asyncio.shield(self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold))
+        return await asyncio.shield(
+            self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold)
+        )
 
     async def gone(self, instances: Collection[str]) -> set[str]:
         """Which of these gateways have no session."""
@@ -65,7 +76,8 @@ class SharedGenerations(Generations):
         return await self._records.adopt(id, instance, heir)
 
     async def _found(self, id: str) -> Generation | None:
-        """The job as it stands. What a provider did is not thrown away because the database is gone for a while: it is waited for."""
+        """The job as it stands. What a provider did is not thrown away because the database is gone for a while: it is
+        waited for."""
         while True:
             try:
                 return await self._records.job(id)
@@ -74,10 +86,14 @@ class SharedGenerations(Generations):
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep(self, generation: Generation, expected: Sequence[str] | None, row: UsageRow | None, hold: Hold | None) -> bool:
+    async def _keep(
+        self, generation: Generation, expected: Sequence[str] | None, row: UsageRow | None, hold: Hold | None
+    ) -> bool:
         if row is not None and not self._ledger.accept(row):
             row = None
-        won = await self._rounds.job(generation.account_id, written_job(generation, expected), None if row is None else encode_row(row))
+        won = await self._rounds.job(
+            generation.account_id, written_job(generation, expected), None if row is None else encode_row(row)
+        )
         if won and row is not None:
             self._ledger.debit(row, hold)
         elif won and hold is not None and generation.status not in PENDING:

@@ -1,7 +1,8 @@
-"""Rows that a gateway wrote and did not publish before it went for good: another one publishes them, under the name of the first.
+"""Rows that a gateway wrote and did not publish before it went for good: another one publishes them, under the name of
+the first.
 
-So a file's name still says whose rows it has, each row stands in one file, and a gateway that does come back goes on from there.
-One gateway at a time does it for a name, and only while no gateway of that name has its session.
+So a file's name still says whose rows it has, each row stands in one file, and a gateway that does come back goes on
+from there. One gateway at a time does it for a name, and only while no gateway of that name has its session.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('tollgate publishes '
 
 
 class Leftovers:
-    """Looks for such rows now and then. `rows_of` gives the source of a gateway's rows, to be closed by its connection."""
+    """Looks for such rows now and then. `rows_of` gives the source of a gateway's rows, to be closed by its
+    connection."""
 
     def __init__(self, desk: Desk, settings: Store, rows_of: Callable[[str], UsageSource]) -> None:
         self._desk = desk
@@ -39,8 +41,13 @@ class Leftovers:
         """Who was gone at the last look: a gateway that just starts anew publishes by itself."""
 
     async def look(self) -> None:
-        """Publish what those left who are gone at the second look in a row. Raises what `Desk`, DuckDB and the disk raise."""
-        gone = {row["name"] for row in await self._desk.rows(_LEFT, self._settings.instance) if await self._desk.value(GONE, row["name"])}
+        """Publish what those left who are gone at the second look in a row. Raises what `Desk`, DuckDB and the disk
+        raise."""
+        gone = {
+            row["name"]
+            for row in await self._desk.rows(_LEFT, self._settings.instance)
+            if await self._desk.value(GONE, row["name"])
+        }
         known, self._gone = self._gone, gone
         for name in sorted(gone & known):
             await self._publish(name)
@@ -71,6 +78,8 @@ class Leftovers:
             publisher = Publisher(rows, self._settings.usage_directory, name, shared=True)
             publisher.remove_leftovers()
             if written := publisher.publish(datetime.now(UTC)):
-                log.warning("gateway \"%s\" is gone; %d usage file(s) got the rows that it had not published", name, written)
+                log.warning(
+                    'gateway "%s" is gone; %d usage file(s) got the rows that it had not published', name, written
+                )
         finally:
             rows.connection.close()

@@ -1,6 +1,7 @@
 """Connections to the database that several gateways share.
 
-asyncpg is an extra, imported at the first connection. What goes wrong is told without the address, which holds a password.
+asyncpg is an extra, imported at the first connection. What goes wrong is told without the address, which holds a
+password.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
 """A database that takes longer for one call is as good as gone."""
 _MOST_CONNECTIONS = 4
-KEEPALIVE = {scope: " ".join(f"SET {scope} {name} = {value};" for name, value in (
-    ("tcp_keepalives_idle", 10), ("tcp_keepalives_interval", 5), ("tcp_keepalives_count", 3))) for scope in ("SESSION", "LOCAL")}
-"""So that the database notices a machine that is gone within half a minute, and others may use what it held. Not said as the
-connection begins: a pooler refuses what it does not know."""
+KEEPALIVE = {
+    scope: " ".join(
+        f"SET {scope} {name} = {value};"
+        for name, value in (("tcp_keepalives_idle", 10), ("tcp_keepalives_interval", 5), ("tcp_keepalives_count", 3))
+    )
+    for scope in ("SESSION", "LOCAL")
+}
+"""So that the database notices a machine that is gone within half a minute, and others may use what it held. Not said
+as the connection begins: a pooler refuses what it does not know."""
 
-POOLED = "something before the database gives its sessions to others in between; a pooler has to pool sessions, not transactions"
+POOLED = (
+    "something before the database gives its sessions to others in between; a pooler has to pool sessions, not "
+    "transactions"
+)
 
 
 class Lost(Unavailable):
@@ -47,7 +56,9 @@ def driver() -> Any:
     try:
         import asyncpg
     except ImportError as error:
-        raise TollgateError("store.url: a PostgreSQL store needs one package more: pip install 'tollgate[postgres]'") from error
+        raise TollgateError(
+            "store.url: a PostgreSQL store needs one package more: pip install 'tollgate[postgres]'"
+        ) from error
     return asyncpg
 
 
@@ -66,7 +77,9 @@ def told() -> Iterator[None]:
     except TimeoutError as error:
         raise Lost("the database does not answer") from error
     except (kinds.ClientConfigurationError, ValueError) as error:
-        raise TollgateError("store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database") from error
+        raise TollgateError(
+            "store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database"
+        ) from error
     except (kinds.InvalidSQLStatementNameError, kinds.DuplicatePreparedStatementError) as error:
         raise Lost(POOLED) from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:

@@ -19,11 +19,18 @@ class SharedLinks(SignInLinks):
         token = secrets.token_urlsafe(32)
         async with self._desk.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM tollgate.links WHERE expires_at < now()")
-            await connection.execute("INSERT INTO tollgate.links VALUES ($1, $2, now() + make_interval(secs => $3))", digest(token), account_id, LINK_SECONDS)
+            await connection.execute(
+                "INSERT INTO tollgate.links VALUES ($1, $2, now() + make_interval(secs => $3))",
+                digest(token),
+                account_id,
+                LINK_SECONDS,
+            )
         return token
 
     async def look(self, token: str) -> str | None:
-        account: str | None = await self._desk.value("SELECT account_id FROM tollgate.links WHERE digest = $1 AND expires_at > now()", digest(token))
+        account: str | None = await self._desk.value(
+            "SELECT account_id FROM tollgate.links WHERE digest = $1 AND expires_at > now()", digest(token)
+        )
         return account
 
     async def take(self, token: str) -> str | None:

@@ -1,8 +1,8 @@
 """Moves an embedded store into a shared one: accounts, keys, grants, rows, sums, image jobs and providers' ids.
 
-One transaction, committed only when every sum is what it was, to the last digit; nobody else has the embedded store meanwhile.
-The shared store remembers which stores it took in, so a move that is repeated does nothing, and the embedded one is marked, so
-that no gateway spends the same credits there again.
+One transaction, committed only when every sum is what it was, to the last digit; nobody else has the embedded store
+meanwhile. The shared store remembers which stores it took in, so a move that is repeated does nothing, and the embedded
+one is marked, so that no gateway spends the same credits there again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ T = TypeVar("T")
 _SECONDS = 3600.0
 """One statement over all rows may take longer than a call of a gateway."""
 _SHOWN = 5
-_BEGUN = "a move into a shared store was begun and not ended: run `tollgate store move` again, which ends it or finds that it is done."
+_BEGUN = (
+    "a move into a shared store was begun and not ended: run `tollgate store move` again, which ends it or finds that "
+    "it is done."
+)
 _REMOVED = ("account_id", "key_id", "day", "cost", "last_time")
 
 
@@ -66,9 +69,9 @@ class _NotKept(Exception):
 async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     """Move the embedded store `source` into the shared one at `address`, its rows under the name `source.instance`.
 
-    With `dry_run` all is done, compared and taken back. Raises `StoreInUse` while a gateway runs on the store, `TollgateError`
-    when the shared store has other things of the same names, when sums differ, and for what the disk or the database refuse: then
-    nothing is changed.
+    With `dry_run` all is done, compared and taken back. Raises `StoreInUse` while a gateway runs on the store,
+    `TollgateError` when the shared store has other things of the same names, when sums differ, and for what the disk or
+    the database refuse: then nothing is changed.
     """
     if not (source.directory / "tollgate.duckdb").exists():
         raise TollgateError(f"{source.directory}: no embedded store is here")
@@ -77,16 +80,22 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     async with Ledger(source, Credits(), memory=Memory(Credits()), backend=backend) as ledger:
         await ledger.settle()
         contents = Contents(backend.store)
-        move = _Move(source, contents, await asyncio.to_thread(contents.snapshot), await connect(address, "tollgate store move"))
+        move = _Move(
+            source, contents, await asyncio.to_thread(contents.snapshot), await connect(address, "tollgate store move")
+        )
         try:
             moved = await move.run(dry_run=dry_run)
         except (duckdb.Error, sqlite3.Error) as error:
-            raise TollgateError(f"{source.directory}: the store cannot be read, and nothing was moved: {str(error).splitlines()[0]}") from error
+            raise TollgateError(
+                f"{source.directory}: the store cannot be read, and nothing was moved: {str(error).splitlines()[0]}"
+            ) from error
         finally:
             move.connection.terminate()
         if not dry_run:
             at = (moved.at or datetime.now(UTC)).isoformat(timespec="seconds")
-            await asyncio.to_thread(_mark, source.directory, f"this store was moved into a shared one at {at}, with {moved.rows} rows.")
+            await asyncio.to_thread(
+                _mark, source.directory, f"this store was moved into a shared one at {at}, with {moved.rows} rows."
+            )
     return moved
 
 
@@ -133,16 +142,22 @@ class _Move:
         await self._copy("accounts", ACCOUNT, [values_of(each, ACCOUNT) for each in said.accounts])
         await self._copy("keys", (*KEY, "digest"), [[*values_of(key, KEY), digest.hex()] for key, digest in said.keys])
         grants = await self._copy_pages("grants", GRANT, self._contents.grants())
-        rows = await self._copy_pages("usage", (*(each.name for each in COLUMNS), "instance"), self._contents.rows(), (self._name,))
+        rows = await self._copy_pages(
+            "usage", (*(each.name for each in COLUMNS), "instance"), self._contents.rows(), (self._name,)
+        )
         jobs = await self._jobs()
         minted = await asyncio.to_thread(written, self._source.directory / "minted.sqlite")
         await self._copy("minted", ("digest", "provider", "at"), [
             (digest, provider, datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted], merge=True)
         await self._sums()
         await self._compare(rows)
-        await self._do("INSERT INTO tollgate.instances (name, published, rows_from) VALUES ($1, $2, $3) ON CONFLICT (name) "
-                       "DO UPDATE SET published = excluded.published, rows_from = excluded.rows_from",
-                       self._name, self._contents.published, self._contents.whole_from())
+        await self._do(
+            "INSERT INTO tollgate.instances (name, published, rows_from) VALUES ($1, $2, $3) ON CONFLICT (name) "
+            "DO UPDATE SET published = excluded.published, rows_from = excluded.rows_from",
+            self._name,
+            self._contents.published,
+            self._contents.whole_from(),
+        )
         await self._do("INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
                        self._contents.identity, self._name, rows)
         await self._do("SELECT pg_notify($1, 'everything')", CHANNEL)
@@ -152,19 +167,32 @@ class _Move:
         """What is elsewhere already, and what would come under one name with something else."""
         mark = self._source.directory / MOVED_NAME
         if mark.exists() and mark.read_text("utf-8").strip() != _BEGUN:
-            raise TollgateError(f"{self._source.directory}: this store was moved into another shared one, as {mark} tells")
+            raise TollgateError(
+                f"{self._source.directory}: this store was moved into another shared one, as {mark} tells"
+            )
         if not await self._name_is_free():
-            raise TollgateError(f"a gateway named \"{self._name}\" runs on the shared store: stop it, or move the rows under another "
-                                "name with --instance")
-        if await self.connection.fetchval("SELECT EXISTS (SELECT 1 FROM tollgate.usage WHERE instance = $1)", self._name):
-            raise TollgateError(f"the shared store has rows of a gateway named \"{self._name}\" already: move these under another name "
-                                "with --instance")
-        for table, ids in (("accounts", [each.id for each in self._snapshot.accounts]), ("keys", [key.id for key, _ in self._snapshot.keys])):
+            raise TollgateError(
+                f'a gateway named "{self._name}" runs on the shared store: stop it, or move the rows under another '
+                "name with --instance"
+            )
+        if await self.connection.fetchval(
+            "SELECT EXISTS (SELECT 1 FROM tollgate.usage WHERE instance = $1)", self._name
+        ):
+            raise TollgateError(
+                f'the shared store has rows of a gateway named "{self._name}" already: move these under another name '
+                "with --instance"
+            )
+        for table, ids in (
+            ("accounts", [each.id for each in self._snapshot.accounts]),
+            ("keys", [key.id for key, _ in self._snapshot.keys]),
+        ):
             there = [row["id"] for row in await self.connection.fetch(
                 f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}", ids)]
             if there:
-                raise TollgateError(f"the shared store has {table} of the same names already ({', '.join(there)}): move into a database on "
-                                    "which no gateway has started yet")
+                raise TollgateError(
+                    f"the shared store has {table} of the same names already ({', '.join(there)}): move into a "
+                    "database on which no gateway has started yet"
+                )
 
     async def _name_is_free(self) -> bool:
         """Whether no gateway has the name; one that was just stopped is noticed by the database a moment later."""
@@ -180,17 +208,27 @@ class _Move:
         said: str = await self.connection.execute(statement, *values, timeout=_SECONDS)
         return said
 
-    async def _copy(self, table: str, columns: Sequence[str], records: Sequence[Sequence[Any]], *, merge: bool = False) -> None:
+    async def _copy(
+        self, table: str, columns: Sequence[str], records: Sequence[Sequence[Any]], *, merge: bool = False
+    ) -> None:
         """Add records to a table; with `merge` those stay that are there already."""
         for start in range(0, len(records), PAGE):
             page = [tuple(map(storable, record)) for record in records[start:start + PAGE]]
             if merge:
-                await self.connection.executemany(f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES "
-                                                  f"({', '.join(f'${n}' for n in range(1, len(columns) + 1))}) ON CONFLICT DO NOTHING", page, timeout=_SECONDS)
+                await self.connection.executemany(
+                    f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES "
+                    f"({', '.join(f'${n}' for n in range(1, len(columns) + 1))}) ON CONFLICT DO NOTHING",
+                    page,
+                    timeout=_SECONDS,
+                )
             else:
-                await self.connection.copy_records_to_table(table, schema_name="tollgate", columns=columns, records=page, timeout=_SECONDS)
+                await self.connection.copy_records_to_table(
+                    table, schema_name="tollgate", columns=columns, records=page, timeout=_SECONDS
+                )
 
-    async def _copy_pages(self, table: str, columns: Sequence[str], pages: Iterator[list[tuple[Any, ...]]], more: tuple[Any, ...] = ()) -> int:
+    async def _copy_pages(
+        self, table: str, columns: Sequence[str], pages: Iterator[list[tuple[Any, ...]]], more: tuple[Any, ...] = ()
+    ) -> int:
         count = 0
         async for page in _on_thread(pages):
             await self._copy(table, columns, [(*record, *more) for record in page])
@@ -206,29 +244,53 @@ class _Move:
         return count
 
     async def _sums(self) -> None:
-        """The sums that the shared store keeps beside rows, from what was copied, and from what stands for rows that were removed."""
-        await self._do("CREATE TEMPORARY TABLE spent ON COMMIT DROP AS SELECT account_id, key_id, (time AT TIME ZONE 'UTC')::date AS day, cost, "
-                       "time AS last_time FROM tollgate.usage WHERE instance = $1", self._name)
+        """The sums that the shared store keeps beside rows, from what was copied, and from what stands for rows that
+        were removed."""
+        await self._do(
+            "CREATE TEMPORARY TABLE spent ON COMMIT DROP AS SELECT account_id, key_id, (time AT TIME ZONE 'UTC')::date "
+            "AS day, cost, time AS last_time FROM tollgate.usage WHERE instance = $1",
+            self._name,
+        )
         async for page in _on_thread(self._contents.removed()):
             await self.connection.copy_records_to_table("spent", columns=_REMOVED, records=page, timeout=_SECONDS)
-        await self._do("INSERT INTO tollgate.balances (account_id, granted, spent) SELECT id, coalesce((SELECT sum(amount) FROM tollgate.grants "
-                       "WHERE account_id = a.id), 0), coalesce(s.spent, 0) FROM (SELECT unnest($1::text[]) AS id UNION SELECT account_id FROM spent) a "
-                       "LEFT JOIN (SELECT account_id, sum(cost) AS spent FROM spent GROUP BY 1) s ON s.account_id = a.id",
-                       [each.id for each in self._snapshot.accounts])
-        await self._do("INSERT INTO tollgate.key_sums (key_id, spent, last_used) SELECT key_id, sum(cost), max(last_time) FROM spent GROUP BY 1")
-        await self._do("INSERT INTO tollgate.key_days (key_id, day, spent) SELECT key_id, day, sum(cost) FROM spent GROUP BY 1, 2")
+        await self._do(
+            "INSERT INTO tollgate.balances (account_id, granted, spent) SELECT id, coalesce((SELECT sum(amount) FROM "
+            "tollgate.grants WHERE account_id = a.id), 0), coalesce(s.spent, 0) FROM (SELECT unnest($1::text[]) AS id "
+            "UNION SELECT account_id FROM spent) a LEFT JOIN (SELECT account_id, sum(cost) AS spent FROM spent GROUP "
+            "BY 1) s ON s.account_id = a.id",
+            [each.id for each in self._snapshot.accounts],
+        )
+        await self._do(
+            "INSERT INTO tollgate.key_sums (key_id, spent, last_used) SELECT key_id, sum(cost), max(last_time) FROM "
+            "spent GROUP BY 1"
+        )
+        await self._do(
+            "INSERT INTO tollgate.key_days (key_id, day, spent) SELECT key_id, day, sum(cost) FROM spent GROUP BY 1, 2"
+        )
 
     # ---- comparing
 
     async def _compare(self, rows: int) -> None:
         """Raises `TollgateError` unless every sum is what it was in the store that was read."""
         said = self._snapshot
-        stored = await self.connection.fetchval("SELECT count(*) FROM tollgate.usage WHERE instance = $1", self._name, timeout=_SECONDS)
+        stored = await self.connection.fetchval(
+            "SELECT count(*) FROM tollgate.usage WHERE instance = $1", self._name, timeout=_SECONDS
+        )
         if stored != rows:
             raise TollgateError(f"nothing was moved: {stored} rows came of {rows}")
-        accounts = [each.id for each in said.accounts] + [each for each in said.spent if each not in {a.id for a in said.accounts}]
-        balances = await self.connection.fetch("SELECT account_id, granted, spent FROM tollgate.balances WHERE account_id = ANY($1)", accounts, timeout=_SECONDS)
-        keys = await self.connection.fetch("SELECT key_id, spent FROM tollgate.key_sums WHERE key_id = ANY($1)", list(said.spent_by_key), timeout=_SECONDS)
+        accounts = [each.id for each in said.accounts] + [
+            each for each in said.spent if each not in {a.id for a in said.accounts}
+        ]
+        balances = await self.connection.fetch(
+            "SELECT account_id, granted, spent FROM tollgate.balances WHERE account_id = ANY($1)",
+            accounts,
+            timeout=_SECONDS,
+        )
+        keys = await self.connection.fetch(
+            "SELECT key_id, spent FROM tollgate.key_sums WHERE key_id = ANY($1)",
+            list(said.spent_by_key),
+            timeout=_SECONDS,
+        )
         for what, before, after in (
                 ("granted to account", said.granted, {row["account_id"]: row["granted"] for row in balances}),
                 ("spent by account", said.spent, {row["account_id"]: row["spent"] for row in balances}),
@@ -261,4 +323,6 @@ def _mark(directory: Path, said: str) -> None:
         os.replace(temporary, path)
         sync_directory(directory)
     except OSError as error:
-        raise TollgateError(f"{path} cannot be written: {error.strerror}; run `tollgate store move` again when it can") from error
+        raise TollgateError(
+            f"{path} cannot be written: {error.strerror}; run `tollgate store move` again when it can"
+        ) from error

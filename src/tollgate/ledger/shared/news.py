@@ -27,9 +27,16 @@ _HELLO_SECONDS = 5.0
 
 
 class News:
-    """Calls `heard(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after every loss."""
+    """Calls `heard(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after
+    every loss."""
 
-    def __init__(self, address: str, name: str, heard: Callable[[str, str], Awaitable[None]], missed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        heard: Callable[[str, str], Awaitable[None]],
+        missed: Callable[[], Awaitable[None]],
+    ) -> None:
         self.problem = ""
         """Why nothing is heard now: a key that was revoked elsewhere might be taken here."""
         self._address = address
@@ -46,7 +53,8 @@ class News:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Listen no more. The task is told instead of cancelled: the driver may turn a cancellation into an error of its own."""
+        """Listen no more. The task is told instead of cancelled: the driver may turn a cancellation into an error of
+        its own."""
         self._closing = True
         self._said.put_nowait("")
         await self._task

@@ -21,8 +21,8 @@ KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
 GRANT = tuple(each.name for each in fields(Grant))
 _ZERO = Decimal(0)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
-"""A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one that starts
-waits for a moment."""
+"""A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one
+that starts waits for a moment."""
 
 _SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
     ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date) END, 0) AS spent
@@ -40,28 +40,54 @@ class Records:
 
     async def accounts(self, id: str | None = None) -> list[Account]:
         """All accounts, oldest first, or the one with this id."""
-        return [decode(Account, dict(row)) for row in await self._desk.rows(
-            f"SELECT {', '.join(ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)]
+        return [
+            decode(Account, dict(row))
+            for row in await self._desk.rows(
+                f"SELECT {', '.join(ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY "
+                "created_at, id",
+                id,
+            )
+        ]
 
     async def keys(self, id: str | None = None, account_id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
-        """All keys with the digests of their secrets, oldest first, or the one with this id, or those of one account."""
-        return [(decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"])) for row in await self._desk.rows(
-            f"SELECT {', '.join(f'k.{name}' for name in KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT JOIN tollgate.key_sums s ON s.key_id = k.id "
-            "WHERE ($1::text IS NULL OR k.id = $1) AND ($2::text IS NULL OR k.account_id = $2) ORDER BY k.created_at, k.id", id, account_id)]
+        """All keys with the digests of their secrets, oldest first, or the one with this id, or those of one
+        account."""
+        return [
+            (decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"]))
+            for row in await self._desk.rows(
+                f"SELECT {', '.join(f'k.{name}' for name in KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT "
+                "JOIN tollgate.key_sums s ON s.key_id = k.id WHERE ($1::text IS NULL OR k.id = $1) AND ($2::text IS "
+                "NULL OR k.account_id = $2) ORDER BY k.created_at, k.id",
+                id,
+                account_id,
+            )
+        ]
 
     async def sums(self, account_id: str | None = None) -> list[AccountSums]:
         """The arithmetic of all accounts, or of one."""
-        return [decode(AccountSums, dict(row)) for row in await self._desk.rows(
-            "SELECT account_id, granted, spent, held FROM tollgate.balances WHERE $1::text IS NULL OR account_id = $1", account_id)]
+        return [
+            decode(AccountSums, dict(row))
+            for row in await self._desk.rows(
+                "SELECT account_id, granted, spent, held FROM tollgate.balances WHERE $1::text IS NULL OR account_id = "
+                "$1",
+                account_id,
+            )
+        ]
 
     async def key_spent(self, key_id: str, since: str | None) -> Decimal:
         """What a key spent since a day, or ever."""
         if since is None:
             return await self._desk.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id) or _ZERO
-        return await self._desk.value("SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since) or _ZERO
+        return (
+            await self._desk.value(
+                "SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since
+            )
+            or _ZERO
+        )
 
     async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
-        """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of window."""
+        """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of
+        window."""
         rows = await self._desk.rows(_SPENT_BY_KEY, account_id, list(since), list(since.values()))
         return {row["id"]: row["spent"] for row in rows}
 
@@ -69,47 +95,75 @@ class Records:
         """A new account; raises `BadRequest` when there is one of this id."""
         async with self._desk.connection() as connection, connection.transaction():
             made = await connection.fetchval(
-                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({_marks(ACCOUNT)}) ON CONFLICT DO NOTHING RETURNING id",
-                *values_of(account, ACCOUNT))
+                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({_marks(ACCOUNT)}) ON CONFLICT DO "
+                "NOTHING RETURNING id",
+                *values_of(account, ACCOUNT),
+            )
             if made is None:
                 raise account_exists(account.id)
-            await connection.execute("INSERT INTO tollgate.balances (account_id) VALUES ($1) ON CONFLICT DO NOTHING", account.id)
+            await connection.execute(
+                "INSERT INTO tollgate.balances (account_id) VALUES ($1) ON CONFLICT DO NOTHING", account.id
+            )
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"account {account.id}")
 
     async def add_key(self, key: KeyRecord, digest: bytes) -> None:
         """A new key."""
         async with self._desk.connection() as connection, connection.transaction():
-            await connection.execute(f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({_marks((*KEY, 'digest'))})",
-                                     *values_of(key, KEY), digest.hex())
+            await connection.execute(
+                f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({_marks((*KEY, 'digest'))})",
+                *values_of(key, KEY),
+                digest.hex(),
+            )
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"key {key.id}")
 
     async def add_grant(self, grant: Grant) -> None:
         """Credits given or taken."""
         async with self._desk.connection() as connection, connection.transaction():
-            await connection.execute(f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({_marks(GRANT)})", *values_of(grant, GRANT))
-            await connection.execute("UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1", grant.account_id, grant.amount)
+            await connection.execute(
+                f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({_marks(GRANT)})", *values_of(grant, GRANT)
+            )
+            await connection.execute(
+                "UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1",
+                grant.account_id,
+                grant.amount,
+            )
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"balance {grant.account_id}")
 
     async def change(self, what: str, id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of an account or key; those that others change at the same time stay theirs. Raises `NotFound`."""
+        """Change fields of an account or key; those that others change at the same time stay theirs. Raises
+        `NotFound`."""
         if not changes:
             return
         settings = ", ".join(f"{name} = ${number}" for number, name in enumerate(changes, start=2))
         async with self._desk.connection() as connection, connection.transaction():
-            if await connection.fetchval(f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id", id, *map(storable, changes.values())) is None:
+            if (
+                await connection.fetchval(
+                    f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id",
+                    id,
+                    *map(storable, changes.values()),
+                )
+                is None
+            ):
                 raise NotFound(f"no {what} \"{id}\"")
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{what} {id}")
 
     async def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
-        return [decode(Grant, dict(row)) for row in await self._desk.rows(
-            f"SELECT {', '.join(GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)]
+        return [
+            decode(Grant, dict(row))
+            for row in await self._desk.rows(
+                f"SELECT {', '.join(GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id",
+                account_id,
+            )
+        ]
 
     # ---- image jobs
 
     async def generation(self, account_id: str, id: str) -> Generation | None:
         """One job of this account, with the provider's answer."""
-        rows = await self._desk.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1 AND account_id = $2", id, account_id)
+        rows = await self._desk.rows(
+            "SELECT document, answer FROM tollgate.generations WHERE id = $1 AND account_id = $2", id, account_id
+        )
         return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
 
     async def job(self, id: str) -> Generation | None:
@@ -119,44 +173,74 @@ class Records:
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
-        return fitting([_generation(row["document"]) for row in await self._desk.rows(
-            "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY created_at DESC, id DESC LIMIT $2",
-            account_id, limit)])
+        return fitting(
+            [
+                _generation(row["document"])
+                for row in await self._desk.rows(
+                    "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY "
+                    "created_at DESC, id DESC LIMIT $2",
+                    account_id,
+                    limit,
+                )
+            ]
+        )
 
     async def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
-        return [_generation(row["document"], row["answer"]) for row in await self._desk.rows(
-            "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at", list(PENDING))]
+        return [
+            _generation(row["document"], row["answer"])
+            for row in await self._desk.rows(
+                "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at",
+                list(PENDING),
+            )
+        ]
 
     async def is_gone(self, instance: str) -> bool:
         """Whether no gateway of this name is connected."""
         return bool(await self._desk.value(GONE, instance))
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Give a running job of a gateway that is gone to another; None when that one came back, or another one was first."""
+        """Give a running job of a gateway that is gone to another; None when that one came back, or another one was
+        first."""
         async with self._desk.connection() as connection, connection.transaction():
             if not await connection.fetchval(GONE, instance):
                 return None
-            row = await connection.fetchrow("SELECT document, answer FROM tollgate.generations WHERE id = $1 AND status = ANY($2) FOR UPDATE", id, list(PENDING))
+            row = await connection.fetchrow(
+                "SELECT document, answer FROM tollgate.generations WHERE id = $1 AND status = ANY($2) FOR UPDATE",
+                id,
+                list(PENDING),
+            )
             found = None if row is None else _generation(row["document"], row["answer"])
             if found is None or (found.row or {}).get("instance") != instance:
                 return None
             adopted = replace(found, row={**found.row, "instance": heir})
-            await connection.execute("UPDATE tollgate.generations SET document = $2 WHERE id = $1", id, _document(adopted))
+            await connection.execute(
+                "UPDATE tollgate.generations SET document = $2 WHERE id = $1", id, _document(adopted)
+            )
         return adopted
 
 
 def written_job(generation: Generation, expected: Sequence[str] | None) -> dict[str, Any]:
     """A job as `tollgate.put_job` takes it; `expected` None makes a new one."""
     columns = job_columns(generation)
-    return columns | {"cost": None if generation.cost is None else str(generation.cost), "expected": None if expected is None else list(expected)}
+    return columns | {
+        "cost": None if generation.cost is None else str(generation.cost),
+        "expected": None if expected is None else list(expected),
+    }
 
 
 def job_columns(generation: Generation) -> dict[str, Any]:
     """A job as its table has it."""
-    return {"id": generation.id, "account_id": generation.account_id, "status": generation.status, "model": generation.model,
-            "created_at": generation.created_at, "cost": generation.cost, "document": _document(generation),
-            "answer": orjson.dumps(generation.answer).decode()}
+    return {
+        "id": generation.id,
+        "account_id": generation.account_id,
+        "status": generation.status,
+        "model": generation.model,
+        "created_at": generation.created_at,
+        "cost": generation.cost,
+        "document": _document(generation),
+        "answer": orjson.dumps(generation.answer).decode(),
+    }
 
 
 def _document(generation: Generation) -> str:

@@ -25,18 +25,28 @@ class SharedRegister(Minted):
             return
         try:
             async with self._desk.connection() as connection, connection.transaction():
-                await connection.execute("DELETE FROM tollgate.minted WHERE at < now() - make_interval(secs => $1)", KEEP_SECONDS)
-                await connection.execute("INSERT INTO tollgate.minted (digest, provider) SELECT unnest($1::bytea[]), $2 ON CONFLICT (digest) "
-                                         "DO UPDATE SET provider = excluded.provider, at = now()", digests, provider)
+                await connection.execute(
+                    "DELETE FROM tollgate.minted WHERE at < now() - make_interval(secs => $1)", KEEP_SECONDS
+                )
+                await connection.execute(
+                    "INSERT INTO tollgate.minted (digest, provider) SELECT unnest($1::bytea[]), $2 ON CONFLICT "
+                    "(digest) DO UPDATE SET provider = excluded.provider, at = now()",
+                    digests,
+                    provider,
+                )
         except TollgateError as error:  # it must not cost anybody the answer that it came with
             log.error("which provider keeps what it answered cannot be written: %s", error.message)
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
-        found: str | None = await self._desk.value("SELECT provider FROM tollgate.minted WHERE digest = $1", digest(account_id, minted_id))
+        found: str | None = await self._desk.value(
+            "SELECT provider FROM tollgate.minted WHERE digest = $1", digest(account_id, minted_id)
+        )
         return found
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         asked = list(ids)
         found = {row["digest"] for row in await self._desk.rows(
             "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, asked))}
-        return next((each for each in asked if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None)
+        return next(
+            (each for each in asked if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
+        )

@@ -1,4 +1,5 @@
-"""Rows and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are kept beside rows anyway."""
+"""Rows and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are kept beside
+rows anyway."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from tollgate.ledger.shared.link import Desk
 log = logging.getLogger("tollgate.ledger")
 
 _AT_ONCE = 5000
-_DELETE = ("DELETE FROM tollgate.usage WHERE ctid IN (SELECT ctid FROM tollgate.usage WHERE instance = $1 AND time < $2 "
-           f"AND seq <= (SELECT published FROM tollgate.instances WHERE name = $1) LIMIT {_AT_ONCE})")
+_DELETE = (
+    "DELETE FROM tollgate.usage WHERE ctid IN (SELECT ctid FROM tollgate.usage WHERE instance = $1 AND time < $2 "
+    f"AND seq <= (SELECT published FROM tollgate.instances WHERE name = $1) LIMIT {_AT_ONCE})"
+)
 
 
 class Removal:
@@ -39,14 +42,16 @@ class Removal:
     async def _remove_rows(self, instance: str, kept: date) -> None:
         """Remove published rows, some thousand in a transaction."""
         start = datetime.combine(kept, time.min, UTC)
-        await self._desk.rows("UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start)
+        await self._desk.rows(
+            "UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start
+        )
         removed, count = 0, _AT_ONCE
         while count == _AT_ONCE:
             async with self._desk.connection() as connection:
                 count = int((await connection.execute(_DELETE, instance, start)).rpartition(" ")[2])
             removed += count
         if removed:
-            log.info("%d row(s) of gateway \"%s\" from before %s were removed; their sums stay", removed, instance, kept)
+            log.info('%d row(s) of gateway "%s" from before %s were removed; their sums stay', removed, instance, kept)
 
     async def _remove_files(self, instance: str, kept: date) -> None:
         oldest = await self._desk.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)

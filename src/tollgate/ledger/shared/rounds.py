@@ -1,8 +1,8 @@
 """Group commit against a shared database: everything that gathered while one round was under way goes out in the next.
 
-A round is one call of `tollgate.round` (functions.sql), one transaction: rows of usage with their costs, jobs, what running
-requests hold now, rate limits, and the new holds that requests wait for. Rounds of one gateway follow each other on one
-connection, whose session lock says that this gateway lives.
+A round is one call of `tollgate.round` (functions.sql), one transaction: rows of usage with their costs, jobs, what
+running requests hold now, rate limits, and the new holds that requests wait for. Rounds of one gateway follow each
+other on one connection, whose session lock says that this gateway lives.
 
 A round that nobody heard the end of is asked again: rows and jobs know themselves, and what is held is said as a whole.
 Rows and jobs are kept until they are written; holds and limits are for requests that can be refused.
@@ -70,12 +70,17 @@ class _Gathered:
 
     def alone(self) -> list[_Gathered]:
         """The same, each part in a round of its own."""
-        single = [_Gathered(**{kind: [part]}) for kind in ("jobs", "rows", "used", "admits", "holds") for part in getattr(self, kind)]
+        single = [
+            _Gathered(**{kind: [part]})
+            for kind in ("jobs", "rows", "used", "admits", "holds")
+            for part in getattr(self, kind)
+        ]
         return [*single, _Gathered(marks=self.marks)]
 
 
 class Rounds:
-    """One gateway's rounds. All methods belong to one event loop; `on_balances` gets what each round says of the accounts in it."""
+    """One gateway's rounds. All methods belong to one event loop; `on_balances` gets what each round says of the
+    accounts in it."""
 
     def __init__(self, address: str, instance: str, name: str, on_balances: Callable[[Balances], None]) -> None:
         self.problem = ""
@@ -114,7 +119,8 @@ class Rounds:
         return self._next_seq - 1
 
     async def close(self) -> None:
-        """Write what is there, give back what is held, and end the session. What the database does not take for ten seconds is logged as lost."""
+        """Write what is there, give back what is held, and end the session. What the database does not take for ten
+        seconds is logged as lost."""
         self._closing_until = time.monotonic() + CLOSE_SECONDS
         self._wake.set()
         await self._task
@@ -126,7 +132,8 @@ class Rounds:
     # ---- what goes into a round
 
     def row(self, account_id: str, row: bytes) -> asyncio.Future[None]:
-        """Charge a row of usage (a JSON object); the future is done when it is durable, or fails with `Unavailable` while it is not yet."""
+        """Charge a row of usage (a JSON object); the future is done when it is durable, or fails with `Unavailable`
+        while it is not yet."""
         return self._add(self._gathered.rows, self._numbered(row), account_id)
 
     def job(self, account_id: str, job: Mapping[str, Any], row: bytes | None) -> asyncio.Future[bool]:
@@ -151,13 +158,15 @@ class Rounds:
         self._add(self._gathered.used, orjson.dumps(used), account_id)
 
     async def hold(self, account_id: str, key_id: str, ask: Mapping[str, Any]) -> Any:
-        """Reserve credits; gives what `tollgate.hold` says. Who is granted some gives them back with `release`. Raises `Unavailable`."""
+        """Reserve credits; gives what `tollgate.hold` says. Who is granted some gives them back with `release`. Raises
+        `Unavailable`."""
         self._refuse_unwritten()
         future = self._add(self._gathered.holds, orjson.dumps(ask), account_id, key_id)
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled() and future.exception() is None:  # granted in the moment in which its request ended
+            # granted in the moment in which its request ended
+            if not future.cancelled() and future.exception() is None:
                 self.release(account_id, key_id, _granted(future.result()))
             raise
 
@@ -201,7 +210,8 @@ class Rounds:
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
-            if problem and not self.problem:  # a lost connection, most likely: nobody needs to know if the next one serves
+            # a lost connection, most likely: nobody needs to know if the next one serves
+            if problem and not self.problem:
                 self._drop()
                 problem = await self._try(taken)
             if not problem:
@@ -212,12 +222,18 @@ class Rounds:
                 continue
             self._failed(taken, problem)
             if self._closing_until and time.monotonic() > self._closing_until:
-                log.critical("%d row(s) and %d job(s) could not be written before the end: %s", len(taken.rows), len(taken.jobs), problem)
+                log.critical(
+                    "%d row(s) and %d job(s) could not be written before the end: %s",
+                    len(taken.rows),
+                    len(taken.jobs),
+                    problem,
+                )
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _try(self, taken: _Gathered) -> str:
-        """One round; gives why it could not be, empty when it was. A mistake of ours must not end the rounds: rows would wait for ever."""
+        """One round; gives why it could not be, empty when it was. A mistake of ours must not end the rounds: rows
+        would wait for ever."""
         try:
             if self._connection is None or self._connection.is_closed():
                 await self._connect()
@@ -232,7 +248,8 @@ class Rounds:
         return ""
 
     def _take(self, kept: _Gathered) -> _Gathered:
-        """What the last round could not do, and what has gathered since; of very many rows some wait for the next round."""
+        """What the last round could not do, and what has gathered since; of very many rows some wait for the next
+        round."""
         new = self._gathered
         rows = [*kept.rows, *new.rows]
         self._gathered = _Gathered(rows=rows[_MOST_ROWS:], marks=new.marks if rows[_MOST_ROWS:] else [])
@@ -266,10 +283,21 @@ class Rounds:
                 _tell(mark, None)
             return
         holds = [list(group) for _, group in groupby(sorted(taken.holds, key=_key_of), _key_of)]
-        asked = b'{"instance":%b,"accounts":%b,"held":%b,"holds":[%b],"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b]}' % (
-            orjson.dumps(self._instance), orjson.dumps(sorted({part.account_id for part in parts} | {account for account, _ in held})),
-            orjson.dumps([{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]),
-            b",".join([b"[%b]" % _joined(group) for group in holds]), _joined(taken.rows), _joined(taken.jobs), _joined(taken.used), _joined(taken.admits))
+        asked = (
+            b'{"instance":%b,"accounts":%b,"held":%b,"holds":[%b],"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b]}'
+            % (
+                orjson.dumps(self._instance),
+                orjson.dumps(sorted({part.account_id for part in parts} | {account for account, _ in held})),
+                orjson.dumps(
+                    [{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]
+                ),
+                b",".join([b"[%b]" % _joined(group) for group in holds]),
+                _joined(taken.rows),
+                _joined(taken.jobs),
+                _joined(taken.used),
+                _joined(taken.admits),
+            )
+        )
         self._changed.clear()
         try:
             with told():
@@ -278,16 +306,24 @@ class Rounds:
         except TollgateError:
             self._changed |= held.keys()
             raise
-        self._on_balances({account: (Decimal(granted), Decimal(spent)) for account, (granted, spent) in said["balances"].items()})
+        self._on_balances(
+            {account: (Decimal(granted), Decimal(spent)) for account, (granted, spent) in said["balances"].items()}
+        )
         for pair in held:
             if not self._held[pair] and pair not in self._changed:
                 del self._held[pair]
         granted = [*zip(chain(*holds), chain(*said["held"]), strict=True)]
         for part, answer in granted:
-            self._held[part.account_id, part.key_id] = self._held.get((part.account_id, part.key_id), _ZERO) + _granted(answer)
+            self._held[part.account_id, part.key_id] = self._held.get((part.account_id, part.key_id), _ZERO) + _granted(
+                answer
+            )
             if part.future.done():  # whoever asked is gone
                 self.release(part.account_id, part.key_id, _granted(answer))
-        for part, answer in (*granted, *zip(taken.admits, said["admitted"], strict=True), *zip(taken.jobs, said["won"], strict=True)):
+        for part, answer in (
+            *granted,
+            *zip(taken.admits, said["admitted"], strict=True),
+            *zip(taken.jobs, said["won"], strict=True),
+        ):
             _tell(part.future, answer)
         for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
             _tell(future, None)
@@ -313,7 +349,9 @@ class Rounds:
             with told():
                 await migrate(connection)
                 await self._take_name(connection)
-                known = await connection.fetch("SELECT account_id, key_id FROM tollgate.holds WHERE instance = $1", self._instance)
+                known = await connection.fetch(
+                    "SELECT account_id, key_id FROM tollgate.holds WHERE instance = $1", self._instance
+                )
         except BaseException:
             connection.terminate()
             raise
@@ -327,21 +365,29 @@ class Rounds:
     async def _take_name(self, connection: Connection) -> None:
         """Lock this gateway's name; a session of our own that the database has not given up yet is ended."""
         if self._session:
-            await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
-                                     self._session, self._name)
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
+                self._session,
+                self._name,
+            )
         for _ in range(10):
             if await connection.fetchval("SELECT pg_try_advisory_lock(tollgate.lock_of($1))", self._instance):
-                self._session = await connection.fetchval("SELECT pg_backend_pid()")  # a pooler tells the driver another one
+                # a pooler tells the driver another one
+                self._session = await connection.fetchval("SELECT pg_backend_pid()")
                 return
             await asyncio.sleep(0.05)
-        raise StoreInUse(f"another gateway named \"{self._instance}\" uses this store; give each a `store.instance` of its own")
+        raise StoreInUse(
+            f'another gateway named "{self._instance}" uses this store; give each a `store.instance` of its own'
+        )
 
     async def _look(self) -> None:
         """Give back what gateways held that are gone."""
         assert self._connection is not None
         self._looks_at = time.monotonic() + _LOOK_SECONDS
         with told():
-            while (gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)) is not None:
+            while (
+                gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)
+            ) is not None:
                 log.warning("gateway \"%s\" is gone; what its requests held is given back", gone)
 
     def _drop(self) -> None:

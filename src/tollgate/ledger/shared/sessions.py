@@ -1,4 +1,5 @@
-"""What makes a session of the dashboard good at every gateway: one signing secret, and the sessions that were signed out."""
+"""What makes a session of the dashboard good at every gateway: one signing secret, and the sessions that were signed
+out."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class SharedSessions:
         """Read both anew; the first gateway makes the secret."""
         self._loop = asyncio.get_running_loop()
         if not self.secret:
-            await self._desk.rows("INSERT INTO tollgate.secrets VALUES ($1, $2) ON CONFLICT DO NOTHING", _NAME, secrets.token_bytes(48))
+            await self._desk.rows(
+                "INSERT INTO tollgate.secrets VALUES ($1, $2) ON CONFLICT DO NOTHING", _NAME, secrets.token_bytes(48)
+            )
             self.secret = await self._desk.value("SELECT value FROM tollgate.secrets WHERE name = $1", _NAME)
         self.ended = {row["id"]: int(row["ends"]) for row in await self._desk.rows(
             "SELECT id, extract(epoch FROM expires_at) AS ends FROM tollgate.ended_sessions WHERE expires_at > now()")}
@@ -37,5 +40,7 @@ class SharedSessions:
         self.ended = {**self.ended, id: ends}
         async with self._desk.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM tollgate.ended_sessions WHERE expires_at < now()")
-            await connection.execute("INSERT INTO tollgate.ended_sessions VALUES ($1, to_timestamp($2)) ON CONFLICT DO NOTHING", id, ends)
+            await connection.execute(
+                "INSERT INTO tollgate.ended_sessions VALUES ($1, to_timestamp($2)) ON CONFLICT DO NOTHING", id, ends
+            )
             await connection.execute("SELECT pg_notify($1, 'session')", CHANNEL)

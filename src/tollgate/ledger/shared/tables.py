@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 VERSIONS: tuple[tuple[str, ...], ...] = (("tables.sql", "functions.sql"), ("tables2.sql",))
 """The files that lead from one version to the next."""
-_TYPES = {"VARCHAR": "text", "TIMESTAMP": "timestamptz", "INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double precision", "BOOLEAN": "boolean"}
+_TYPES = {
+    "VARCHAR": "text",
+    "TIMESTAMP": "timestamptz",
+    "INTEGER": "bigint",
+    "BIGINT": "bigint",
+    "DOUBLE": "double precision",
+    "BOOLEAN": "boolean",
+}
 """Anything else is money: a number without bounds, since one row that does not fit would keep all others out."""
 _UPGRADE_LOCK = 0x746F6C6C67617465
 """Two programs that start at once must not both make the tables."""
@@ -25,10 +32,15 @@ async def migrate(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _UPGRADE_LOCK)
         await connection.execute("CREATE SCHEMA IF NOT EXISTS tollgate")
-        await connection.execute("CREATE TABLE IF NOT EXISTS tollgate.schema_version (version integer NOT NULL, applied_at timestamptz NOT NULL)")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS tollgate.schema_version (version integer NOT NULL, applied_at timestamptz NOT "
+            "NULL)"
+        )
         found = await connection.fetchval("SELECT coalesce(max(version), 0) FROM tollgate.schema_version")
         if found > len(VERSIONS):
-            raise TollgateError(f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program")
+            raise TollgateError(
+                f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program"
+            )
         await _usage_table(connection)
         for number, names in enumerate(VERSIONS[found:], start=found + 1):
             for name in names:
@@ -37,10 +49,13 @@ async def migrate(connection: Connection) -> None:
 
 
 async def _usage_table(connection: Connection) -> None:
-    """`usage` has the columns of a usage row and the instance that wrote it; a new column needs no version of its own."""
+    """`usage` has the columns of a usage row and the instance that wrote it; a new column needs no version of its
+    own."""
     if await connection.fetchval("SELECT to_regclass('tollgate.usage') IS NULL"):
         columns = ", ".join(f"{each.name} {_type(each)}" for each in COLUMNS)
-        await connection.execute(f"CREATE TABLE tollgate.usage ({columns}, instance text NOT NULL, PRIMARY KEY (request_id))")
+        await connection.execute(
+            f"CREATE TABLE tollgate.usage ({columns}, instance text NOT NULL, PRIMARY KEY (request_id))"
+        )
         await connection.execute("CREATE INDEX ON tollgate.usage (instance, seq)")
         await connection.execute("CREATE INDEX ON tollgate.usage (instance, time)")
         return
@@ -48,7 +63,9 @@ async def _usage_table(connection: Connection) -> None:
         "SELECT column_name FROM information_schema.columns WHERE table_schema = 'tollgate' AND table_name = 'usage'")}
     for column in COLUMNS:
         if column.name not in known:
-            await connection.execute(f"ALTER TABLE tollgate.usage ADD COLUMN {column.name} {_type(column).removesuffix(' NOT NULL')}")
+            await connection.execute(
+                f"ALTER TABLE tollgate.usage ADD COLUMN {column.name} {_type(column).removesuffix(' NOT NULL')}"
+            )
 
 
 def _type(column: Column) -> str:

@@ -26,7 +26,9 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
         if node is None or template is None:
             return None
         if address is None:
-            unset = [name for name, value in pieces.variables.items() if value is None and mentions(node, f"vars.{name}")]
+            unset = [
+                name for name, value in pieces.variables.items() if value is None and mentions(node, f"vars.{name}")
+            ]
             why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
             pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", where)
             return None
