@@ -331,6 +331,18 @@ def test_an_example_is_run_as_the_model_it_names():
     assert run_provider_examples(compiled(text)) == []
 
 
+def test_an_example_is_run_with_what_is_declared_for_its_model():
+    text = SMALL + """
+can: {near: provider}
+policies: [{match: "*", can: {near: policy}}]
+request: [{set: {said: $can.near}}]
+examples:
+  - {of: request, model: acme/large, given: {}, expect: {said: policy}}
+  - {of: request, given: {}, expect: {said: provider}}
+"""
+    assert run_provider_examples(compiled(text)) == []
+
+
 MARKED = SMALL.replace("models:", """in_text: [{from: <a>, to: </a>, kind: reasoning}]
 policies:
   - {match: "acme/m*", protocols: [chat], in_text: [{from: <b>, to: </b>, kind: reasoning}]}

@@ -97,6 +97,15 @@ class CompiledProvider:
     def name(self) -> str:
         return self.config.name
 
+    def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:
+        """What is declared for a model through an endpoint, the nearest scope's word for each; without them, the provider's own."""
+        can: dict[str, Any] = {**self.config.can, **(endpoint.can if endpoint else {})}
+        if endpoint and model:
+            for policy in self.config.policies:
+                if policy.holds(model, endpoint.protocol):
+                    can.update(policy.can)
+        return {**can, **(model.can if model else {})}
+
     def edits(self, kind: str, endpoint: str, model: Model | None) -> EditList | None:
         """The edits that apply to a model through an endpoint, in scope order; without a model,
         those of every model."""
@@ -293,11 +302,6 @@ class _Compiling:
         auth: Authorisation | None,
     ) -> Offer | None:
         provider, endpoint = self.provider, spoken.endpoint
-        can: dict[str, Any] = {**provider.can, **endpoint.can}
-        for policy in provider.policies:
-            if policy.holds(model, endpoint.protocol):
-                can.update(policy.can)
-        can.update(model.can)
         facts = facts_of(model, provider.name, endpoint.mapping)
         address = address_of(self.pieces, spoken, facts)
         if address is None:
@@ -316,7 +320,7 @@ class _Compiling:
             errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
-            stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
+            stream_edits=self._chained(compiled, "stream", endpoint, model), can=compiled.can(endpoint, model), model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
             tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,

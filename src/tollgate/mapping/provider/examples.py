@@ -122,7 +122,7 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     )
     context.model, context.can, context.request = (
         facts,
-        {**compiled.config.can, **(more.get("can") or {})},
+        {**compiled.can(spoken.endpoint if spoken else None, model), **(more.get("can") or {})},
         more.get("request"),
     )
     context.hear({str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()})
