@@ -23,7 +23,7 @@ from tollgate.money import CONTEXT, decimal_of, show
 
 UNIT = 1_000_000
 GENERATED = (
-    "upstream", "aliases", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer",
+    "upstream", "aliases", "canonical_slug", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer",
     "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires",
     "price",
 )
@@ -81,7 +81,7 @@ def import_models(
     """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
     `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
     made = Import(source)
-    names = aliases(facts)
+    names, slugs = aliases(facts), canonical_slugs(facts)
     best: dict[str, dict[str, Any]] = {}
     for offer in offers_of(facts):
         upstream = str(offer.get("upstream_model") or "")
@@ -107,7 +107,7 @@ def import_models(
             f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})"
         )
     for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
-        entry = _entry(best[name], names.get(name, ()), frozenset(speaks), made)
+        entry = _entry(best[name], names.get(name, ()), slugs.get(name), frozenset(speaks), made)
         if entry is not None:
             before = (kept or {}).get(name, {})
             made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
@@ -117,12 +117,23 @@ def import_models(
     return made
 
 
+def canonical_slugs(facts: Any) -> dict[str, str]:
+    """Canonical id -> stable slug, where that is another name."""
+    slugs = {model["id"]: model.get("canonical_slug") for model in _canonical(facts)}
+    return {name: slug for name, slug in slugs.items() if isinstance(slug, str) and slug and slug != name}
+
+
+def _canonical(facts: Any) -> Sequence[dict[str, Any]]:
+    """The models of a facts document by themselves; none where it tells offers only."""
+    return (facts.get("canonical") if isinstance(facts, dict) else None) or ()
+
+
 def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
-    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's."""
-    canonical = facts.get("canonical") if isinstance(facts, dict) else None
+    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only some
+    provider has for a model counts where it can mean no other."""
     own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers_of(facts)}
     wanted: dict[str, list[str]] = {}
-    for model in canonical or ():
+    for model in _canonical(facts):
         provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
         upstream = rest.rpartition("|")[0]
         first = own.get((provider, upstream), {})
@@ -134,6 +145,15 @@ def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
     for name, others in wanted.items():
         for other in others:
             meant.setdefault(other, set()).add(name)
+    offers = offers_of(facts)
+    elsewhere = {other for offer in offers for other in offer.get("aliases") or ()
+                 if isinstance(other, str) and _SIMPLE_NAME.match(other) and other not in meant}
+    for offer in offers:
+        for other in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
+            meant.setdefault(other, set()).add(offer["id"])
+    for other in sorted(elsewhere):
+        for name in meant[other] & wanted.keys():
+            wanted[name].append(other)
     return {
         name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted)
         for name, others in wanted.items()
@@ -148,7 +168,7 @@ def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
 
 
 def _entry(
-    offer: Mapping[str, Any], names: Sequence[str], speaks: frozenset[str], made: Import
+    offer: Mapping[str, Any], names: Sequence[str], slug: str | None, speaks: frozenset[str], made: Import
 ) -> dict[str, Any] | None:
     name = offer["id"]
     kind = offer.get("type", "chat")
@@ -162,6 +182,7 @@ def _entry(
     entry: dict[str, Any] = {
         "upstream": offer.get("upstream_model") if offer.get("upstream_model") != name.partition("/")[2] else None,
         "aliases": list(names),
+        "canonical_slug": slug,
         "name": offer.get("name"),
         "description": describe(offer),
         "type": kind if kind != "chat" else None,

@@ -50,6 +50,11 @@ def rows() -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(row["provider"], row["id"], row["upstream_model"]): row for row in json.loads(FACTS.read_text())["models"]}
 
 
+def slugs() -> dict[str, str]:
+    """Stable slugs by canonical id."""
+    return {model["id"]: model["canonical_slug"] for model in json.loads(FACTS.read_text())["canonical"]}
+
+
 @functools.cache
 def sources() -> dict[str, str]:
     """Our name of a provider -> its name in the facts, as the models files say."""

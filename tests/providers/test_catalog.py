@@ -117,6 +117,19 @@ def test_limits_and_abilities_are_the_facts(provider: str) -> None:
         assert model.description
 
 
+def test_every_model_has_the_stable_slug_of_the_facts_and_answers_to_each_name_that_means_no_other() -> None:
+    catalog, entries = shipped.runtime().catalog, {}
+    for row in facts.rows().values():
+        entries.setdefault(row["id"], []).append(row)
+    for name, slug in facts.slugs().items():
+        model = catalog.models.get(name)
+        if model is not None and {route.provider for route in model.routes} & set(PROVIDERS):
+            assert model.entry["canonical_slug"] == slug
+    for dated in ("gpt-6-sol-2026-09-22", "gpt-4-turbo-2024-04-09", "gpt-5.1-codex-2025-11-13"):
+        [named] = {row["id"] for rows in entries.values() for row in rows if dated in row.get("aliases", ())}
+        assert catalog.resolve(dated).id == named
+
+
 def test_nothing_on_sale_was_forgotten() -> None:
     """What a provider of ours sells and is not here is on the list of its own file, has no price,
     or is a second offer of a model."""
