@@ -23,20 +23,21 @@ class WireFormat:
     names its end user and puts its turns."""
 
     limit_fields: tuple[str, ...]
-    user_paths: tuple[tuple[str, ...], ...]
-    """In the order in which they count."""
+    user_places: tuple[tuple[str | None, str], ...]
+    """Where an end user may be named, in the order in which they count: the object of the body that holds the member
+    (None: the body itself), and the member."""
     turns_field: str = "messages"
     names_model_once: bool = False
     """Whether a stream says its model in its first event alone."""
 
 
-_USER = (("user",), ("safety_identifier",))
+_USER = ((None, "user"), (None, "safety_identifier"))
 """The second is the newer name of the first."""
 CLIENT_FORMATS = {
     "chat": WireFormat(("max_completion_tokens", "max_tokens"), _USER),
     "responses": WireFormat(("max_output_tokens",), _USER, "input"),
     "messages": WireFormat(("max_tokens",), (("metadata", "user_id"),), names_model_once=True),
-    "embeddings": WireFormat((), (("user",),), "input"),
+    "embeddings": WireFormat((), ((None, "user"),), "input"),
 }
 """By the name of the format's mapping file."""
 

@@ -91,12 +91,11 @@ class Exchange:
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one; cut at a length that no name has."""
-        for path in CLIENT_FORMATS[self.inbound.dialect].user_paths:
-            node: Any = self.body
-            for step in path:
-                node = node.get(step) if isinstance(node, dict) else None
-            if isinstance(node, str):
-                return node[:_MOST_USER]
+        for holder, name in CLIENT_FORMATS[self.inbound.dialect].user_places:
+            about = self.body if holder is None else self.body.get(holder)
+            user = about.get(name) if isinstance(about, dict) else None
+            if isinstance(user, str):
+                return user[:_MOST_USER]
         return None
 
     def asked_tier(self) -> str | None:

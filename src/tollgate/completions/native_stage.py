@@ -10,7 +10,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed, converts_frames
-from tollgate.completions.stateful import keeps_thread, minted_ids
+from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
 from tollgate.completions.untold import Untold, written_usage
 from tollgate.completions.whole import told_tier
 from tollgate.errors import TollgateError, UpstreamError
@@ -112,7 +112,7 @@ class NativeChat(_Native):
         return self._inner.tier
 
     def minted(self) -> list[str]:
-        if not isinstance(self._exchange.body.get("audio"), dict):
+        if not may_mint("chat", self._exchange.body):
             return []
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 

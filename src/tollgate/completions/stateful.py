@@ -133,6 +133,11 @@ class StateNotFound(NotFound):
             self.code = "thread_not_found"
 
 
+def may_mint(dialect: str, body: dict[str, Any]) -> bool:
+    """Whether the answer to a native request may hand out such ids: of chat only one that was asked for with sound."""
+    return dialect != "chat" or isinstance(body.get("audio"), dict)
+
+
 def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
     """The ids of provider-side state in a native answer: the response, its items, its container, its sound; with
     `thread`, the message itself."""

@@ -17,7 +17,7 @@ from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.naming import renamed
-from tollgate.completions.stateful import keeps_thread, minted_ids
+from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
 from tollgate.completions.untold import written_usage
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
@@ -56,7 +56,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         write = _events if exchange.stream else _converted_bytes
         hub = {**hub, "usage": exchange.told_usage()}
         out = await aside(write, exchange, hub) if large else write(exchange, hub)
-    if exchange.native and (ids := minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))):
+    if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
+        ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle_answer(estimated=estimated, told=exchange.failure)
     if exchange.stream:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection, Mapping
 from datetime import UTC
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from tollgate.config.model import Credits, Store
@@ -56,6 +57,7 @@ DEFAULT_CREDITS = Decimal(100)
 _MOST_COST = Decimal(10) ** 12
 """More than this for one request is a mistake in a price, and more than a column holds."""
 _REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
+_required_of = attrgetter(*_REQUIRED)
 
 
 def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger:
@@ -209,9 +211,9 @@ class Ledger(Administration):
         row.cost = round_cost(row.cost)
         if not 0 <= row.cost <= _MOST_COST:
             raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 to {_MOST_COST:f}")
-        for name in _REQUIRED:
-            if type(getattr(row, name)) is not str:
-                raise ValueError(f"row {row.request_id}: {name} is {getattr(row, name)!r}, wanted text")
+        if set(map(type, _required_of(row))) != {str}:
+            name, value = next(each for each in zip(_REQUIRED, _required_of(row), strict=True) if type(each[1]) is not str)
+            raise ValueError(f"row {row.request_id}: {name} is {value!r}, wanted text")
         if row.time.tzinfo is not UTC:
             row.time = row.time.replace(tzinfo=UTC) if row.time.tzinfo is None else row.time.astimezone(UTC)
         return True
