@@ -189,6 +189,8 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("messages", {"max_tokens": 5, "tools": [{}, None]}, "tools[1] is null; an object is wanted", "tools[1]"),
         ("responses", {"tools": ["web_search"]}, "tools[0] is text; an object is wanted", "tools[0]"),
         ("chat", {"stream": "yes"}, "stream is text; a boolean is wanted", "stream"),
+        ("chat", {"logprobs": "yes"}, "logprobs is text; a boolean or a non-negative integer is wanted", "logprobs"),
+        ("chat", {"logprobs": -1}, "logprobs is -1; a boolean or a non-negative integer is wanted", "logprobs"),
         ("messages", {}, "missing required field: max_tokens", "max_tokens"),
         ("responses", {"input": 7}, "input is an integer; text or a list is wanted", "input"),
         ("responses", {"input": [5]}, "input[0] is an integer; an object is wanted", "input[0]"),
@@ -227,6 +229,8 @@ def test_an_impossible_field_is_named(dialect, change, said, param):
 
 def test_unknown_fields_and_nulls_pass():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
+    for logprobs in (True, False, 0, 5):
+        check_fields("chat", {**CHAT, "logprobs": logprobs})
     check_fields(
         "chat",
         {

@@ -215,6 +215,8 @@ _LIST = (lambda value: isinstance(value, list), "a list")
 _TEXT_OR_LIST = (lambda value: isinstance(value, (str, list)), "text or a list")
 _OBJECT = (lambda value: isinstance(value, dict), "an object")
 _TEXT_OR_OBJECT = (lambda value: isinstance(value, (str, dict)), "text or an object")
+_LOGPROBS = (lambda value: isinstance(value, int) and value >= 0, "a boolean or a non-negative integer")
+"""Some who speak this format take how many are wanted for each token, instead of true and `top_logprobs`."""
 
 _COMMON: dict[str, tuple[Check, str]] = {
     "model": _TEXT,
@@ -237,7 +239,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
             "seed": (_is(int), "an integer"),
             "frequency_penalty": _NUMBER,
             "presence_penalty": _NUMBER,
-            "logprobs": _BOOLEAN,
+            "logprobs": _LOGPROBS,
             "tool_choice": _TEXT_OR_OBJECT,
             "n": _COUNT,
             "stream_options": _OBJECT,
