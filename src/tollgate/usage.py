@@ -222,7 +222,7 @@ def _others(told: object) -> tuple[tuple[str, Usage], ...]:
     )
 
 
-def beyond_belief(hub_usage: Mapping[str, object]) -> list[str]:
+def beyond_belief(hub_usage: Mapping[str, Any]) -> list[str]:
     """Which token counts of a hub usage nobody can have, in words.
 
     {"input": 10, "output": 10**12} -> ["output was 1000000000000"]
