@@ -395,3 +395,20 @@ def test_the_answer_so_far_is_looked_at_only_where_a_condition_comes_to_it(monke
     for event in ({"t": "a"}, {"t": "b"}, {"t": "c", "last": True}):
         converter.feed(event)
     assert converter.stop == "end" and len(looks) == 1
+
+
+def test_a_part_that_is_lost_is_not_told_and_takes_no_place() -> None:
+    lost = "    reasoning:\n      lost: \"{{ 'an afterthought' if not $part.text and $whole.parts }}\"\n"
+    told = mapping(TARGET.replace("    reasoning:\n", lost))
+    converter = StreamConverter(PLAIN, told, Context())
+    events = [
+        {"d": {"think": "hm"}},
+        {"d": {"text": "a"}},
+        {"d": {"sign": "S"}},
+        call("0", "c", "f", "{}"),
+        {"stop": "tool"},
+    ]
+    said = [data for event in events for _, data in converter.feed(event)]
+    assert shape(said)[1:] == ["open0", "think0", "close0", "open1", "text1", "close1", "open2", "args2"]
+    assert converter.lost == ["an afterthought"]
+    assert [part["kind"] for part in converter.parts()] == ["reasoning", "text", "reasoning", "tool_call"]

@@ -92,9 +92,11 @@ def _request() -> Schema:
 
 
 def _stream() -> Schema:
-    handlers = _record({
-        step: {"type": "string", "description": "becomes $part.item"} if step == "name" else _EVENTS for step in STEPS
-    })
+    made = {
+        "lost": {**_TEMPLATE, "description": "a text that says why such a part is not told; nothing where it is"},
+        "name": {"type": "string", "description": "becomes $part.item"},
+    }
+    handlers = _record({step: made.get(step, _EVENTS) for step in STEPS})
     return _record({
         "to_hub": _RULES,
         "from_hub": {

@@ -214,7 +214,8 @@ def _streams_out() -> str:
     return f"""\
 `event:` names the field that is also the SSE event name; `stamp:` goes onto every event;
 {", ".join(f"`{moment}:`" for moment in MOMENTS)} are lists of events for those moments; `end:` is the literal last event. Every kind of part
-({", ".join(_code(hub.KINDS))}, or one of your own) may say {", ".join(_code(STEPS))}. A kind that is not named is lost, and the loss is said."""
+({", ".join(_code(hub.KINDS))}, or one of your own) may say {", ".join(_code(STEPS))}. A kind that is not named is lost, and the loss is said.
+So is a part for which `lost` makes a text, which is what the loss is called; `name` makes `$part.item`. The others are lists of events."""
 
 
 def _edits() -> str:

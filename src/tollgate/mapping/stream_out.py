@@ -15,7 +15,9 @@ from tollgate.mapping.stream_frames import is_steady
 from tollgate.mapping.text import is_literal, literal
 
 MOMENTS = ("start", "finish", "error")
-STEPS = ("name", "open", "delta", "close")
+STEPS = ("lost", "name", "open", "delta", "close")
+_MADE = ("lost", "name")
+"""Steps that make one value, before the part has its place; the others are lists of events."""
 _KEYS = ("event", "stamp", *MOMENTS, "end")
 _STOP = re.compile(r"\bR\.stop\b")
 _LATE = ("$seq", "$run.usage", "$run.stop", "$seen", "$whole")
@@ -136,16 +138,16 @@ class _Builder:
                 unit.mistake(
                     node.keys[step], f"unknown key `{step}`", suggest(step, STEPS) or f"one of {', '.join(STEPS)}"
                 )
-            elif step == "name":
-                code = unit.module.function(f"say_{kind}_name(R, P, C)", value.mark.line)
+            elif step in _MADE:
+                steps[step] = name = f"say_{kind}_{step}"
+                code = unit.module.function(f"{name}(R, P, C)", value.mark.line)
                 site = Site(
                     unit,
                     code,
                     Scope({**self.base, "part": replace(PART, places=())}),
-                    f"{kind}.name" if unit.trace else "",
+                    f"{kind}.{step}" if unit.trace else "",
                 )
                 templates.emit(site, value, ToReturn())
-                steps[step] = f"say_{kind}_name"
             elif step == "delta":
                 steps[step] = name = f"say_{kind}_delta"
                 code = self._function(f"{name}(R, P, V, C)", value, PART, DELTA, FIELDS)

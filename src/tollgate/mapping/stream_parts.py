@@ -11,6 +11,7 @@ from typing import Any
 from tollgate.mapping.context import Context
 from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable, unfit
 from tollgate.mapping.stream_words import Speaker
+from tollgate.mapping.values import text_of
 
 
 class Parts:
@@ -154,6 +155,10 @@ class Parts:
         if handlers is None:
             part.mute = True
             self.context.lose(f"{part.kind} of the answer")
+            return
+        if handlers.lost is not None and (words := handlers.lost(self, part, self.context)):
+            part.mute = True
+            self.context.lose(text_of(words))
             return
         self._begin()
         part.say = handlers.framed if self.frames and handlers.framed is not None else handlers.delta

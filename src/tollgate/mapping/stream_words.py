@@ -11,6 +11,8 @@ from typing import Any
 class Handlers:
     """What a client's protocol says in the life of a part of one kind. All are generated functions, or None."""
 
+    lost: Callable[..., Any] | None = None
+    """What is lost of a part that is not told, or nothing where it is."""
     name: Callable[..., Any] | None = None
     open: Callable[..., Any] | None = None
     delta: Callable[..., Any] | None = None
