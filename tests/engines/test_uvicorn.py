@@ -357,6 +357,8 @@ async def test_an_answer_that_is_not_begun_is_a_500_and_one_that_is_not_complete
     for application in (silent, failing):
         client = await Client(application).exchange([GET])
         assert answers_of(client.said, ["GET"]) == [(500, b"Internal Server Error", False)] and client.transport.closed
+        [request_id] = set(re.findall(rb"request-id: (\S+)", client.said))
+        assert f"request {request_id.decode()}" in caplog.text
         assert client.server.tasks == set()
     client = await Client(answering(b"half", whole_answer=False)).exchange([GET])
     assert client.transport.closed

@@ -22,7 +22,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
-from tollgate.engines.reading import REFUSALS, STATUS_LINES, refusal_of, without_wish
+from tollgate.engines.reading import REFUSALS, STATUS_LINES, Refused, checked_headers, without_wish
 from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
 
@@ -185,11 +185,12 @@ class Http1:
         self._bare = 0
         version = self._parser.get_http_version()
         headers = self._headers
-        told = dict(headers)
-        refused = refusal_of(version, headers, told)
-        if refused is not None:
-            self._refuse(refused)
-        continues = version == "1.1" and told.get(b"expect", b"").lower() == b"100-continue"
+        try:
+            by_name = checked_headers(version, headers)
+        except Refused as refused:
+            by_name = {}
+            self._refuse(refused.status)
+        continues = version == "1.1" and by_name.get(b"expect", b"").lower() == b"100-continue"
         head = _Head(self._parser.get_method().decode(), self._url, version, headers, keep=version == "1.1" and self._parser.should_keep_alive(), continues=continues)
         self._parsed = head
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere

@@ -19,15 +19,27 @@ STATUS_LINES = {status: f"HTTP/1.1 {status} \r\n".encode() for status in range(1
 STATUS_LINES |= {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-def refusal_of(version: str, headers: Headers, told: dict[bytes, bytes]) -> int | None:
-    """The status a request is refused with, whatever its path; `told` is a dictionary of the headers: refusal_of("1.1", [], {}) -> 400"""
-    if version not in ("1.0", "1.1") or (b"host" not in told and version == "1.1"):  # RFC 9112, 3.2
-        return 400
-    if len(told) != len(headers) and [name for name, _ in headers].count(b"host") > 1:
-        return 400
-    if b"transfer-encoding" in told and [value.lower() for name, value in headers if name == b"transfer-encoding"] != [b"chunked"]:
-        return 501  # RFC 9112, 6.1: nobody here would undo the others
-    return None
+class Refused(Exception):
+    """A request that is answered with `status` (a key of `REFUSALS`) whatever its path, because of how it is framed."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
+    """The headers by name, the last of each. Raises `Refused`: checked_headers("1.1", []) -> Refused(400), for no host
+    is named."""
+    by_name = dict(headers)
+    if version not in ("1.0", "1.1") or (b"host" not in by_name and version == "1.1"):  # RFC 9112, 3.2
+        raise Refused(400)
+    if len(by_name) != len(headers) and [name for name, _ in headers].count(b"host") > 1:
+        raise Refused(400)
+    if b"transfer-encoding" in by_name:
+        codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"]:
+            raise Refused(501)  # RFC 9112, 6.1: nobody here would undo the others
+    return by_name
 
 
 def without_wish(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:

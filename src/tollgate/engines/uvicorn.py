@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
-from tollgate.engines.reading import REFUSALS, STATUS_LINES, Headers, refusal_of, without_wish
+from tollgate.engines.reading import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.turn import MOST_UNREAD, Turn
 from tollgate.engines.writes import Writes
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tollgate.engines")
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
-_FAILED = STATUS_LINES[500] + b"content-type: text/plain\r\ncontent-length: 21\r\nconnection: close\r\n\r\nInternal Server Error"
 _MOST_WAITING = 8
 """Requests that may wait behind the one that is answered, before no more are read."""
 
@@ -163,8 +162,8 @@ class _Connection(asyncio.Protocol):
                     data = without_wish(*self._wish, data[wish.args[0] :])
                     self._wish = None
         except httptools.HttpParserError as error:
-            said = error.__context__
-            self._refuse(said.status if isinstance(said, _Refused) else 400)
+            cause = error.__context__  # what our own `on_headers_complete` raised
+            self._refuse(cause.status if isinstance(cause, Refused) else 400)
             return
         if self._bare > MAX_HEAD_BYTES:
             self._refuse(431)
@@ -188,18 +187,16 @@ class _Connection(asyncio.Protocol):
         parser, headers = self._parser, self._headers
         assert parser is not None
         version, method = parser.get_http_version(), parser.get_method()
-        told = dict(headers)
-        if status := refusal_of(version, headers, told):
-            raise _Refused(status)
+        by_name = checked_headers(version, headers)
         if method == b"CONNECT":
-            raise _Refused(400)
+            raise Refused(400)
         if parser.should_upgrade():
             self._wish = method, self._target, version, headers
             return
         raw_path, _, query = self._target.partition(b"?")
         path = raw_path.decode("ascii")
         keep = version != "1.0" and parser.should_keep_alive()
-        continues = b"expect" in told and version == "1.1" and told[b"expect"].lower() == b"100-continue"
+        continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
         self._newest = turn = Turn(self, version, head=method == b"HEAD", keep=keep, continues=continues)
         scope = {
             "type": "http", "asgi": _ASGI, "http_version": version, "method": method.decode("ascii"), "path": unquote(path) if "%" in path else path,
@@ -252,14 +249,23 @@ class _Connection(asyncio.Protocol):
                 self._tell_refusal()
 
     def _tell_refusal(self) -> None:
-        said = REFUSALS[self._refusal]
-        tag = new_request_id().encode()
-        headers = [
-            *self.server.default_headers, (b"content-type", b"text/plain"), (b"content-length", b"%d" % len(said)), (b"connection", b"close"),
-            (b"x-request-id", tag), (b"request-id", tag),
-        ]
-        self.write(STATUS_LINES[self._refusal] + b"\r\n".join([*map(b": ".join, headers), b"", said]))
+        self._answer_plainly(self._refusal, REFUSALS[self._refusal])
         self._writes.close()
+
+    def _answer_plainly(self, status: int, text: bytes) -> str:
+        """Write an answer that is not the application's, the last of this connection; gives its request id."""
+        request_id = new_request_id()
+        tag = request_id.encode()
+        headers = [
+            *self.server.default_headers,
+            (b"content-type", b"text/plain"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+            (b"x-request-id", tag),
+            (b"request-id", tag),
+        ]
+        self.write(STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, headers), b"", text]))
+        return request_id
 
     # Answering.
 
@@ -283,9 +289,10 @@ class _Connection(asyncio.Protocol):
                 turn.task = None
 
     def _break_off(self, turn: Turn) -> None:
-        """End an answer that has no end: with a word where there is none of it yet."""
+        """Close the connection under an answer that was not completed; where none of it has left, with a 500."""
         if not turn.started and not self.transport.is_closing():
-            self.write(_FAILED)
+            request_id = self._answer_plainly(500, b"Internal Server Error")
+            log.error("its client was answered with 500, as request %s", request_id)
         self._writes.close()
 
     def answered(self, turn: Turn) -> None:
@@ -338,11 +345,3 @@ class _Connection(asyncio.Protocol):
         turn, (looked, came) = self._newest, self._looked
         self._looked = turn, self._came
         return turn is not None and turn is looked and turn.more and not self._paused and self._came - came < SLOWEST_BYTES
-
-
-class _Refused(Exception):
-    """A head that is refused with `status`; httptools makes an `HttpParserError` of it."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
