@@ -311,6 +311,21 @@ def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
     )
 
 
+def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
+    texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
+    [provider] = [text for text in texts if "\nprovider: queue\n" in text]
+    [mapping] = [text for text in texts if "\nmapping: predictions\n" in text]
+    for name, text in (("providers/queue.yaml", provider), ("mappings/predictions.yaml", mapping)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    loaded = load_gateway(write_config(tmp_path, sandbox=False), environ={"QUEUE_KEY": "x"})
+    runtime = build_runtime(loaded)
+    read = runtime.mappings["predictions"]
+    assert not read.warnings and run_examples(read, runtime.mappings, read_text(mapping, "predictions.yaml").root.get("examples")) == []
+    [offer] = runtime.providers["queue"].offers["queue/talker"]
+    assert offer.polling is not None and offer.polling.again.address({"id": "a/b"}, {}, {}) == "https://api.queue.example/v1/predictions/a%2Fb"
+
+
 def _loaded(folder: Path, provider: str, **secrets: str):
     path = write_config(folder, providers={"acme": provider}, sandbox=False)
     loaded = load_gateway(path, environ=secrets)

@@ -57,8 +57,7 @@ def test_our_own_words_are_not_exported() -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
     ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
-    # what chat, messages and embeddings send is JSON
-    ("speaks: {chat: {path: x, encoding: multipart}}", "found unknown key `encoding`"),
+    ("speaks: {chat: {path: x, enclosing: multipart}}", "found unknown key `enclosing`"),
     ("speaks: {}", "found an empty map, wanted at least one entry"),
     ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
     ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),

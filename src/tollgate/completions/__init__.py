@@ -100,7 +100,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     """One route's reply, once it has begun to answer."""
     answer = await send(exchange, offer)
     try:
-        if offer.in_text is not None and exchange.native:
+        if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
             if is_long(exchange.inbound.body):
                 await aside(make_anew, exchange, offer)
             else:

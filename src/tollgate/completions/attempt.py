@@ -108,21 +108,24 @@ def passed_body(exchange: Exchange, offer: Offer) -> bytes:
     body, upstream = exchange.body, offer.model.upstream
     stream = _asks_stream(exchange, offer)
     ask_usage = stream and offer.protocol == "chat"
-    gathered = stream and not exchange.stream
-    if (gathered or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+    gathered, told_anew = stream and not exchange.stream, exchange.stream and not stream
+    if (gathered or told_anew or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
         why = "which answers as a stream only" if gathered else "whose answers are made anew"
         raise BadRequest(f"n greater than 1 cannot be had of this model, {why}", param="n")
     if gathered:
         body = {**body, "stream": True}
-    if exchange.sealed or offer.request_edits is not None or gathered:
+    elif told_anew:
+        body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    anew = gathered or told_anew or offer.encoding != "json"
+    if exchange.sealed or offer.request_edits is not None or anew:
         context = exchange.context = context_of(exchange, offer)
         if exchange.sealed:
             body = without_sealed(offer.protocol, body, context)
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
         exchange.tier_sent = edited.get("service_tier") is not None
-        if exchange.sealed or edited is not document or gathered:
-            return orjson.dumps(edited)
+        if exchange.sealed or edited is not document or anew:
+            return offer.encoded(edited)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
 
 
@@ -158,7 +161,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     read_tier = offer.mapping.sent_tier
     exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
     try:
-        return orjson.dumps(document)
+        return offer.encoded(document)
     except TypeError as error:
         # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
         raise BadRequest(
@@ -194,7 +197,7 @@ async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
 
 def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
     """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
-    if is_large(raw) and too_many(raw, _MOST_VALUES):
+    if holds_too_much(raw):
         raise AttemptFailed(
             UpstreamFailed(
                 f"the answer holds more than {_MOST_VALUES} values",
@@ -216,6 +219,11 @@ def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
             UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider)
         )
     return raw, body
+
+
+def holds_too_much(raw: bytes) -> bool:
+    """Whether an answer holds more values than are read: everybody else waits meanwhile."""
+    return is_large(raw) and too_many(raw, _MOST_VALUES)
 
 
 def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:

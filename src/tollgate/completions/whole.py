@@ -17,6 +17,7 @@ from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.naming import renamed
+from tollgate.completions.polling import finished_answer
 from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
 from tollgate.completions.untold import written_usage
 from tollgate.errors import UpstreamFailed
@@ -29,6 +30,8 @@ from tollgate.upstream import Answer
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
     raw = await read_answer(exchange, answer)
+    if offer.polling is not None:
+        answer, raw = await finished_answer(exchange, offer, answer, raw)
     large = is_large(raw)
     raw, body, edited, hub = (
         await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)

@@ -6,6 +6,9 @@ Templates and expressions in them are the mapping compiler's business; here is t
 
 from __future__ import annotations
 
+from typing import get_args
+
+from tollgate.config.model import StepEncoding
 from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
 from tollgate.wire import GENERATION_STATUSES
 
@@ -28,12 +31,7 @@ def images() -> Schema:
             "poll": step(
                 "Asks how a job is doing.",
                 {
-                    "every": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": seconds("One pause."),
-                        "description": "Pauses between polls in seconds; the last repeats.",
-                    },
+                    "every": pauses(),
                     "give_up": seconds("When a job that has not ended is failed.", default=600),
                 },
             ),
@@ -49,22 +47,37 @@ def images() -> Schema:
     )
 
 
+def hosts() -> Schema:
+    """Where an address out of an answer may lead."""
+    return texts(
+        "Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual "
+        "port, or as http://127.0.0.1:9000."
+    )
+
+
+def pauses() -> Schema:
+    """How long is waited between polls."""
+    return {
+        "type": "array",
+        "minItems": 1,
+        "items": seconds("One pause."),
+        "description": "Pauses between polls in seconds; the last repeats.",
+    }
+
+
 def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = True) -> Schema:
     """One call of a job."""
     keys = {
         "call": template(
             "Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."
         ),
-        "hosts": texts(
-            "Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual "
-            "port, or as http://127.0.0.1:9000."
-        ),
+        "hosts": hosts(),
         "headers": table(
             "Headers of this call.",
             {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."},
         ),
         "body": template("What is sent; `$` is {input, model}."),
-        "encoding": text("How the body is sent.", enum=["json", "multipart"], default="json"),
+        "encoding": text("How the body is sent.", enum=list(get_args(StepEncoding)), default="json"),
         "result": template(
             "The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."
         ),

@@ -37,6 +37,9 @@ EngineName = Literal["hypercorn", "uvicorn"]
 Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
 """`sse-text` is cut as `sse`; its events are plain text instead of JSON."""
 InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
+BodyEncoding = Literal["json", "form"]
+StepEncoding = Literal["json", "multipart", "form"]
+"""Of image jobs, which may upload files."""
 ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -268,6 +271,10 @@ class Endpoint:
     errors: Map | None = None
     batch: int | None = None
     """Embeddings: most inputs in one upstream call."""
+    encoding: BodyEncoding = "json"
+    """How requests are written; `form` is application/x-www-form-urlencoded."""
+    poll: Map | None = None
+    """How an answer that is not there at once is asked for again (`mapping/provider/polling.py`)."""
     count_tokens_url: Node | None = None
     models: tuple[str, ...] = ()
     """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty:

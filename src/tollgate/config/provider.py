@@ -18,6 +18,7 @@ from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
 from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
 from tollgate.config.provider_model import read_model
+from tollgate.config.provider_schema import POLL_CALLS
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found
@@ -26,6 +27,7 @@ from tollgate.wire import HEADER_NAME
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
 
+_CALL_OF_PATH = re.compile(r"\s*([A-Za-z]+)[ \t]+(/.*\S)\s*\Z", re.DOTALL)
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
 _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
@@ -138,6 +140,8 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         usage=at.get("usage"),
         errors=at.map("errors"),
         batch=at.integer("batch", None),
+        encoding=at.word("encoding", default_of(Endpoint, "encoding")),
+        poll=_poll(reading, base, at.map("poll"), f"{path}.poll"),
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
         models=at.texts("models"),
     )
@@ -162,6 +166,21 @@ def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str)
     if node is not None and not _check_address(reading, node, f"{path}.{key}"):
         return None
     return node
+
+
+def _poll(reading: Reading, base: Node | None, node: Map | None, path: str) -> Map | None:
+    """What the file says of asking again, with paths appended to the base: `GET /jobs/{{ $.id }}`."""
+    if node is None:
+        return None
+    entries = dict(node.entries)
+    for key in POLL_CALLS:
+        said = node.get(key)
+        match = _CALL_OF_PATH.match(said.value) if isinstance(said, Scalar) and isinstance(said.value, str) else None
+        if match is not None and isinstance(said, Scalar):
+            joined = _joined(reading, base, Scalar(match[2], match[2], True, said.mark), f"{path}.{key}")
+            text = f"{match[1]} {joined.value}" if isinstance(joined, Scalar) else ""
+            entries[key] = Scalar(text, text, True, said.mark)
+    return Map(entries, node.keys, node.mark)
 
 
 def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node | None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from tollgate.config import image_schema
 from tollgate.config.authorisation import AUTH_OPTIONS
-from tollgate.config.model import Framing, InnerFraming
+from tollgate.config.model import BodyEncoding, Framing, InnerFraming
 from tollgate.config.model_schema import model, price, price_fields
 from tollgate.config.schema import (
     CANONICAL_ID,
@@ -313,8 +313,32 @@ def _endpoint() -> Schema:
             "usage": {"$ref": "#/$defs/usage"},
             "errors": {"$ref": "#/$defs/errors"},
             "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
+            "encoding": text("How requests are written.", enum=list(get_args(BodyEncoding)), default="json"),
+            "poll": _poll(),
             "count_tokens": template("Where tokens are counted: a path or an address."),
         },
+    )
+
+
+POLL_CALLS = ("call", "fetch", "cancel")
+"""The calls that asking again is made of: a method and an address, or a path appended to the provider's `url`."""
+
+
+def _poll() -> Schema:
+    return record(
+        "Asking again for an answer that is not there at once. In the addresses `$` is the first answer.",
+        {
+            "while": {
+                "type": ["string", "boolean"],
+                "description": "An expression over the latest answer (`$`): true as long as it is unfinished.",
+            },
+            "call": template("Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`."),
+            "fetch": template("Method and address of the answer, where that which ends the waiting does not hold it."),
+            "cancel": template("Method and address that end the job, when nobody waits for it any more."),
+            "hosts": image_schema.hosts(),
+            "every": image_schema.pauses(),
+        },
+        required=["while", "call"],
     )
 
 

@@ -189,7 +189,7 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
     """The bytes to send: the client's own where formats match and nothing is edited or split, else converted."""
     if offer.protocol == "embeddings":
-        if whole and offer.request_edits is None:
+        if whole and offer.request_edits is None and offer.encoding == "json":
             return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False)
         document = {**request.native(items), "model": offer.model.upstream}
     else:
@@ -197,7 +197,7 @@ def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: li
     if offer.request_edits is not None:
         assert exchange.context is not None
         document = offer.request_edits(document, exchange.context)
-    return orjson.dumps(document)
+    return offer.encoded(document)
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:

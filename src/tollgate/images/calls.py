@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
+from tollgate.forms import FORM, encode_fields
 from tollgate.images.multipart import encode_form
 from tollgate.images.state import UNKNOWN_WORD
 from tollgate.mapping import MappingFailure
@@ -150,6 +151,8 @@ def _encode(step: Step, document: object) -> tuple[bytes, str]:
             return encode_form(document if isinstance(document, dict) else {})
         except ValueError as error:
             raise BadRequest(f"input: {error}", "input") from None
+    if step.encoding == "form":
+        return encode_fields(document if isinstance(document, dict) else {}), FORM
     return orjson.dumps(document), "application/json"
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import secrets
 from collections.abc import Mapping
+
+from tollgate.forms import field_text
 
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.IGNORECASE)
 
@@ -31,7 +32,7 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
                 out += f'; filename="{_quoted(filename)}"\r\nContent-Type: {_line(mime)}\r\n\r\n'.encode()
                 out += data
             else:
-                out += b"\r\n\r\n" + _field(item)
+                out += b"\r\n\r\n" + field_text(item).encode()
             out += b"\r\n"
     out += f"--{boundary}--\r\n".encode()
     return bytes(out), f"multipart/form-data; boundary={boundary}"
@@ -47,14 +48,6 @@ def _content(name: str, part: Mapping[str, object]) -> tuple[bytes, str]:
         return base64.b64decode(given[match.end() :] if match else given, validate=True), mime
     except binascii.Error:
         raise ValueError(f"{name} is neither base64 nor a data URL") from None
-
-
-def _field(value: object) -> bytes:
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False).encode()
-    return str(value).encode()
 
 
 def _quoted(text: str) -> str:

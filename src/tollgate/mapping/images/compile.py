@@ -19,7 +19,7 @@ from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Model, Provider
+    from tollgate.config.model import Model, Provider, StepEncoding
     from tollgate.mapping.pieces import Functions
     from tollgate.wire import GenerationStatus
 
@@ -94,7 +94,7 @@ class Steps:
 
 
 def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
-    called = compiler.call(node.get("call"), node.get("hosts"), path)
+    called = compiler.call(node.get("call"), node.get("hosts"), f"{path}.call")
     result = compiler.template(node.get("result"))
     body = compiler.template(node.get("body"))
     headers_node = node.get("headers")
@@ -114,7 +114,7 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         result,
         {key: read for key, read in headers.items() if read is not None},
         body,
-        "multipart" if isinstance(encoding, Scalar) and encoding.value == "multipart" else "json",
+        cast("StepEncoding", encoding.value) if isinstance(encoding, Scalar) else "json",
         hosts,
     )
 

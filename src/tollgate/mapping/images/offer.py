@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tollgate.config.model import Timeouts
+from tollgate.config.model import StepEncoding, Timeouts
 from tollgate.mapping.images.hosts import Host
 from tollgate.mapping.images.price import ImagePrice, Read, Values
 from tollgate.mapping.images.schema import InputSchema
@@ -34,7 +34,7 @@ class Step:
     result: Read
     headers: Mapping[str, Read] = field(default_factory=dict)
     body: Read | None = None
-    encoding: Literal["json", "multipart"] = "json"
+    encoding: StepEncoding = "json"
     hosts: tuple[Host, ...] | None = None
 
 

@@ -27,8 +27,13 @@ METHODS = ("GET", "POST", "PUT")
 class Compiler:
     """Compiles one file's image pieces; `problems` has everything that was wrong."""
 
-    def __init__(self, document: Document, functions: Functions | None, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, document: Document, functions: Functions | None, secrets: Mapping[str, str], *,
+        names: tuple[str, ...] = NAMES, methods: tuple[str, ...] = METHODS,
+    ) -> None:
         self.document = document
+        self._names = names
+        self._methods = methods
         self.problems: list[Problem] = []
         self._functions = functions
         self._secrets = dict(secrets)
@@ -41,7 +46,7 @@ class Compiler:
         """A template as a reader of the job's values; with `secret`, `$secret` may be read too."""
         if node is None:
             return None
-        names = (*NAMES, "secret") if secret else NAMES
+        names = (*self._names, "secret") if secret else self._names
         return self._made(
             lambda: compile_template(self.document, node, names=names, defines=self._functions), secret=secret
         )
@@ -51,32 +56,33 @@ class Compiler:
         if node is None:
             return None
         return self._made(
-            lambda: compile_expression(self.document, node, names=NAMES, defines=self._functions), test=True
+            lambda: compile_expression(self.document, node, names=self._names, defines=self._functions), test=True
         )
 
     def call(
         self, node: Node | None, hosts: Node | None, path: str
     ) -> tuple[str, Read, tuple[Host, ...] | None] | None:
-        """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to."""
+        """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to;
+        `path` is where it stands in the file, for messages."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
-        if match is None or match[1].upper() not in METHODS:
+        if match is None or match[1].upper() not in self._methods:
             self.say(
                 node if node is not None else self.document.root,
                 "wanted a method and an address",
-                f"{path}.call",
+                path,
                 "POST https://api.example/v1/jobs",
             )
             return None
         assert isinstance(node, Scalar)
         mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
         address = Scalar(match[2], match[2], True, mark)
-        url = self._made(lambda: compile_url(self.document, address, names=NAMES, defines=self._functions))
-        declared = self._hosts(hosts, f"{path}.hosts")
+        url = self._made(lambda: compile_url(self.document, address, names=self._names, defines=self._functions))
+        declared = self._hosts(hosts, f"{path.rpartition('.')[0]}.hosts")
         if declared is None and not _is_fixed(match[2]):
             self.say(
                 address,
                 "this address comes out of an answer, so it may lead anywhere with our key",
-                f"{path}.call",
+                path,
                 "add `hosts: [example.com]`",
             )
         if url is None:

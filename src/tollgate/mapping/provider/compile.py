@@ -17,6 +17,7 @@ from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Tim
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
+from tollgate.forms import FORM
 from tollgate.mapping.edits import EditList, chain, compile_scope
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
@@ -30,6 +31,7 @@ from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
 from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 
@@ -64,6 +66,7 @@ class Spoken:
     excludes: frozenset[str]
     read_usage: Template | None
     unwrap: Template | None
+    polling: Polling | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,6 +237,7 @@ class _Compiling:
             excludes=excludes,
             read_usage=read,
             unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
+            polling=compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll"),
         )
 
     def _usage(self, endpoint: Endpoint) -> tuple[frozenset[str], Template | None]:
@@ -307,7 +311,7 @@ class _Compiling:
         if address is None:
             return None
         values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
-        fixed = {"content-type": "application/json"}
+        fixed = {"content-type": "application/json" if endpoint.encoding == "json" else FORM}
         made = []
         for name, (node, template) in spoken.headers.items():
             if mentions(node, "headers") or mentions(node, "stream"):
@@ -323,6 +327,7 @@ class _Compiling:
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=compiled.can(endpoint, model), model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
+            encoding=endpoint.encoding, polling=spoken.polling,
             tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,
             verify=provider.verify_tls, ca_file=provider.ca_file,
         )

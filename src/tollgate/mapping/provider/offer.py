@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Framing, InnerFraming, Model, Timeouts
+from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model, Timeouts
+from tollgate.forms import encode_fields
 from tollgate.mapping.names import told
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.in_text import InText
     from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.errors import ErrorRules
+    from tollgate.mapping.provider.polling import Polling
     from tollgate.tariff import Tariff
 
 Values = Mapping[str, Any]
@@ -74,6 +78,9 @@ class Offer:
     in_text: InText | None = None
     """Marks in the text of its answers, which are then made anew for every client, also where the formats match."""
     batch: int | None = None
+    encoding: BodyEncoding = "json"
+    polling: Polling | None = None
+    """How an answer that is not there at once is asked for again."""
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
     prices_text: str = ""
@@ -90,16 +97,22 @@ class Offer:
 
     @property
     def streams(self) -> bool:
-        """Whether this upstream streams: its mapping says what the events mean. Of one that does not,
-        the whole answer is asked for."""
-        return self.mapping is None or self.mapping.stream_in is not None
+        """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and nobody
+        has to ask for the answer again. Of one that does not, the whole answer is asked for."""
+        return (self.mapping is None or self.mapping.stream_in is not None) and self.polling is None and (
+            self.can.get("streams") is not False
+        )
 
     @property
     def whole(self) -> bool:
         """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
-        return self.can.get("whole") is not False and (
+        return self.polling is not None or self.can.get("whole") is not False and (
             self.mapping is None or "response.to_hub" in self.mapping.sections
         )
+
+    def encoded(self, document: Any) -> bytes:
+        """A request's document as the bytes to send. TypeError where it cannot be JSON."""
+        return orjson.dumps(document) if self.encoding == "json" else encode_fields(document)
 
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""

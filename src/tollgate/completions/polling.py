@@ -1,0 +1,143 @@
+"""Waiting for an answer that is not there at once: its route is asked again until it is, within the attempt's total
+budget.
+
+What the file says of it is `mapping/provider/polling.py`. A job that nobody waits for any more is cancelled, where the
+file says how: it would cost the operator what no caller pays for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, holds_too_much
+from tollgate.completions.exchange import Exchange
+from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
+from tollgate.mapping import MappingFailure
+from tollgate.mapping.provider.polling import Astray, Place, Polling
+from tollgate.upstream import Answer, Call
+
+if TYPE_CHECKING:
+    from tollgate.routing import Offer
+
+log = logging.getLogger("tollgate.completions")
+
+_MOST_MISSED = 4
+"""Polls in a row that may fail in a way that passes; the work at the provider goes on meanwhile."""
+
+
+async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[Answer, bytes]:
+    """The answer of a polled route once it is finished, and its bytes; what came first where nothing is to be waited
+    for.
+
+    Raises `AttemptFailed` when it does not come; cancels the job then, and when the client leaves.
+    """
+    polling = offer.polling
+    assert polling is not None
+    first = _parsed(raw)
+    if first is None or not polling.waits(first):
+        return answer, raw
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(offer.timeouts.total):
+            return await _waited(exchange, offer, polling, first)
+    except BaseException as error:
+        if polling.cancel is not None:
+            exchange.services.settlements.spawn(_cancel(exchange, offer, polling.cancel, first))
+        if isinstance(error, TimeoutError):
+            raise AttemptFailed(UpstreamTimeout("total", offer.timeouts.total, provider=offer.provider)) from None
+        raise
+    finally:
+        exchange.upstream_ms += (time.perf_counter() - began) * 1000
+
+
+async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Any) -> tuple[Answer, bytes]:
+    missed = 0
+    for pause in _pauses(polling):
+        await asyncio.sleep(pause)
+        try:
+            answer, raw = await _asked(exchange, offer, polling.again, first)
+        except _Missed as miss:
+            missed += 1
+            if missed > _MOST_MISSED:
+                raise AttemptFailed(miss.error) from None
+            continue
+        missed = 0
+        if not polling.waits(_parsed(raw)):
+            break
+    if polling.fetch is None:
+        return answer, raw
+    try:
+        return await _asked(exchange, offer, polling.fetch, first)
+    except _Missed as miss:
+        raise AttemptFailed(miss.error) from None
+
+
+class _Missed(Exception):
+    """A poll that failed in a way that may pass: `error` says how."""
+
+    def __init__(self, error: UpstreamError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Any) -> tuple[Answer, bytes]:
+    """One call and its good answer. Raises `_Missed` where another may fare better, else `AttemptFailed`."""
+    try:
+        async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
+            raw = await answer.read(MAX_ANSWER_BYTES)
+    except UpstreamError as error:
+        raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
+    if 200 <= answer.status < 300:
+        return answer, raw
+    body = _parsed(raw)
+    said = raw.decode("utf-8", "replace") if body is None else body
+    verdict = offer.errors.judge(answer.status, answer.headers, said)
+    assert verdict is not None
+    told = verdict.error(offer.provider, body)
+    if isinstance(told, UpstreamRejected):  # the request was taken before; its caller has no part in this
+        told = UpstreamFailed(told.message, upstream_status=answer.status, provider=offer.provider)
+    raise (_Missed if verdict.kind == "later" else AttemptFailed)(told)
+
+
+def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
+    assert offer.polling is not None
+    try:
+        url = place.address(first, offer.model_facts, offer.polling.variables)
+    except (Astray, MappingFailure) as error:
+        log.error("provider %s: %s", offer.provider, error)
+        message = "the provider's answer does not say where the rest is"
+        raise AttemptFailed(UpstreamFailed(message, provider=offer.provider)) from None
+    headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
+    return Call(
+        place.method, url, headers, b"", offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy,
+        verify=offer.verify, ca_file=offer.ca_file,
+    )
+
+
+async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) -> None:
+    """Tell the provider that its work is for nobody; whether it listens changes nothing here."""
+    try:
+        async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
+            if answer.status >= 400:
+                log.warning("provider %s: a job was to be cancelled, and it said %s", offer.provider, answer.status)
+    except (UpstreamError, AttemptFailed) as error:
+        log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
+
+
+def _parsed(raw: bytes) -> Any:
+    """An answer as JSON; None for what is none, and for more values than a whole answer may have."""
+    try:
+        return None if holds_too_much(raw) else orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _pauses(polling: Polling) -> Iterator[float]:
+    return chain(polling.every, repeat(polling.every[-1]))

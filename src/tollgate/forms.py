@@ -1,0 +1,31 @@
+"""Fields as application/x-www-form-urlencoded, for providers that take no JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlencode
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def encode_fields(fields: Mapping[str, object]) -> bytes:
+    """An object as a form: a list is its field several times, an object in a field is JSON text, null is left out.
+
+    {"q": "a b", "n": 2, "on": true, "stop": ["x", "y"]} -> q=a+b&n=2&on=true&stop=x&stop=y
+    """
+    return urlencode(list(_pairs(fields))).encode()
+
+
+def _pairs(fields: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if item is not None:
+                yield str(name), field_text(item)
+
+
+def field_text(value: object) -> str:
+    """One field's value as text: true and false in JSON's words, an object or a list as JSON."""
+    if isinstance(value, (bool, dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

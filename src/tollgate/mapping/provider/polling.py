@@ -1,0 +1,81 @@
+"""An endpoint whose answer is not there at once: the first one says where it will be, and it is asked for until it is
+done.
+
+Owns what the file says (`speaks.<protocol>.poll`); the waiting is `completions/polling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.mapping.images.hosts import Host, is_admitted, origin
+from tollgate.mapping.images.offer import EVERY
+from tollgate.mapping.images.pieces import Compiler
+from tollgate.mapping.images.price import Read
+from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.pieces import Read as Condition
+
+_METHODS = ("GET", "POST", "PUT", "DELETE")
+_NAMES = ("$", "model", "vars")
+
+
+class Astray(Exception):
+    """An answer gives no address to ask at, or one under no host that the file declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one of the calls goes; its address reads the first answer."""
+
+    method: str
+    url: Read
+    hosts: tuple[Host, ...] | None
+
+    def address(self, first: Any, model: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
+        """The address after the first answer. Raises `Astray`."""
+        url = self.url({"$": first, "$model": model, "$vars": variables})
+        if not isinstance(url, str) or not url:
+            raise Astray("the provider's answer does not say where to ask for the rest")
+        if self.hosts is not None and not is_admitted(url, self.hosts):
+            raise Astray(f"the provider's answer leads to {origin(url)}, which is under no host of its file")
+        return url
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """How an endpoint's answer is waited for. `waits` says of the latest answer that it is unfinished."""
+
+    waits: Condition
+    again: Place
+    fetch: Place | None
+    cancel: Place | None
+    every: tuple[float, ...]
+    variables: Mapping[str, Any]
+
+
+def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | None:
+    """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
+    if node is None:
+        return None
+    compiler = Compiler(pieces.document, pieces.functions, {}, names=_NAMES, methods=_METHODS)
+    hosts, condition = node.get("hosts"), node.get("while")
+
+    def place(key: str) -> Place | None:
+        said = node.get(key)
+        called = compiler.call(said, hosts, f"{path}.{key}") if said is not None else None
+        return Place(*called) if called is not None else None
+
+    again, fetch, cancel = place("call"), place("fetch"), place("cancel")
+    pieces.problems += compiler.problems
+    waits = pieces.condition(condition) if condition is not None else None
+    if again is None or waits is None:
+        return None
+    return Polling(waits, again, fetch, cancel, _pauses(node.get("every")) or EVERY, pieces.variables)
+
+
+def _pauses(node: Node | None) -> tuple[float, ...]:
+    items = node.items if isinstance(node, List) else ()
+    return tuple(float(item.text) for item in items if isinstance(item, Scalar))

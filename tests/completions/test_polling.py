@@ -1,0 +1,265 @@
+"""Upstreams whose answer is asked for again until it is there, and such as take a form or never stream."""
+
+import asyncio
+import json
+from decimal import Decimal
+from urllib.parse import parse_qsl
+
+import pytest
+
+from completions.test_foreign import ASK, OWN, events_of, text_of, write_mapping
+from providers.shipped import offers
+from support.inprocess import inprocess
+from support.usage_files import rows
+from tollgate.errors import ConfigErrors
+
+POLL = """
+      while: $.status in ['queued', 'running']
+      call: GET /jobs/{{ $.id }}
+      every: [0.01]
+"""
+PROVIDER = """
+provider: acme
+url: app://acme
+headers: {authorization: Bearer k1}
+speaks:
+  slow:
+    path: /jobs
+    poll:POLL
+errors: {rules: [{status: 200, when: $.status == 'broken', verdict: next, message: $.why}]}
+models:
+  acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
+"""
+DONE = {"id": "j/1", "status": "done", "said": "hi there", "why": "end", "heard": 10, "spoken": 5}
+QUEUED = {"id": "j/1", "status": "queued", "urls": {"get": "https://elsewhere.example/jobs/1"}}
+
+
+def provider(poll=POLL, more=""):
+    return PROVIDER.replace("POLL", poll) + more
+
+
+class Jobs:
+    """An upstream that answers with the given (status, body) one after the other, the last again and again; what it was asked is in `seen`."""
+
+    def __init__(self, *answers):
+        self.answers, self.seen = list(answers), []
+
+    async def __call__(self, method, path, headers, body):
+        self.seen.append((method, path, headers, body))
+        answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        status, document = answer if isinstance(answer, tuple) else (200, answer)
+
+        async def blocks():
+            yield json.dumps(document).encode()
+
+        return status, {"content-type": "application/json"}, blocks()
+
+    @property
+    def asked(self):
+        return [f"{method} {path}" for method, path, _, _ in self.seen]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs((202, QUEUED), QUEUED, {**QUEUED, "status": "running"}, DONE)
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        if stream:
+            assert text_of(reply) == "hi there" and reply.text.endswith("data: [DONE]\n\n") and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+        else:
+            assert reply.json()["choices"][0]["message"]["content"] == "hi there" and reply.json()["usage"]["total_tokens"] == 15
+        assert jobs.asked == ["POST /jobs", *["GET /jobs/j%2F1"] * 3]
+        assert {headers["authorization"] for _, _, headers, _ in jobs.seen} == {"Bearer k1"}
+        assert [("content-type" in headers, body) for _, _, headers, body in jobs.seen[1:]] == [(False, b"")] * 3
+        assert here.balance() == Decimal("99.98") and reply.headers["x-tollgate-attempts"] == "1"
+        row = (await rows(here, tmp_path))[0]
+    assert (row["outcome"], row["status"], row["output_tokens"], row["estimated"], row["stream"]) == ("ok", 200, 5, False, stream)
+
+
+async def test_what_is_there_at_once_is_not_asked_for(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(DONE)
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
+        assert (await here.post("/v1/messages", {**ASK, "max_tokens": 5})).json()["content"] == [{"type": "text", "text": "hi there"}]
+    assert jobs.asked == ["POST /jobs"]
+
+
+async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED, {"status": "running"}, {"status": "done"}, DONE)
+    async with inprocess(tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
+    assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
+
+
+FAILURES = {
+    "a job that breaks": (Jobs(QUEUED, {"status": "broken", "why": "no room"}), 2),
+    "a job that is forgotten": (Jobs(QUEUED, (404, {"error": "gone"})), 2),
+    "polls that keep failing": (Jobs(QUEUED, (503, {"error": "busy"})), 6),
+    "a job that never begins": (Jobs((500, {"error": "no"})), 1),
+    "no answer at all": (Jobs(QUEUED, ["neither"]), 2),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+async def test_where_it_does_not_come_another_route_answers(tmp_path, case):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs, calls = FAILURES[case]
+    other = provider().replace("provider: acme", "provider: other\npriority: 1").replace("app://acme", "app://other")
+    async with inprocess(tmp_path, providers={"acme": provider(), "other": other}, apps={"acme": jobs, "other": Jobs({**DONE, "said": "instead"})}) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert reply.json()["choices"][0]["message"]["content"] == "instead" and reply.headers["x-tollgate-attempts"] == "2"
+        assert here.balance() == Decimal("99.98")
+    assert len(jobs.seen) == calls
+
+
+async def test_a_poll_that_fails_once_is_made_again(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED, (503, {}), (502, {}), DONE)
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+    assert len(jobs.seen) == 4
+
+
+CANCEL = POLL + "      cancel: DELETE /jobs/{{ $.id }}\n"
+
+
+async def test_what_takes_too_long_ends_and_is_cancelled(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED)
+    async with inprocess(tmp_path, providers={"acme": provider(CANCEL, "timeouts: {total: 0.2}\n")}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello"})
+        await here.services.settlements.drain(5)
+        assert reply.status_code == 504 and here.balance() == 100
+        assert (await rows(here, tmp_path))[0]["outcome"] == "timeout"
+    assert jobs.asked.count("DELETE /jobs/j%2F1") == 1 and jobs.asked[-1].startswith("DELETE")
+
+
+async def test_a_client_that_leaves_has_its_job_cancelled_and_its_prompt_billed(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED)
+    async with inprocess(tmp_path, providers={"acme": provider(CANCEL)}, apps={"acme": jobs}) as here:
+        asking = asyncio.ensure_future(here.post("/v1/chat/completions", ASK))
+        while len(jobs.seen) < 3:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await here.services.settlements.drain(5)
+        row = (await rows(here, tmp_path))[0]
+    assert jobs.asked[-1] == "DELETE /jobs/j%2F1"
+    assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("client_gone", True, 0) and row["cost"] > 0
+
+
+async def test_an_address_out_of_an_answer_is_followed_to_declared_hosts_only(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED)
+    poll = POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.urls.get | raw }}"') + "      hosts: [acme.example]\n"
+    async with inprocess(tmp_path, providers={"acme": provider(poll)}, apps={"acme": jobs}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
+    assert jobs.asked == ["POST /jobs"]
+
+
+NATIVE = """
+provider: acme
+url: app://acme
+speaks:
+  responses:
+    path: /responses
+    poll: {while: "$.status in ['queued', 'in_progress']", call: "GET /responses/{{ $.id }}", every: [0.01]}
+models:
+  acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
+"""
+RESPONSE = {"id": "resp_1", "object": "response", "status": "queued", "background": True, "model": "up-1", "output": [], "usage": None}
+COMPLETED = {**RESPONSE, "status": "completed", "output": [
+    {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Hi", "annotations": []}]}],
+    "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}, "odd": {"kept": True}}
+
+
+async def test_a_native_background_answer_is_waited_for_and_billed_in_full(tmp_path):
+    jobs = Jobs(RESPONSE, {**RESPONSE, "status": "in_progress"}, COMPLETED)
+    async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "background": True})
+        assert reply.json() == COMPLETED and here.balance() == Decimal("99.98")
+    assert jobs.asked == ["POST /responses", "GET /responses/resp_1", "GET /responses/resp_1"]
+
+
+async def test_a_native_stream_is_told_of_a_polled_answer(tmp_path):
+    jobs = Jobs(RESPONSE, COMPLETED)
+    async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "stream": True, "background": True})
+        assert json.loads(jobs.seen[0][3]) == {"model": "up-1", "input": "hello", "background": True}
+        last = json.loads(reply.text.split("data: ")[-1])
+        assert last["type"] == "response.completed" and last["response"]["output"][0]["content"][0]["text"] == "Hi"
+        assert here.balance() == Decimal("99.98")
+
+
+WHOLE = """
+provider: acme
+url: app://acme
+speaks: {chat: /chat}
+can: {streams: false}
+models:
+  acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
+"""
+CHAT = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_model_that_never_streams_is_told_as_a_stream_in_every_format(tmp_path, path):
+    chat = Jobs(CHAT)
+    async with inprocess(tmp_path, providers={"acme": WHOLE}, apps={"acme": chat}) as here:
+        ask = {"model": "acme/one", "input": "hello"} if path.endswith("responses") else {**ASK, "max_tokens": 9}
+        reply = await here.post(path, {**ask, "stream": True})
+        assert reply.headers["content-type"].startswith("text/event-stream") and "Hi" in reply.text
+        assert not {"stream", "stream_options"} & json.loads(chat.seen[0][3]).keys()
+        assert here.balance() == Decimal("99.98")
+        assert json.loads((await here.post(path, ask)).text)["usage"]
+        many = {**ask, "n": 2}
+        if path.endswith("completions"):
+            assert (await here.post(path, {**many, "stream": True})).status_code == 400
+            assert (await here.post(path, many)).status_code == 200
+
+
+def test_openais_models_that_never_stream_are_declared_so():
+    never = {offer.model.id for offer in offers("openai") if not offer.streams and offer.protocol == "responses"}
+    assert {"openai/o3-pro", "openai/gpt-5-pro", "openai/gpt-5.5-pro"} <= never and not never & {"openai/o1", "openai/gpt-5", "openai/gpt-5.4-pro"}
+
+
+async def test_a_form_has_fields_instead_of_json(tmp_path):
+    write_mapping(tmp_path, "slow", """
+mapping: NAME
+request:
+  from_hub: {q: "{{ $.turns[*].parts[*].text | join }}", most: $.max_tokens, plain: true, stop: $.stop, style: {tone: dry}, none: $.nowhere}
+response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
+""")
+    jobs = Jobs(DONE)
+    text = PROVIDER.replace("    poll:POLL", "    encoding: form")
+    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/chat/completions", {"model": "acme/one", "messages": [{"role": "user", "content": "a & b=ü"}], "max_tokens": 7, "stop": ["x", "y"]})
+        assert reply.status_code == 200
+    _, _, headers, body = jobs.seen[0]
+    assert headers["content-type"] == "application/x-www-form-urlencoded"
+    assert parse_qsl(body.decode()) == [("q", "a & b=ü"), ("most", "7"), ("plain", "true"), ("stop", "x"), ("stop", "y"), ("style", '{"tone": "dry"}')]
+
+
+MISTAKES = {
+    "an address out of an answer without hosts": (POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.url | raw }}"'), "add `hosts: [example.com]`"),
+    "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
+    "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
+    "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
+    "a misspelt key": (POLL.replace("every", "evrey"), "every"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+async def test_mistakes_are_told_with_their_place(tmp_path, case):
+    write_mapping(tmp_path, "slow", OWN)
+    poll, words = MISTAKES[case]
+    with pytest.raises(ConfigErrors) as told:
+        async with inprocess(tmp_path, providers={"acme": provider(poll)}):
+            pass
+    assert words in str(told.value) and "providers/acme.yaml:" in str(told.value)
