@@ -79,6 +79,9 @@ SCENARIOS = [
         headers={"accept-encoding": "gzip, deflate"},
     ),
     Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
-    Scenario("500 paced streams, per event", CHAT, _chat("bench/slow", "hello", stream=True), DONE, "crowd", "event"),
+    # plain proxies hand the model's name on: it must tell the upstream what it tells us
+    Scenario(
+        "500 paced streams, per event", CHAT, _chat("bench/paced-slowly", "hello", stream=True), DONE, "crowd", "event"
+    ),
     Scenario("chat at 40 a second", CHAT, _chat("bench/chat", "hello"), how="rate"),
 ]

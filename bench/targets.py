@@ -65,7 +65,7 @@ def gateway(
         f'headers: {{Authorization: "Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}"}}\nmodels:\n'
         f"  bench/chat: {{upstream: bench, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/paced: {{upstream: paced, context: 131072, max_output: 4096, {price}}}\n"
-        f"  bench/slow: {{upstream: paced-slowly, context: 131072, max_output: 4096, {price}}}\n"
+        f"  bench/paced-slowly: {{upstream: paced-slowly, context: 131072, max_output: 4096, {price}}}\n"
         f"  bench/embed: {{upstream: embed, type: embedding, context: 8192, {price}}}\n"
     )
     (folder / "providers" / "bench-messages.yaml").write_text(
@@ -187,7 +187,7 @@ def litellm(folder: Path, upstream: int, command: str | None) -> Target | None:
         return None
     base = f"http://127.0.0.1:{upstream}"
     rows = [("bench/chat", "openai/bench", f"{base}/v1"), ("bench/paced", "openai/paced", f"{base}/v1"),
-            ("bench/slow", "openai/paced-slowly", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
+            ("bench/paced-slowly", "openai/paced-slowly", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
             ("bench/messages", "anthropic/bench", base)]
     listed = [
         {"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}}
@@ -235,7 +235,9 @@ def portkey(folder: Path, upstream: int, command: str | None) -> Target | None:
         port,
         "upstream",
         headers=headers,
-        models={"bench/chat": "bench", "bench/paced": "paced", "bench/slow": "paced-slowly", "bench/embed": "embed"},
+        models={
+            "bench/chat": "bench", "bench/paced": "paced", "bench/paced-slowly": "paced-slowly", "bench/embed": "embed",
+        },
     )
 
 
