@@ -89,7 +89,8 @@ CARRIED = {
     "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
     "tool_reference", "image_url", "input_audio", "file", "refusal", "message", "function_call", "function_call_output",
     "custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "reasoning",
-    "additional_tools", "tool_search_output", "custom", "function", "namespace", "Message", "EasyInputMessageParam",
+    "additional_tools", "tool_search_output", "configuration_update", "custom", "function", "namespace", "Message",
+    "EasyInputMessageParam",
     "ToolParam", "FunctionToolParam", "allowed_tools", "output_text", "input_text", "input_image", "input_file",
 }
 """Types whose content crosses. Any other must be refused or named."""

@@ -85,6 +85,8 @@ def asked(body: dict[str, Any]) -> Asked:
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     known = {t.get("name") for t in body.get("tools") or []}
+    fmt = (body.get("text") or {}).get("format") or {}
+    a.effort = (body.get("reasoning") or {}).get("effort")
     for i in items or []:
         kind, role = i.get("type") or "message", i.get("role")
         if kind == "message":
@@ -114,15 +116,16 @@ def asked(body: dict[str, Any]) -> Asked:
             for t in i["tools"]:
                 if t.get("name") not in known:
                     tool(a, t)
+        elif kind == "configuration_update":
+            a.effort = (i.get("reasoning") or {}).get("effort") or a.effort
+            fmt = (i.get("text") or {}).get("format") or fmt
         else:
             a.opaque.append(kind)
     for t in body.get("tools") or []:
         tool(a, t)
     a.choice = choice_of(body.get("tool_choice"))
     a.parallel = body.get("parallel_tool_calls")
-    fmt = (body.get("text") or {}).get("format") or {}
     a.format = {"json_object": "json", "json_schema": schema_text(fmt.get("schema"))}.get(fmt.get("type"))
-    a.effort = (body.get("reasoning") or {}).get("effort")
     a.settings = {k: v for k, v in {
         "max_tokens": body.get("max_output_tokens"), "temperature": body.get("temperature"),
         "top_p": body.get("top_p"), "user": body.get("user"), "top_logprobs": body.get("top_logprobs"),
