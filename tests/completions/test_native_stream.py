@@ -140,6 +140,21 @@ def test_broken_bytes_do_not_reach_the_client():
     assert out.decode() and "\ufffd" in out.decode()
 
 
+@pytest.mark.parametrize("left", [b"\x00\xff", b": bye", b"<html>", b"data: {", b"\n", b"data: [DONE]\n\nodd"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_what_an_upstream_leaves_behind_its_end_does_not_run_into_ours(left, size):
+    finish = chunk(finish="stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
+    stream, out = through(sse(chunk({"content": "Hi"}), finish) + b"data: [DONE]\n\n" + left, size)
+    told = [event.data for event in Decoder().feed(out + stream.tail(stream.usage)) if event.data]
+    assert json.loads(told[-2]) == finish and told[-1] == b"[DONE]" and json.loads(told[0]) == chunk({"content": "Hi"})
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_all_that_was_received_is_there_to_be_counted_whatever_ends_a_line(end):
+    stream, _ = through(sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk(finish="stop")).replace(b"\n", end), 10_000)
+    assert [event["choices"][0]["delta"].get("content") for event in stream.received()] == ["a", "b", None]
+
+
 def watch(name, event):
     return event.get("type") == "message_stop"
 

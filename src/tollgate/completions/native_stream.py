@@ -52,6 +52,7 @@ class Kept:
         """The parsed events of the kept part."""
         decoder = Decoder()
         found = [event for block in self.blocks for event in decoder.feed(block)]
+        found += decoder.finish()  # where lines end with CR alone, another byte shows that an event is over
         parsed = []
         for event in found:
             if event.data and event.data != b"[DONE]":
@@ -201,6 +202,11 @@ class ChatStream(NativeStream):
                 if isinstance(chunk, dict) and chunk.get("usage"):
                     self.usage = _later(self.usage, chunk["usage"])
         return self.usage
+
+    def _rest(self) -> bytes:
+        """What an upstream left unfinished stands apart from the end that is held back behind it."""
+        out = super()._rest()
+        return out + b"\n\n" if out and not out.endswith(BLANK) else out
 
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
