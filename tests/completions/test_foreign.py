@@ -480,3 +480,16 @@ async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_p
         async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=f"auth: {auth}")}):
             pass
     assert says in str(told.value) and "acme.yaml:5:" in str(told.value)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\r"])
+async def test_done_ends_an_answer_that_names_no_reason_though_its_blank_line_is_missing(tmp_path, path, last):
+    told = {"id": "c", "model": "up-1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+    blocks = [b"data: %b\n\n" % json.dumps(told).encode(), last]
+    ask = {"model": "acme/one", "input": "hello"} if path.endswith("responses") else {**ASK, "max_tokens": 9}
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        reply = await here.post(path, {**ask, "stream": True})
+        assert "Hi" in reply.text and '"error":{' not in reply.text.replace(" ", "") and "response.failed" not in reply.text
+        assert here.balance() == Decimal("99.98")

@@ -65,9 +65,7 @@ class ConvertedStream:
             if self._plain and converter.follows and events.is_quiet(block)
             else self._take(events.feed(block))
         )
-        if events.done and not self.ended:
-            converter.feed("[DONE]")
-            self.ended = True
+        self._hear_done()
         return out if began else self._if_answered(out)
 
     def close(self) -> bytes:
@@ -75,12 +73,19 @@ class ConvertedStream:
         converter = self._converter
         began = converter.started
         out = self._take(self._events.finish())
+        self._hear_done()  # the last line may lack its blank one
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop in (None, "error"):
             why = UNFINISHED if converter.stop else self._ended_early()
             self.error = UpstreamFailed(why, provider=self._offer.provider)
         return out if began else self._if_answered(out)
+
+    def _hear_done(self) -> None:
+        """`[DONE]` ends an answer of which no reason is told."""
+        if self._events.done and not self.ended:
+            self._converter.feed("[DONE]")
+            self.ended = True
 
     def _ended_early(self) -> str:
         """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just
