@@ -17,7 +17,8 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 BLANK = (b"\n\n", b"\r\r", b"\n\r\n")
 """How an event that is over may end, by the line ends its upstream writes."""
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+"""A byte order mark, which may stand before the first event and belongs to none."""
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")
 _KNOWN_NAMES = 256
@@ -72,10 +73,10 @@ class Decoder:
         if not self._started:
             # A byte order mark may itself be cut; it only ever stands at the very start.
             held += data
-            if len(held) < 3 and _BOM.startswith(held):
+            if len(held) < 3 and BOM.startswith(held):
                 return []
             self._started = True
-            self._marked = held.startswith(_BOM)
+            self._marked = held.startswith(BOM)
             data = bytes(held)
             held.clear()
         if self._carriage:
@@ -102,7 +103,7 @@ class Decoder:
         That way is `data:` lines alone, or each after its `event:` line.
         The number of lines shows that there is nothing else between them.
         """
-        if not self._started and not self._held and data and data[:1] != _BOM[:1]:
+        if not self._started and not self._held and data and data[:1] != BOM[:1]:
             self._started = True
         if self._started and not self._held and not self._carriage and data.endswith(b"\n\n") and b"\r" not in data:
             pairs = self._alike(data.split(b"\n"))

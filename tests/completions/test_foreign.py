@@ -493,3 +493,23 @@ async def test_done_ends_an_answer_that_names_no_reason_though_its_blank_line_is
         reply = await here.post(path, {**ask, "stream": True})
         assert "Hi" in reply.text and '"error":{' not in reply.text.replace(" ", "") and "response.failed" not in reply.text
         assert here.balance() == Decimal("99.98")
+
+
+NATIVE = {
+    "chat": ("/v1/chat/completions", [
+        {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
+        {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]),
+    "messages": ("/v1/messages", [
+        {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}, {"type": "message_stop"}]),
+}
+
+
+@pytest.mark.parametrize("cut", [0, 3, 9])
+@pytest.mark.parametrize("protocol", NATIVE)
+async def test_a_byte_order_mark_before_a_stream_does_not_reach_clients(tmp_path, protocol, cut):
+    path, events = NATIVE[protocol]
+    raw = b"\xef\xbb\xbf" + b"".join(b"event: x\ndata: %b\n\n" % json.dumps(event).encode() for event in events)
+    async with inprocess(tmp_path, providers={"acme": provider("acme", protocol)}, apps={"acme": replying(blocks=[raw[:cut], raw[cut:]], headers=SSE)}) as here:
+        reply = await here.post(path, {**ASK, "max_tokens": 9, "stream": True})
+        assert reply.content.startswith(b"event: x\ndata: ") and reply.status_code == 200

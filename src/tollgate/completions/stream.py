@@ -18,6 +18,7 @@ from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
+from tollgate.sse import BOM
 from tollgate.upstream import Answer
 
 _GRACE_SECONDS = 0.25
@@ -76,7 +77,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     """The reply for a stream that has begun. Raises `AttemptFailed` while another route may still be tried."""
     stage: Stage = native_stage(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
     blocks = answer.chunks()
-    first = b""
+    first, starts = b"", True
     try:
         while b"data" not in first and not stage.ended and stage.error is None:  # comments are no answer yet
             if len(first) > _MOST_BEFORE:
@@ -86,6 +87,8 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             except StopAsyncIteration:
                 first += stage.close()
                 break
+            if starts:  # of a stream; official client libraries would lose its first event
+                starts, block = False, block.removeprefix(BOM)
             first += stage.feed(block)
         if stage.error is not None and b"data" not in first:
             raise AttemptFailed(stage.error)
