@@ -267,6 +267,20 @@ def test_our_secrets_are_taken_out_of_messages():
     assert verdict.message == "Incorrect API key provided: [secret]."
 
 
+@pytest.mark.parametrize("shown", [{"message": "{}"}, {"message": "m", "type": "{}", "code": "{}", "param": "{}"}, "{}"])
+def test_a_text_that_is_clipped_inside_of_a_secret_shows_no_part_of_it(shown):
+    rules = offer(SMALL).errors
+    for before in range(80, 1001):
+        quoted = "x" * before + "sk-canary" + "y" * 100
+        body = quoted if isinstance(shown, str) else {"error": {name: text.format(quoted) for name, text in shown.items()}}
+        assert "sk-" not in repr(rules.judge(400, {}, body))
+
+
+def test_a_text_that_a_file_reads_is_clipped_after_secrets_are_taken_out():
+    rules = offer(SMALL + "errors: {message: $.why}").errors
+    assert "sk-" not in rules.judge(400, {}, {"why": "x" * 990 + "sk-canary" + "y" * 100}).message
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
 from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRejected
-from tollgate.mapping.provider.said import MAX_MESSAGE, Said, read_error, retry_after, seconds_of, status_words
-from tollgate.wording import clipped
+from tollgate.mapping.provider.said import MAX_MESSAGE, Said, read_error, retry_after, seconds_of, showable, status_words
 
 Kind = Literal["later", "next", "stop"]
 Read = Callable[[Any], Any]
@@ -210,21 +209,14 @@ class ErrorRules:
         )
 
     def _said(self, body: Any, reads: Mapping[str, Read]) -> Said:
-        said = read_error(body)
+        said = read_error(body, self.redact)
         if self._reads or reads:
             for name in ("message", "type", "code", "param"):
                 read = reads.get(name) or self._reads.get(name)
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
-                    said = replace(said, **{name: clipped(str(found), MAX_MESSAGE)})
-        return replace(
-            said,
-            **{
-                name: self.redact(text)
-                for name in ("message", "type", "code", "param")
-                if (text := getattr(said, name))
-            },
-        )
+                    said = replace(said, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
+        return said
 
 
 _STATUS = re.compile("[1-5][0-9][0-9]")

@@ -7,7 +7,7 @@ Used where a provider file does not say it better. Everything here is total: any
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,12 +18,15 @@ from typing import Any
 from tollgate.wording import clipped
 
 MAX_MESSAGE = 1000
+_MAX_WORD = 100
 _MAX_PLAIN = 300
 """A page of a proxy is no message; this much of a plain text is."""
 _MESSAGE_KEYS = (
     "message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error",
     "errors", "title",
 )
+_LONGEST_SECRET = 64 * 1024
+"""Characters of which one may be cut at its end; no file of a secret is longer."""
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body|h1|center)", re.IGNORECASE)
 _OPENED = re.compile(r"<(title|h1)[^<>]*>", re.IGNORECASE)
 _MOST_OPENED = 8
@@ -45,25 +48,40 @@ class Said:
     param: str = ""
 
 
-def read_error(body: Any) -> Said:
-    """Message, type, code and param of an error body, whatever its shape; all may be empty."""
+def read_error(body: Any, redact: Callable[[str], str] = str) -> Said:
+    """Message, type, code and param of an error body, whatever its shape; all may be empty.
+    `redact` takes our secrets out of a text."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, str):
-        return Said(plain_text(body))
+        return Said(plain_text(body, redact))
     if not isinstance(body, dict):
         return Said()
     inner = body.get("error")
     if not isinstance(inner, dict):
         inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
     return Said(
-        clipped(_message(body), MAX_MESSAGE),
-        _word(inner.get("type"))
-        or (_word(body.get("type")) if body.get("type") != "error" else "")
-        or _word(inner.get("status")),
-        _word(inner.get("code")) or _word(body.get("code")),
-        _word(inner.get("param")) or _word(body.get("param")),
+        showable(_message(body), MAX_MESSAGE, redact),
+        *(
+            showable(word, _MAX_WORD, redact)
+            for word in (
+                _word(inner.get("type"))
+                or (_word(body.get("type")) if body.get("type") != "error" else "")
+                or _word(inner.get("status")),
+                _word(inner.get("code")) or _word(body.get("code")),
+                _word(inner.get("param")) or _word(body.get("param")),
+            )
+        ),
     )
+
+
+def showable(text: str, most: int, redact: Callable[[str], str]) -> str:
+    """An upstream's text as it may be shown: without our secrets, and at most so many characters of it.
+
+    Secrets go first: one that was cut at the end would not be found, and callers who have their own words quoted before
+    it could choose how much of it is left.
+    """
+    return clipped(redact(text[: most + _LONGEST_SECRET]), most)
 
 
 def _message(value: Any, depth: int = 0) -> str:
@@ -103,15 +121,15 @@ def _word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return ""
     # a gateway before us that printed what it did not have
-    return "" if value in ("None", "null") else str(value)[:100]
+    return "" if value in ("None", "null") else str(value)
 
 
-def plain_text(body: str) -> str:
+def plain_text(body: str, redact: Callable[[str], str] = str) -> str:
     """A text body as a message: an HTML page by its title, other text clipped."""
     if _HTML.match(body):
-        words = _title(body)
-        return f"an HTML page ({words[:100]})" if words else "an HTML page"
-    return clipped(body.strip(), _MAX_PLAIN)
+        words = showable(_title(body), _MAX_WORD, redact)
+        return f"an HTML page ({words})" if words else "an HTML page"
+    return showable(body.strip(), _MAX_PLAIN, redact)
 
 
 def _title(page: str) -> str:
@@ -155,13 +173,13 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     millis = headers.get("retry-after-ms")
     if millis is not None and _NUMBER.match(millis.strip()):
         return float(millis) / 1000
-    told = headers.get("retry-after")
-    if told is None:
+    after = headers.get("retry-after")
+    if after is None:
         return None
-    if (seconds := seconds_of(told)) is not None:
+    if (seconds := seconds_of(after)) is not None:
         return seconds
     try:
-        moment = parsedate_to_datetime(told)
+        moment = parsedate_to_datetime(after)
     except ValueError:
         return None
     if moment.tzinfo is None:
