@@ -49,8 +49,20 @@ async def parrot(method, path, headers, body):
         "error": {"message": everything, "type": f"{HEADER}_error", "code": QUERY, "param": VARIABLE},
     }
 
+    failed = {
+        "id": "r", "object": "response", "created_at": 1, "status": "failed", "model": "m", "output": [],
+        "error": {"code": "server_error", "message": everything},
+    }
+    fails = "failed response" in text and "input" in wish
+
     async def blocks():
-        if "mid-stream" in text:
+        if fails and wish.get("stream"):
+            for type, response in (("response.created", {**failed, "status": "in_progress", "error": None}), ("response.failed", failed)):
+                event = {"type": type, "sequence_number": int(response is failed), "response": response}
+                yield f"event: {type}\ndata: {json.dumps(event)}\n\n".encode()
+        elif fails:
+            yield json.dumps(failed).encode()
+        elif "mid-stream" in text:
             if wish["model"] and "messages" in wish and "max_tokens" not in wish:
                 yield (
                     b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": '
@@ -64,7 +76,8 @@ async def parrot(method, path, headers, body):
         else:
             yield json.dumps(error).encode()
 
-    kind = "text/event-stream" if "mid-stream" in text else "text/html" if "html" in text else "application/json"
+    streams = "mid-stream" in text or fails and wish.get("stream")
+    kind = "text/event-stream" if streams else "text/html" if "html" in text else "application/json"
     return status, {"content-type": kind, "x-request-id": HEADER, "set-cookie": QUERY}, blocks()
 
 
@@ -73,6 +86,7 @@ WISHES = [
     "an error in a 200",
     "html",
     "mid-stream",
+    "failed response",
 ]
 
 

@@ -240,6 +240,11 @@ def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
     )
 
 
+def without_secrets(raw: bytes, offer: Offer) -> bytes:
+    """Bytes of a provider's own that tell a failure: it may quote our key in them."""
+    return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     body: Any
     try:

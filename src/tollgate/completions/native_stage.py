@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.attempt import judge_chunk, told_failure
+from tollgate.completions.attempt import judge_chunk, told_failure, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
@@ -168,7 +168,8 @@ class NativePlain(_Native):
 
     def tail(self, *, estimated: bool) -> bytes:
         hub_usage = self._exchange.hub_usage
-        return self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
+        out = self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
+        return out if self._tap.error is None else without_secrets(out, self._offer)
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response

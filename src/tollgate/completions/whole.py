@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.completions.aside import aside, is_large
-from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, told_failure
+from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, told_failure, without_secrets
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
@@ -55,6 +55,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     exchange.told_tier = told_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
+        if edited.get("error"):
+            out = without_secrets(out, offer)
     else:
         write = _events if exchange.stream else _converted_bytes
         hub = {**hub, "usage": exchange.told_usage()}

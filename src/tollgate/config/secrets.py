@@ -6,6 +6,7 @@ never part of a message, a `repr` or an exception. Only headers, query, auth and
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import OrderedDict
@@ -58,13 +59,7 @@ class Secrets:
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
-        # as it stands in an address too
-        written = (
-            form
-            for value in self._values.values()
-            if len(value) >= _MIN_REDACTED
-            for form in (value, quote(value, safe=""))
-        )
+        written = (form for value in self._values.values() if len(value) >= _MIN_REDACTED for form in _written(value))
         long_enough = sorted(set(written), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, long_enough))) if long_enough else None
 
@@ -89,6 +84,12 @@ class Secrets:
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(sorted(self._values))})"
+
+
+def _written(value: str) -> tuple[str, ...]:
+    """How a value may stand in a text: as it is, in an address, in a JSON string (some escape the slash as well)."""
+    escaped = json.dumps(value, ensure_ascii=False)[1:-1]
+    return value, quote(value, safe=""), escaped, escaped.replace("/", "\\/")
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> tuple[Secrets, list[Problem]]:
