@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tollgate.mapping.reads import Reads
-from tollgate.mapping.scope import Ex, Site
+from tollgate.mapping.scope import Lowered, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ToReturn(Destination):
         return f"return {value}"
 
 
-def store(site: Site, value: Ex, dest: Destination, line: int) -> None:
+def store(site: Site, value: Lowered, dest: Destination, line: int) -> None:
     """Store a value if it is present."""
     if value.present or isinstance(dest, ToLocal | ToReturn):
         site.code.add(dest.put(value.py), line)

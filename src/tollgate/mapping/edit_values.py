@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.mapping.edit_place import Place
 from tollgate.mapping.edit_reading import Edit, Entry
-from tollgate.mapping.scope import Ex, Site, Unit, Var
+from tollgate.mapping.scope import Lowered, Site, Unit, Var
 from tollgate.mapping.templates import value_of
 from tollgate.mapping.text import NOTHING_WORD, is_literal, literal
 
@@ -61,7 +61,7 @@ class ValueVerbs:
         with place.block(f"if {name} is not None"):
             put(name)
 
-    def _lowered(self, place: Place, value: str, parent: str, node: Node) -> Ex:
+    def _lowered(self, place: Place, value: str, parent: str, node: Node) -> Lowered:
         scope = place.scope.with_names(Var("old", value), Var("parent", parent))
         return value_of(Site(self.unit, place.code, scope), node).take()
 

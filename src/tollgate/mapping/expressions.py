@@ -17,14 +17,14 @@ from tollgate.mapping.operators import comparison, one_text
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reading import read, read_by_filter, reads_of
 from tollgate.mapping.reads import Places, hand_over
-from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
 _TOO_LONG = "the expression is too long to compile"
 _RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
-def lower(site: Site, text: str, spot: Spot) -> Ex:
+def lower(site: Site, text: str, spot: Spot) -> Lowered:
     """Expression text -> Python. Mistakes are noted in the unit and give an absent value."""
     parsed = parse(text, spot)
     try:
@@ -67,7 +67,7 @@ class _Lowering:
 
     # -- entry points
 
-    def value(self, node: nodes.Node) -> Ex:
+    def value(self, node: nodes.Node) -> Lowered:
         """The value of a node."""
         handler = _VALUES.get(type(node))
         if handler is None:
@@ -77,8 +77,8 @@ class _Lowering:
             return NOTHING
         return handler(self, node)
 
-    def taken(self, node: nodes.Node) -> Ex:
-        """The value of a node that is used as it is, so that everything in it counts as read (`Ex.take`)."""
+    def taken(self, node: nodes.Node) -> Lowered:
+        """The value of a node that is used as it is, so that everything in it counts as read (`Lowered.take`)."""
         return self.value(node).take()
 
     def test(self, node: nodes.Node) -> str:
@@ -99,7 +99,7 @@ class _Lowering:
             return f"({left} {word} {right})"
         return truth(self.site, self.looked_at(node))
 
-    def looked_at(self, node: nodes.Node) -> Ex:
+    def looked_at(self, node: nodes.Node) -> Lowered:
         """The value of a node that is only tested: what it holds does not count as read."""
         value = self.value(node)
         self.looked += value.places
@@ -107,14 +107,14 @@ class _Lowering:
 
     # -- leaves
 
-    def _const(self, node: nodes.Const) -> Ex:
+    def _const(self, node: nodes.Const) -> Lowered:
         value = node.value
         if value is None:
             return NOTHING
         kind = {str: "text", bool: "bool", int: "number", float: "number"}[type(value)]
-        return Ex(repr(value), True, kind, atom=True)
+        return Lowered(repr(value), True, kind, atom=True)
 
-    def _name(self, node: nodes.Name) -> Ex:
+    def _name(self, node: nodes.Name) -> Lowered:
         text = self.paths.get(node.name)
         if text is None:
             word = node.name
@@ -138,31 +138,31 @@ class _Lowering:
             return NOTHING
         return read(self.site, path, self.spot, node.lineno - 1)
 
-    def _list(self, node: nodes.List | nodes.Tuple) -> Ex:
-        return Ex("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")
+    def _list(self, node: nodes.List | nodes.Tuple) -> Lowered:
+        return Lowered("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")
 
-    def _dict(self, node: nodes.Dict) -> Ex:
+    def _dict(self, node: nodes.Dict) -> Lowered:
         pairs = []
         for pair in node.items:
             if not isinstance(pair.key, nodes.Const) or not isinstance(pair.key.value, str):
                 self._wrong(pair.key, "a key here must be text in quotes")
                 return NOTHING
             pairs.append(f"{pair.key.value!r}: {self.taken(pair.value).py}")
-        return Ex("{" + ", ".join(pairs) + "}", True, "object")
+        return Lowered("{" + ", ".join(pairs) + "}", True, "object")
 
     # -- reads of computed values
 
-    def _getattr(self, node: nodes.Getattr) -> Ex:
+    def _getattr(self, node: nodes.Getattr) -> Lowered:
         return self._member(self.value(node.node), node.attr)
 
-    def _member(self, base: Ex, key: str) -> Ex:
+    def _member(self, base: Lowered, key: str) -> Lowered:
         name = self.site.temp()
-        return Ex(
+        return Lowered(
             f"({name}.get({key!r}) if type({name} := {base.py}) is dict else None)",
             places=reads_of(base.places, (key,)),
         )
 
-    def _getitem(self, node: nodes.Getitem) -> Ex:
+    def _getitem(self, node: nodes.Getitem) -> Lowered:
         base = self.value(node.node)
         if isinstance(node.arg, nodes.Slice):
             base.take()
@@ -171,14 +171,14 @@ class _Lowering:
             bounds = [
                 self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)
             ]
-            return Ex(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
+            return Lowered(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             return self._member(base, node.arg.value)
-        return Ex(f"at({base.take().py}, {self.taken(node.arg).py})")
+        return Lowered(f"at({base.take().py}, {self.taken(node.arg).py})")
 
     # -- calls
 
-    def _call(self, node: nodes.Call) -> Ex:
+    def _call(self, node: nodes.Call) -> Lowered:
         if not isinstance(node.node, nodes.Name) or node.node.name in self.paths:
             self._wrong(node, "only functions are called, by their name")
             return NOTHING
@@ -214,9 +214,9 @@ class _Lowering:
         call = f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)"
         if self.site.unit.trace:
             call = f"left(C, entered(C, {self.site.out!r}), {call})"
-        return Ex(call)
+        return Lowered(call)
 
-    def _filter(self, node: nodes.Filter) -> Ex:
+    def _filter(self, node: nodes.Filter) -> Lowered:
         entry = self._filter_named(node)
         if entry is None or node.node is None:
             return NOTHING
@@ -228,10 +228,12 @@ class _Lowering:
         call = self.site.unit.module.constant(entry.run, f"f_{node.name}_")
         if value.present or entry.takes_absent:
             present = entry.kind == "bool" or node.name == "json" and value.present
-            return Ex(f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places)
+            return Lowered(
+                f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places
+            )
         name = self.site.temp()
         kept = f"{name} if type({name}) is {entry.keeps.__name__} else " if entry.keeps is not None else ""
-        return Ex(
+        return Lowered(
             f"(None if ({name} := {value.py}) is None else {kept}{call}({', '.join([name, *arguments])}))",
             kind=entry.kind,
             places=places,
@@ -267,7 +269,7 @@ class _Lowering:
             return None
         return entry
 
-    def _is(self, node: nodes.Test) -> Ex:
+    def _is(self, node: nodes.Test) -> Lowered:
         entry = TESTS.get(node.name)
         if entry is None:
             self._wrong(
@@ -277,18 +279,18 @@ class _Lowering:
             )
             return NOTHING
         value = self.looked_at(node.node)
-        return Ex(f"({entry.condition.format(value.py)})", True, "bool")
+        return Lowered(f"({entry.condition.format(value.py)})", True, "bool")
 
     # -- operators
 
-    def _compare(self, node: nodes.Compare) -> Ex:
+    def _compare(self, node: nodes.Compare) -> Lowered:
         if len(node.ops) != 1:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
         left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
-        return Ex(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")
+        return Lowered(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")
 
-    def _choice(self, node: nodes.CondExpr) -> Ex:
+    def _choice(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
         narrowing = told_by(node.test, self.paths, self.site.scope)
         scope = self.site.scope
@@ -301,11 +303,11 @@ class _Lowering:
             else NOTHING
         )
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
-        return Ex(
+        return Lowered(
             f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places
         )
 
-    def _under(self, scope: Scope, node: nodes.Node) -> Ex:
+    def _under(self, scope: Scope, node: nodes.Node) -> Lowered:
         before = self.site
         self.site = before.inside(scope)
         try:
@@ -313,47 +315,47 @@ class _Lowering:
         finally:
             self.site = before
 
-    def _or(self, node: nodes.Or) -> Ex:
+    def _or(self, node: nodes.Or) -> Lowered:
         values = [self.value(operand) for operand in _operands(node)]
         if all(value.kind == "bool" for value in values):
-            return Ex(f"({' or '.join(map(_certain, values))})", True, "bool")
+            return Lowered(f"({' or '.join(map(_certain, values))})", True, "bool")
         *before, last = values
         text = last.py
         for value in reversed(before):  # what holds ends it: it is not tested again for the next `or`
             condition, name = true_of(self.site, value)
             text = f"({name} if {condition} else {text})"
         kind = last.kind if all(value.kind == last.kind for value in before) else "any"
-        return Ex(text, last.present, kind, places=tuple(place for value in values for place in value.places))
+        return Lowered(text, last.present, kind, places=tuple(place for value in values for place in value.places))
 
-    def _and(self, node: nodes.And) -> Ex:
+    def _and(self, node: nodes.And) -> Lowered:
         left = self.value(node.left)
         narrowing = told_by(node.left, self.paths, self.site.scope)
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
-            return Ex(f"({_certain(left)} and {_certain(right)})", True, "bool")
+            return Lowered(f"({_certain(left)} and {_certain(right)})", True, "bool")
         condition, name = true_of(self.site, left)
-        return Ex(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
+        return Lowered(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
-    def _not(self, node: nodes.Not) -> Ex:
-        return Ex(f"(not {self.test(node.node)})", True, "bool")
+    def _not(self, node: nodes.Not) -> Lowered:
+        return Lowered(f"(not {self.test(node.node)})", True, "bool")
 
-    def _concat(self, node: nodes.Concat) -> Ex:
+    def _concat(self, node: nodes.Concat) -> Lowered:
         return one_text(self.site, [self.taken(part) for part in node.nodes])
 
-    def _arithmetic(self, node: nodes.BinExpr) -> Ex:
+    def _arithmetic(self, node: nodes.BinExpr) -> Lowered:
         call = _ARITHMETIC[type(node)]
         left, right = self.taken(node.left), self.taken(node.right)
-        return Ex(
+        return Lowered(
             f"{call}({left.py}, {right.py})",
             left.present and right.present and call in ("add", "subtract", "multiply"),
             "any" if call == "add" else "number",
         )
 
-    def _negative(self, node: nodes.Neg) -> Ex:
+    def _negative(self, node: nodes.Neg) -> Lowered:
         value = self.taken(node.node)
         if isinstance(node.node, nodes.Const) and value.kind == "number":
-            return Ex(f"-{value.py}", True, "number", atom=True)
-        return Ex(f"negative({value.py})", value.present, "number")
+            return Lowered(f"-{value.py}", True, "number", atom=True)
+        return Lowered(f"negative({value.py})", value.present, "number")
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
@@ -364,12 +366,12 @@ def _operands(node: nodes.Node) -> list[nodes.Node]:
     return [*_operands(node.left), node.right] if isinstance(node, nodes.Or) else [node]
 
 
-def _certain(value: Ex) -> str:
+def _certain(value: Lowered) -> str:
     """A boolean that is false where it is absent."""
     return value.py if value.present else f"({value.py} is True)"
 
 
-_VALUES: dict[type, Callable[..., Ex]] = {
+_VALUES: dict[type, Callable[..., Lowered]] = {
     nodes.Const: _Lowering._const, nodes.Name: _Lowering._name, nodes.List: _Lowering._list,
     nodes.Tuple: _Lowering._list, nodes.Dict: _Lowering._dict, nodes.Getattr: _Lowering._getattr,
     nodes.Getitem: _Lowering._getitem, nodes.Call: _Lowering._call, nodes.Filter: _Lowering._filter,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tollgate.mapping.scope import Ex, Site
+from tollgate.mapping.scope import Lowered, Site
 
 
-def comparison(site: Site, operator: str, left: Ex, right: Ex) -> str:
+def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:
     """The Python condition of `left operator right`, in the fewest steps that what is known of the two allows."""
     if operator in ("eq", "ne"):
         word, no = ("==", "") if operator == "eq" else ("!=", "not ")
@@ -35,7 +35,7 @@ def comparison(site: Site, operator: str, left: Ex, right: Ex) -> str:
     raise AssertionError(operator)
 
 
-def one_text(site: Site, pieces: list[Ex]) -> Ex:
+def one_text(site: Site, pieces: list[Lowered]) -> Lowered:
     """Pieces put together as text; one that is absent makes the whole absent."""
     guards: list[str] = []
     parts: list[str] = []
@@ -52,5 +52,5 @@ def one_text(site: Site, pieces: list[Ex]) -> Ex:
         parts.append(f"({name} if type({name}) is str else text_of({name}))")
     text = f"joined({', '.join(parts)})" if len(parts) != 1 else parts[0]
     if not guards:
-        return Ex(text, True, "text")
-    return Ex(f"(None if {' or '.join(guards)} else {text})", kind="text")
+        return Lowered(text, True, "text")
+    return Lowered(f"(None if {' or '.join(guards)} else {text})", kind="text")

@@ -13,11 +13,11 @@ from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item
 from tollgate.mapping.reads import Places, gathered, take
-from tollgate.mapping.scope import NOTHING, Ex, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
 
 
-def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
-    """The value at a path. Where it is used with everything in it, the caller says so with `Ex.take`."""
+def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
+    """The value at a path. Where it is used with everything in it, the caller says so with `Lowered.take`."""
     var = site.scope.names.get(path.base)
     if var is None:
         _unknown(site, path, spot, offset)
@@ -28,29 +28,29 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Ex:
             if var.whole is None:
                 spot.mistake(f"`${path.base}` is read by its fields", offset, f"one of {', '.join(sorted(var.fields))}")
                 return NOTHING
-            return Ex(var.whole or var.py, var.present, places=var.places)
+            return Lowered(var.whole or var.py, var.present, places=var.places)
         found = var.fields.get(steps[0]) if isinstance(steps[0], str) else None
         if found is None:
             spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
             return NOTHING
         if len(steps) == 1:
             places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
-            return Ex(found.py, found.present, found.kind, places=places)
+            return Lowered(found.py, found.present, found.kind, places=places)
         _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
         places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
         return walk(
             site,
-            Ex(found.py, found.present, found.kind, places=places),
+            Lowered(found.py, found.present, found.kind, places=places),
             steps[1:],
             spot.line,
             found.kind == "object" and found.present,
         )
     if not steps:
-        return Ex(var.py, var.present, var.kind, atom=True, places=var.places)
+        return Lowered(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
     if path.base == "headers" and not var.own:
         _check_header(steps[0], spot, offset)
-    return walk(site, Ex(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
+    return walk(site, Lowered(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
 
 
 def _check_header(name: Step, spot: Spot, offset: int) -> None:
@@ -68,7 +68,7 @@ def _check_header(name: Step, spot: Spot, offset: int) -> None:
         )
 
 
-def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Ex:
+def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Lowered:
     """The value at `steps` below a value that is already lowered."""
     plain = next((number for number, step in enumerate(steps) if not isinstance(step, (str, int))), len(steps))
     value = _plain(site, base, steps[:plain], line, is_dict) if plain else base
@@ -77,7 +77,7 @@ def walk(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool
     helper = _helper(site, steps[plain:], line)
     name = value.py if value.atom else site.temp()
     bound = name if value.atom else f"({name} := {value.py})"
-    return Ex(
+    return Lowered(
         f"(None if {bound} is None else {helper}({name}))",
         kind="list",
         places=gathered(reads_of(value.places, steps[plain:])),
@@ -111,7 +111,7 @@ def _reads_of_condition(places: Places, condition: Condition) -> Places:
     return places
 
 
-def dict_view(site: Site, value: Ex, line: int) -> str:
+def dict_view(site: Site, value: Lowered, line: int) -> str:
     """A local that holds the value when it is an object, else an empty object."""
     known = site.code.recall(("dict", value.py))
     if known is not None:
@@ -127,7 +127,7 @@ def dict_view(site: Site, value: Ex, line: int) -> str:
     return site.code.remember(("dict", value.py), name)
 
 
-def _list_view(site: Site, value: Ex, line: int) -> str:
+def _list_view(site: Site, value: Lowered, line: int) -> str:
     known = site.code.recall(("list", value.py))
     if known is not None:
         return known
@@ -138,7 +138,7 @@ def _list_view(site: Site, value: Ex, line: int) -> str:
     return site.code.remember(("list", value.py), name)
 
 
-def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bool) -> Ex:
+def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool) -> Lowered:
     """Fields and indexes only: every container on the way becomes a local, the last step is read in place."""
     value = base
     for number, step in enumerate(steps):
@@ -147,11 +147,11 @@ def _plain(site: Site, base: Ex, steps: tuple[Step, ...], line: int, is_dict: bo
             view = value.py if own else dict_view(site, value, line)
             text, places = f"{view}.get({step!r})", tuple(place.at(step) for place in value.places)
             held = None if own else site.code.recall(("value", text))  # the engine's own objects change
-            value = Ex(held or text, atom=held is not None, places=places)
+            value = Lowered(held or text, atom=held is not None, places=places)
         else:
             view = _list_view(site, value, line)
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
-            value = Ex(
+            value = Lowered(
                 f"({view}[{step}] if {guard} else None)", places=tuple(place.each(one=True) for place in value.places)
             )
     return value
@@ -267,7 +267,7 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 
-def read_by_filter(entry: Filter, value: Ex, arguments: list[nodes.Expr]) -> Places:
+def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr]) -> Places:
     """Count as read what a filter reads of its value; the places that its result still stands for (`Filter.uses`)."""
     places: Places = ()
     if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):

@@ -19,7 +19,7 @@ from tollgate.wording import closest
 
 
 @dataclass(slots=True)
-class Ex:
+class Lowered:
     """One expression lowered to Python. `present`: it is never None; `atom`: it is a name or a constant, cheap to
     repeat."""
 
@@ -31,13 +31,13 @@ class Ex:
     places: Places = ()
     """Where the value comes from in the document, for the loss list; empty for computed values."""
 
-    def take(self) -> Ex:
+    def take(self) -> Lowered:
         """Count everything in the value as read, because it is used as it is; the loss list then says nothing of it."""
         take(self.places)
         return self
 
 
-NOTHING = Ex("None", atom=True)
+NOTHING = Lowered("None", atom=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Var:
     fields: Mapping[str, Field] | None = None
     """An engine record: its fields are read as attributes."""
     kind: str = "any"
-    """What it is when present, as in `Ex`."""
+    """What it is when present, as in `Lowered`."""
     whole: str | None = ""
     """How the record reads when it is used whole; empty = as `py`; None = it cannot be."""
     own: bool = False
@@ -193,7 +193,7 @@ class Site:
         """A fresh local name."""
         return self.code.temp(prefix)
 
-    def hold(self, value: Ex, name: str) -> None:
+    def hold(self, value: Lowered, name: str) -> None:
         """Local `name` has the value from here to the end of the block:
         who reads the same field again finds it there."""
         self.code.remember(("value", value.py), name)

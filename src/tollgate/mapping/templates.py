@@ -13,7 +13,7 @@ from dataclasses import replace
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
 from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, ToNamedList, store, store_built
-from tollgate.mapping.scope import Ex, Site, suggest
+from tollgate.mapping.scope import Lowered, Site, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, lower_scalar, path_of
 
 Body = Callable[[Site, Map, Destination], None]
@@ -37,7 +37,7 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
         _emit_map(site, node, dest)
 
 
-def leaf(site: Site, node: Scalar) -> Ex:
+def leaf(site: Site, node: Scalar) -> Lowered:
     """A scalar used as a value."""
     value = lower_scalar(site, node).take()
     if site.unit.trace:
@@ -45,7 +45,7 @@ def leaf(site: Site, node: Scalar) -> Ex:
     return value
 
 
-def value_of(site: Site, node: Node) -> Ex:
+def value_of(site: Site, node: Node) -> Lowered:
     """A node as one expression: in place when it can be, else through a local."""
     if isinstance(node, Scalar) and node.value != NOTHING_WORD:
         return leaf(site, node)
@@ -57,7 +57,7 @@ def value_of(site: Site, node: Node) -> Ex:
     name = site.temp("v")
     site.code.add(f"{name} = None", node.mark.line)
     emit(site, node, ToLocal(name))
-    return Ex(name, atom=True)
+    return Lowered(name, atom=True)
 
 
 # -- nodes that are certain to be there become displays: {'type': 'text', 'index': 0}
@@ -86,16 +86,16 @@ def sure(site: Site, node: Node) -> bool:
     return all(_is_field(key) and sure(site, value) for key, value in node.entries.items())
 
 
-def display(site: Site, node: Node) -> Ex:
+def display(site: Site, node: Node) -> Lowered:
     """A node for which `sure` holds, as a Python display."""
     if isinstance(node, Scalar):
         return leaf(site, node)
     if isinstance(node, List):
-        return Ex("[" + ", ".join(display(site, item).py for item in node.items) + "]", True, "list")
+        return Lowered("[" + ", ".join(display(site, item).py for item in node.items) + "]", True, "list")
     pairs = [
         f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in node.entries.items()
     ]
-    return Ex("{" + ", ".join(pairs) + "}", True, "object")
+    return Lowered("{" + ", ".join(pairs) + "}", True, "object")
 
 
 # -- lists
@@ -191,7 +191,7 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries[:first]
     )
     if first == len(entries):
-        store(site, Ex("{" + start + "}", True, "object"), dest, line)
+        store(site, Lowered("{" + start + "}", True, "object"), dest, line)
         return
     name = site.temp("o")
     if site.scope.about:  # a field that is lost is not all that its object was made from

@@ -15,7 +15,7 @@ from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.operators import one_text
 from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
 from tollgate.mapping.reading import read
-from tollgate.mapping.scope import NOTHING, Ex, Site, Spot
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot
 
 NOTHING_WORD = "$nothing"
 UNNAMED = "(unnamed)"
@@ -51,14 +51,14 @@ def path_of(node: object) -> Path | None:
         return None
 
 
-def lower_scalar(site: Site, node: Scalar) -> Ex:
-    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Ex.take`."""
+def lower_scalar(site: Site, node: Scalar) -> Lowered:
+    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Lowered.take`."""
     text = node.value
     if text is None:
-        return Ex("None", True, "null", atom=True)
+        return Lowered("None", True, "null", atom=True)
     if not isinstance(text, str):
         value = literal(node)
-        return Ex(repr(value), True, "bool" if isinstance(value, bool) else "number", atom=True)
+        return Lowered(repr(value), True, "bool" if isinstance(value, bool) else "number", atom=True)
     spot = Spot(site.unit, node)
     if text.startswith("$$"):
         return lower_text(site, text[1:], spot.moved(1))
@@ -67,13 +67,13 @@ def lower_scalar(site: Site, node: Scalar) -> Ex:
     return lower_text(site, text, spot)
 
 
-def lower_text(site: Site, text: str, spot: Spot) -> Ex:
+def lower_text(site: Site, text: str, spot: Spot) -> Lowered:
     """Text with holes; a single hole alone keeps its type."""
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
-        return Ex(repr(text), True, "text", atom=True)
+        return Lowered(repr(text), True, "text", atom=True)
     pieces = split(text, spot)
     if pieces is None:
         return NOTHING
@@ -81,7 +81,7 @@ def lower_text(site: Site, text: str, spot: Spot) -> Ex:
     if len(pieces) == 1 and not pieces[0][0]:
         return lower(site, pieces[0][1], spot.moved(pieces[0][2]))
     lowered = [
-        lower(site, body, spot.moved(offset)).take() if not plain else Ex(repr(body), True, "text", atom=True)
+        lower(site, body, spot.moved(offset)).take() if not plain else Lowered(repr(body), True, "text", atom=True)
         for plain, body, offset in pieces
     ]
     return one_text(site, lowered)
@@ -98,23 +98,23 @@ def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
         )
 
 
-def lower_words(site: Site, node: Scalar) -> Ex:
+def lower_words(site: Site, node: Scalar) -> Lowered:
     """The text of `$lost` or `say`: a hole that is absent is named `(unnamed)`, so the text is always there."""
     text = node.value
     if not isinstance(text, str) or not text:
         site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
-        return Ex("''", True, "text", atom=True)
+        return Lowered("''", True, "text", atom=True)
     spot = Spot(site.unit, node)
     pieces = split(text, spot) if "{{" in text else [(True, text, 0)]
     lowered = []
     for plain, body, offset in pieces or []:
         if plain:
-            lowered.append(Ex(repr(body), True, "text", atom=True))
+            lowered.append(Lowered(repr(body), True, "text", atom=True))
             continue
         value = lower(site, body, spot.moved(offset))
         if not value.present:
             name = site.temp()
-            value = Ex(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
+            value = Lowered(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
         lowered.append(value)
     return one_text(site, lowered) if lowered else NOTHING
 
@@ -158,7 +158,7 @@ def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
     return pieces
 
 
-def _path(site: Site, text: str, spot: Spot) -> Ex:
+def _path(site: Site, text: str, spot: Spot) -> Lowered:
     end = extent(text, 0)
     if text == NOTHING_WORD:
         spot.mistake("`$nothing` makes no sense here", 0, "it leaves out a field, an item or a case")

@@ -6,7 +6,7 @@ from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.destinations import ToField, store
 from tollgate.mapping.paths import Path
 from tollgate.mapping.reading import dict_view, read
-from tollgate.mapping.scope import Ex, Site, Spot
+from tollgate.mapping.scope import Lowered, Site, Spot
 from tollgate.mapping.text import lower_scalar, path_of
 
 
@@ -55,7 +55,7 @@ def _names(site: Site, source: str, names: List, target: str, owner: Map | None 
             where = Spot(site.unit, Scalar(source, source, False, owner.keys[source]))
         value = read(site, Path(base.base, (*base.steps, name.value), f"{source}.{name.value}"), where).take()
         if site.unit.trace:
-            value = Ex(f"traced(C, {name.mark.line}, {site.under(name.value).out!r}, {value.py})", value.present)
+            value = Lowered(f"traced(C, {name.mark.line}, {site.under(name.value).out!r}, {value.py})", value.present)
         store(site, value, ToField(target, name.value), name.mark.line)
 
 

@@ -12,7 +12,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToList, store_built
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.names import ABOUT
-from tollgate.mapping.scope import NOTHING, Ex, Scope, Site, Spot, Unit, Var
+from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, Var
 
 _NO_BODY = frozenset({"$each", "$let", "$when", "$refuse"})
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
@@ -95,7 +95,7 @@ def enter(site: Site, node: Map) -> Loop | None:
     return Loop(guard, f"for {counter}, {local} in enumerate({over})", inside.with_names(*added), line, local, item)
 
 
-def _items(site: Site, source: Ex, line: int) -> tuple[str, str]:
+def _items(site: Site, source: Lowered, line: int) -> tuple[str, str]:
     """What to walk over, and when: a list, one value as a list of one, absent as nothing."""
     if source.kind == "list" and source.present:
         return "", source.py

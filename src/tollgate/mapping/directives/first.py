@@ -9,7 +9,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToLocal, store
 from tollgate.mapping.emit import Code
 from tollgate.mapping.reads import Places
-from tollgate.mapping.scope import Ex, Site
+from tollgate.mapping.scope import Lowered, Site
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar, path_of
 
 
@@ -48,10 +48,10 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         with site.code.block(f"for item_{name} in {name} or ()", line):
             site.code.add(dest.put(f"item_{name}"), line)
         return
-    store(site, Ex(name, certain or null, atom=True), dest, line)
+    store(site, Lowered(name, certain or null, atom=True), dest, line)
 
 
-def lowered(site: Site, node: Node) -> Ex | None:
+def lowered(site: Site, node: Node) -> Lowered | None:
     """A `$first` of scalars as one expression, which keeps the places of its candidates; None for any other node."""
     candidates = node.get("$first") if isinstance(node, Map) and len(node.entries) == 1 else None
     if not isinstance(candidates, List) or not candidates.items:
@@ -66,7 +66,7 @@ def lowered(site: Site, node: Node) -> Ex | None:
         one = lower_scalar(site, item)  # type: ignore[arg-type]
         places += one.places
         if number == last or one.present:  # what follows a certain value is never reached
-            return Ex(f"{text}{one.py}{')' * number}", one.present, "any" if number else one.kind, places=places)
+            return Lowered(f"{text}{one.py}{')' * number}", one.present, "any" if number else one.kind, places=places)
         name = one.py if one.atom else site.temp()
         bound = name if one.atom else f"({name} := {one.py})"
         text += f"({name} if {bound} is not None else "

@@ -11,7 +11,7 @@ from tollgate.mapping.destinations import ToLocal, ToNamedList
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.reads import gathered
-from tollgate.mapping.scope import Ex, Site, Unit, Var
+from tollgate.mapping.scope import Lowered, Site, Unit, Var
 from tollgate.mapping.text import NOTHING_WORD, lower_scalar
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
@@ -84,7 +84,7 @@ def _named(site: Site, name: str, value: Node) -> Var:
     return Var(name, local, own=True)
 
 
-def _lowered(site: Site, value: Node) -> Ex | None:
+def _lowered(site: Site, value: Node) -> Lowered | None:
     """A value that is a path (or a `$first` of paths) keeps its places:
     what is read through the name counts as read there."""
     if isinstance(value, Scalar) and value.value != NOTHING_WORD:

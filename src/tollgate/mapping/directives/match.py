@@ -12,7 +12,7 @@ from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.scope import Ex, Scope, Site, Spot, suggest
+from tollgate.mapping.scope import Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_scalar
 
 _OWN = ("$each", "$let", "$when", "$match")
@@ -190,7 +190,7 @@ def _quoted(site: Site, mark: Mark) -> bool:
     return line[mark.column - 1:mark.column] in ("'", '"')
 
 
-def _table(site: Site, node: Map, choice: Choice) -> Ex | None:
+def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
     """All cases literal: one dict look-up. `$else` and `$absent` may be any scalar."""
     table: dict[str, object] = {}
     other: Scalar | None = None
@@ -220,7 +220,7 @@ def _table(site: Site, node: Map, choice: Choice) -> Ex | None:
         if kinds == {str} and one.kind in ("text", "any") and one.present and two.kind == "text" and two.present
         else "any"
     )
-    value = Ex(
+    value = Lowered(
         f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})",
         one.present and two.present,
         kind,
@@ -230,7 +230,7 @@ def _table(site: Site, node: Map, choice: Choice) -> Ex | None:
     return value
 
 
-def _scalar(site: Site, node: Scalar | None) -> Ex:
+def _scalar(site: Site, node: Scalar | None) -> Lowered:
     if node is None or node.value == NOTHING_WORD:
-        return Ex("None", atom=True)
+        return Lowered("None", atom=True)
     return lower_scalar(site, node).take()
