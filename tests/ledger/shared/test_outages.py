@@ -324,7 +324,7 @@ async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
 
 
 async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing() -> None:
-    with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"), link.told():
+    with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"), link.driver_errors():
         raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 

@@ -62,7 +62,7 @@ class SharedLedger(Ledger):
         try:
             return await super().ensure_default_account(credits)
         except BadRequest:  # another gateway has its first start at the same time
-            await self._shared.heard("account", DEFAULT_ACCOUNT)
+            await self._shared.reread("account", DEFAULT_ACCOUNT)
             return None
 
     # ---- the hot path
@@ -141,25 +141,25 @@ class SharedLedger(Ledger):
 
     async def _add_account(self, account: Account) -> None:
         await self._records.add_account(account)
-        await self._shared.heard("account", account.id)
+        await self._shared.reread("account", account.id)
 
     async def _change_account(self, account: Account, changes: Mapping[str, Any]) -> Account:
         await self._records.change("account", account.id, changes)
-        await self._shared.heard("account", account.id)
+        await self._shared.reread("account", account.id)
         return self._memory.accounts[account.id]
 
     async def _add_key(self, key: KeyRecord, digest: bytes) -> None:
         await self._records.add_key(key, digest)
-        await self._shared.heard("key", key.id)
+        await self._shared.reread("key", key.id)
 
     async def _change_key(self, key: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord:
         await self._records.change("key", key.id, changes)
-        await self._shared.heard("key", key.id)
+        await self._shared.reread("key", key.id)
         return self._memory.keys[key.id]
 
     async def _add_grant(self, grant: Grant) -> None:
         await self._records.add_grant(grant)
-        await self._shared.heard("balance", grant.account_id)
+        await self._shared.reread("balance", grant.account_id)
 
 
 def _since(window: CapWindow) -> str | None:

@@ -32,7 +32,7 @@ class SharedBackend:
         self.records = Records(self.desk)
         self.sessions = SharedSessions(self.desk)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
-        self._news = News(settings.url, f"{name} news", self.heard, self._read_all)
+        self._news = News(settings.url, f"{name} news", self.reread, self._read_all)
 
     @property
     def problem(self) -> str:
@@ -121,7 +121,7 @@ class SharedBackend:
         self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums()})
         await self.sessions.read()
 
-    async def heard(self, what: str, id: str) -> None:
+    async def reread(self, what: str, id: str) -> None:
         """Read again what another gateway or a command changed."""
         if what == "account":
             for account in await self.records.accounts(id):

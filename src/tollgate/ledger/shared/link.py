@@ -45,7 +45,7 @@ class Refused(TollgateError):
 
 async def connect(address: str, name: str) -> Connection:
     """A connection of the program `name`. Raises `Lost`, and `TollgateError` for an address that cannot be used."""
-    with told():
+    with driver_errors():
         connection: Connection = await driver().connect(address, **_options(name))
         await connection.execute(KEEPALIVE["SESSION"])
         return connection
@@ -68,8 +68,8 @@ def _options(name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Tell what the driver raises as `Lost`, `Refused` or a mistake in the configuration."""
+def driver_errors() -> Iterator[None]:
+    """Raise what the driver raises as `Lost`, `Refused` or, where the address is wrong, `TollgateError`."""
     asyncpg = driver()
     kinds = asyncpg.exceptions
     try:
@@ -103,13 +103,13 @@ class Desk:
     """A few connections for what is not a round: reading, administration."""
 
     def __init__(self, address: str, name: str) -> None:
-        with told():
+        with driver_errors():
             self._pool: Pool = driver().create_pool(address, min_size=0, max_size=_MOST_CONNECTIONS, **_options(name))
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection for the length of a `with`. Raises `Lost` and `Refused`, also for what is done with it."""
-        with told():
+        with driver_errors():
             await self._pool  # opened once, and without a connection
             async with self._pool.acquire() as taken:
                 yield taken

@@ -27,7 +27,7 @@ from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.segments import sync_directory
-from tollgate.ledger.shared.link import connect, storable, told
+from tollgate.ledger.shared.link import connect, driver_errors, storable
 from tollgate.ledger.shared.news import CHANNEL
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of
 from tollgate.ledger.shared.tables import migrate
@@ -110,10 +110,10 @@ class _Move:
         self._snapshot = snapshot
 
     async def run(self, *, dry_run: bool) -> Moved:
-        with told():
+        with driver_errors():
             await migrate(self.connection)
         try:
-            with told():
+            with driver_errors():
                 async with self.connection.transaction():
                     moved = await self._earlier() or await self._all()
                     if dry_run:

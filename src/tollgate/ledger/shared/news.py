@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.link import POOLED, Lost, connect, told
+from tollgate.ledger.shared.link import POOLED, Lost, connect, driver_errors
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -27,21 +27,21 @@ _HELLO_SECONDS = 5.0
 
 
 class News:
-    """Calls `heard(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after
+    """Calls `changed(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after
     every loss."""
 
     def __init__(
         self,
         address: str,
         name: str,
-        heard: Callable[[str, str], Awaitable[None]],
+        changed: Callable[[str, str], Awaitable[None]],
         missed: Callable[[], Awaitable[None]],
     ) -> None:
         self.problem = ""
         """Why nothing is heard now: a key that was revoked elsewhere might be taken here."""
         self._address = address
         self._name = name
-        self._heard = heard
+        self._changed = changed
         self._missed = missed
         self._said: asyncio.Queue[str] = asyncio.Queue()
         self._connection: Connection | None = None
@@ -62,7 +62,7 @@ class News:
 
     async def _begin(self) -> None:
         connection = await connect(self._address, self._name)
-        with told():
+        with driver_errors():
             await connection.add_listener(CHANNEL, lambda *said: self._said.put_nowait(said[-1]))
         connection.add_termination_listener(lambda _: self._said.put_nowait(""))
         try:
@@ -78,7 +78,7 @@ class News:
         word = f"hello {secrets.token_hex(8)}"
         other = await connect(self._address, self._name)
         try:
-            with told():
+            with driver_errors():
                 await other.execute("SELECT pg_notify($1, $2)", CHANNEL, word)
         finally:
             other.terminate()
@@ -122,9 +122,9 @@ class News:
             said = ""
         if said:
             what, _, id = said.partition(" ")
-            await self._heard(what, id)
+            await self._changed(what, id)
         elif connection is not None:
-            with told():
+            with driver_errors():
                 await connection.execute("SELECT 1")
 
     def _drop(self) -> None:

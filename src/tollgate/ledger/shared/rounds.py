@@ -24,7 +24,7 @@ import orjson
 
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.shared.link import Lost, Refused, connect, storable, told
+from tollgate.ledger.shared.link import Lost, Refused, connect, driver_errors, storable
 from tollgate.ledger.shared.tables import migrate
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Rounds:
         self._wake.set()
         await self._task
         if self._connection is not None:
-            with contextlib.suppress(Lost), told():
+            with contextlib.suppress(Lost), driver_errors():
                 await self._connection.execute("SELECT tollgate.release($1)", self._instance)
             self._drop()
 
@@ -300,7 +300,7 @@ class Rounds:
         )
         self._changed.clear()
         try:
-            with told():
+            with driver_errors():
                 assert self._connection is not None
                 said = orjson.loads(await self._connection.fetchval("SELECT tollgate.round($1)", asked.decode()))
         except TollgateError:
@@ -346,7 +346,7 @@ class Rounds:
         self._drop()
         connection = await connect(self._address, self._name)
         try:
-            with told():
+            with driver_errors():
                 await migrate(connection)
                 await self._take_name(connection)
                 known = await connection.fetch(
@@ -384,7 +384,7 @@ class Rounds:
         """Give back what gateways held that are gone."""
         assert self._connection is not None
         self._looks_at = time.monotonic() + _LOOK_SECONDS
-        with told():
+        with driver_errors():
             while (
                 gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)
             ) is not None:
