@@ -39,4 +39,4 @@ def test_a_row_has_the_status_that_was_told(dialect, error):
     ],
 )
 def test_messages_clients_know_a_prompt_that_is_too_long_by_its_words(message: str, code: str, told: str):
-    assert messages_error_message(UpstreamRejected(message, told_code=code)) == told
+    assert messages_error_message(UpstreamRejected(message, upstream_code=code)) == told

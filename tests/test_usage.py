@@ -164,9 +164,9 @@ def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
 
 
 def test_a_cost_told_by_the_provider_keeps_its_figure():
-    assert from_hub({"input": 1, "cost": 0.000123}).told_cost == Decimal("0.000123")
-    assert from_hub({"input": 1, "cost": "0.5"}).told_cost == Decimal("0.5")
-    assert from_hub({"input": 1}).told_cost is None
+    assert from_hub({"input": 1, "cost": 0.000123}).reported_cost == Decimal("0.000123")
+    assert from_hub({"input": 1, "cost": "0.5"}).reported_cost == Decimal("0.5")
+    assert from_hub({"input": 1}).reported_cost is None
 
 
 counts = st.one_of(

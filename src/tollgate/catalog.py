@@ -113,7 +113,7 @@ class Catalog:
         """The model of a canonical id or alias."""
         return self._names.get(name)
 
-    def meant(self, name: str, provider: str = "") -> CatalogModel | None:
+    def resolve_foreign(self, name: str, provider: str = "") -> CatalogModel | None:
         """The model of a canonical id, an alias, or the name that `provider` (else any) has for it,
         a snapshot's date at its end aside.
 

@@ -53,7 +53,9 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
         return Reply(
             200,
             [],
-            stream_error_events(dialect, error) if responder.told else unbegun_error_events(dialect, error, request_id),
+            stream_error_events(dialect, error)
+            if responder.answer_begun
+            else unbegun_error_events(dialect, error, request_id),
         )
     return error_reply(dialect, error, request_id)
 

@@ -184,18 +184,18 @@ class UpstreamError(TollgateError):
 
 class UpstreamRejected(UpstreamError):
     """The provider says the request itself is wrong (a 4xx that is the caller's). `body` is its parsed body or text,
-    `kind`, `told_code` and `param` its own words for what is wrong (agents act on `context_length_exceeded`)."""
+    `kind`, `upstream_code` and `param` its own words for what is wrong (agents act on `context_length_exceeded`)."""
 
     status = 400
     code = "upstream_rejected"
 
     def __init__(self, message: str, *, status: int = 400, body: object = None, kind: str | None = None,
-                 param: str | None = None, told_code: str | None = None, provider: str = "") -> None:
+                 param: str | None = None, upstream_code: str | None = None, provider: str = "") -> None:
         super().__init__(message, provider=provider)
         self.status = status
         self.body = body
         self.kind = kind
-        self.told_code = told_code
+        self.upstream_code = upstream_code
         self.param = param
 
 
@@ -247,7 +247,7 @@ class ShuttingDown(Unavailable):
 class InternalError(TollgateError):
     """A mistake of ours. What went wrong is in the log; a caller reads only that it did."""
 
-    told = "internal server error"
+    public_message = "internal server error"
 
     def __init__(self) -> None:
-        super().__init__(self.told)
+        super().__init__(self.public_message)

@@ -179,9 +179,9 @@ class Responder:
         "_timer",
         "_watch",
         "_watcher",
+        "answer_begun",
         "started",
         "stopped",
-        "told",
         "unread",
     )
 
@@ -208,7 +208,7 @@ class Responder:
         """The gateway ends this request, see `stop`."""
         self.unread = True
         """The request's body has not been read to its end."""
-        self.told = False
+        self.answer_begun = False
         """Something of the answer itself went out; keep-alive comments are none of it."""
 
     def stop(self) -> None:
@@ -301,7 +301,7 @@ class Responder:
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
             await asyncio.shield(self._keepalive)
-        self._sending = self.told = True
+        self._sending = self.answer_begun = True
         await self._send({"type": "http.response.body", "body": block, "more_body": not last})
         self._sending = False
         self._last = self._loop.time()

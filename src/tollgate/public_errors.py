@@ -54,7 +54,7 @@ def stream_error_events(
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
         if isinstance(error, UpstreamRejected):
-            code = error.told_code or error.kind or "invalid_prompt"
+            code = error.upstream_code or error.kind or "invalid_prompt"
         out = _event(
             "error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence}
         )
@@ -129,7 +129,7 @@ def messages_error_message(error: UpstreamRejected) -> str:
     """The provider's words. Where they tell that the prompt is too long, they begin as this format's own provider
     begins them:
     its clients know it by the words alone, and Claude Code makes the conversation shorter then."""
-    if error.told_code != _TOO_LONG or _TOO_LONG_WORDS in error.message.lower():
+    if error.upstream_code != _TOO_LONG or _TOO_LONG_WORDS in error.message.lower():
         return error.message
     return f"{_TOO_LONG_WORDS}: {error.message}"
 
@@ -137,7 +137,7 @@ def messages_error_message(error: UpstreamRejected) -> str:
 def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:
     """Type and code as the responses format has them: every fault of a caller is one type there,
     and what tells them apart is the code."""
-    kind, code = error.kind, error.told_code
+    kind, code = error.kind, error.upstream_code
     if error.status == 413 or kind == "request_too_large":
         code = "request_too_large"
     # others write BadRequestError or INVALID_ARGUMENT

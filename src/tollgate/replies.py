@@ -70,7 +70,7 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
 def _why(error: TollgateError) -> str:
     """What a caller may read of a failure that is not theirs: a provider's in our words; of ours, only that there was
     one."""
-    return public_message(error) if isinstance(error, UpstreamError) else InternalError.told
+    return public_message(error) if isinstance(error, UpstreamError) else InternalError.public_message
 
 
 def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
         return _envelope(
             400, said if said.startswith("input validation failed") else f"input validation failed: {said}"
         )
-    return _envelope(500, InternalError.told)
+    return _envelope(500, InternalError.public_message)
 
 
 def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
@@ -214,7 +214,9 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any]
             f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
         )
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return error.status, _error_object(error.message if error.status < 500 else InternalError.told, kind, error.code)
+    return error.status, _error_object(
+        error.message if error.status < 500 else InternalError.public_message, kind, error.code
+    )
 
 
 _BODIES = {

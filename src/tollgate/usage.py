@@ -56,7 +56,7 @@ class Usage:
     """Tokens of generated pictures."""
     flags: tuple[str, ...] = ()
     """What was wrong with the upstream's numbers and was put right, in words."""
-    told_cost: Decimal | None = None
+    reported_cost: Decimal | None = None
     """The cost the provider itself reported: recorded beside ours, never charged."""
     others: tuple[tuple[str, Usage], ...] = ()
     """What other models than the one asked had of these counts, by the name the provider has for them."""
@@ -143,7 +143,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     output = _output_buckets(counts, spare, "reasoning" in excludes, flags)
     return Usage(
         **prompt, **output, searches=count("searches", 0), images=count("images", 0),
-        told_cost=_told(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
+        reported_cost=_told(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
     )
 
 

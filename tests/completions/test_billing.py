@@ -352,7 +352,7 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
 @pytest.mark.parametrize(
     "broken",
     [
-        "tollgate.completions.whole.told_tier",
+        "tollgate.completions.whole.reported_tier",
         "tollgate.completions.native_stage.NativeChat.feed",
         "tollgate.completions.native_stage.NativeChat.close",
     ],

@@ -51,7 +51,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         ),
         context=Context(run_id="r1", now=5),
         inbound=SimpleNamespace(dialect=target),
-        told_usage=lambda: stage.usage() or {},
+        reported_usage=lambda: stage.usage() or {},
     )
     offer: Any = SimpleNamespace(
         framing="sse",

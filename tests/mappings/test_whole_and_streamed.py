@@ -221,7 +221,7 @@ def test_the_tier_that_was_given_is_told_at_the_end_of_a_stream() -> None:
     ):
         said += converter.feed(event)
     said += converter.finish()
-    assert converter.told("service_tier") == "priority"
+    assert converter.response_field("service_tier") == "priority"
     assert said[-2][1]["choices"][0]["finish_reason"] == "stop" and said[-2][1]["service_tier"] == "priority"
 
 

@@ -232,7 +232,7 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     return verdict.error(offer.provider) if verdict is not None else None
 
 
-def told_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
+def reported_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
     """The error for what a mapping found told in an answer: a hub error."""
     message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
     return UpstreamFailed(

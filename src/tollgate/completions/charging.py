@@ -37,7 +37,9 @@ def charge_of(
     others = [
         (model, part)
         for name, part in usage.others
-        if (model := catalog.meant(name, provider)) is not None and model.id != asked.id and model.tariff is not None
+        if (model := catalog.resolve_foreign(name, provider)) is not None
+        and model.id != asked.id
+        and model.tariff is not None
     ]
     for _, part in others:
         usage = usage.without(part)

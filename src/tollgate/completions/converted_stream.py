@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk, told_failure
+from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.repeats import take_repeats
 from tollgate.completions.route_events import Received, RouteEvents
@@ -110,14 +110,14 @@ class ConvertedStream:
 
     def tier(self) -> str | None:
         """The service tier the upstream named at the start."""
-        tier = self._converter.told("service_tier")
+        tier = self._converter.response_field("service_tier")
         return tier if isinstance(tier, str) else None
 
     def minted(self) -> list[str]:
         """A built answer names no state of the provider's."""
         return []
 
-    def told_error(self) -> None:
+    def reported_error(self) -> None:
         """A failure is never passed on as it came."""
 
     async def estimate(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class ConvertedStream:
 
     def tail(self, *, estimated: bool) -> bytes:
         """The finishing events, with the usage that was recorded."""
-        self._converter.usage = self._exchange.told_usage()
+        self._converter.usage = self._exchange.reported_usage()
         return encode_events(self._converter.finish())
 
     def whole(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class ConvertedStream:
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell an error and end the stream."""
         if self._exchange.hub_usage:
-            self._converter.usage = self._exchange.told_usage()
+            self._converter.usage = self._exchange.reported_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return encode_events(self._converter.fail(public_message(error), kind))
 
@@ -194,7 +194,7 @@ class ConvertedStream:
                 self._rule_usage = usage_read(event) or self._rule_usage
             if not convert(out, event, name):
                 assert converter.error is not None
-                self.error = told_failure(self._offer, converter.error)
+                self.error = reported_failure(self._offer, converter.error)
                 break
         encoded = encode_events(out)
         out.clear()  # the converter has it still, until the row is durable

@@ -37,8 +37,34 @@ class Exchange:
     """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
     the request may carry a sealed token of another provider."""
 
-    __slots__ = ("admitted_tokens", "asked_model", "attempts", "begun", "body", "called", "charge", "context", "failure", "first_byte_ms", "hold", "hub_usage", "inbound",
-                 "limits", "model", "native", "offer", "rates", "sealed", "services", "settled", "stream", "tier_sent", "told_tier", "upstream_ms", "usage")
+    __slots__ = (
+        "admitted_tokens",
+        "asked_model",
+        "attempts",
+        "begun",
+        "body",
+        "called",
+        "charge",
+        "context",
+        "failure",
+        "first_byte_ms",
+        "hold",
+        "hub_usage",
+        "inbound",
+        "limits",
+        "model",
+        "native",
+        "offer",
+        "rates",
+        "reported_tier",
+        "sealed",
+        "services",
+        "settled",
+        "stream",
+        "tier_sent",
+        "upstream_ms",
+        "usage",
+    )
 
     def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any,
                  begun: Callable[[], bool] = lambda: False) -> None:
@@ -67,7 +93,7 @@ class Exchange:
         self.charge: Charge | None = None
         self.failure: UpstreamError | None = None
         """What a whole answer that passes as it came tells of its own failure."""
-        self.told_tier: str | None = None
+        self.reported_tier: str | None = None
         """The service tier the upstream says it used."""
         self.tier_sent = True
         """Whether what was sent says a service tier, where the caller's request does."""
@@ -105,11 +131,11 @@ class Exchange:
 
     def _tier(self) -> str | None:
         """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached it."""
-        if self.told_tier is not None:
-            return self.told_tier
+        if self.reported_tier is not None:
+            return self.reported_tier
         return self.asked_tier() if self.tier_sent else None
 
-    def told_usage(self) -> dict[str, Any]:
+    def reported_usage(self) -> dict[str, Any]:
         """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in its own way."""
         told = self.hub_usage or {}
         usage = self._used()
@@ -224,7 +250,7 @@ class Exchange:
             end_user=self.end_user(),
             error_code=error.code if error is not None else None,
             lost="; ".join(self.context.lost)[:2000] if self.context is not None and self.context.lost else None,
-            provider_cost=usage.told_cost,
+            provider_cost=usage.reported_cost,
             price_rule=charge.rule,
         )
 

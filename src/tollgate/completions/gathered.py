@@ -41,7 +41,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     if stage.error is not None:
         raise AttemptFailed(stage.error)
     estimated = await count_usage(exchange, stage)
-    out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.told_usage()}, context))
+    out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.reported_usage()}, context))
     await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
 

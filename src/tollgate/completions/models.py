@@ -29,7 +29,7 @@ def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any
     """
     catalog = services.runtime.current.catalog
     for name in _consulted(body):
-        model = catalog.meant(name)
+        model = catalog.resolve_foreign(name)
         if model is not None and not may_use(access_of(inbound.key), model):
             raise ModelNotFound(name[:200])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.attempt import judge_chunk, told_failure, without_secrets
+from tollgate.completions.attempt import judge_chunk, reported_failure, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
 from tollgate.completions.untold import Untold, written_usage
-from tollgate.completions.whole import told_tier
+from tollgate.completions.whole import reported_tier
 from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
@@ -116,7 +116,7 @@ class NativeChat(_Native):
             return []
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
-    def told_error(self) -> UpstreamError | None:
+    def reported_error(self) -> UpstreamError | None:
         return None
 
     def tail(self, *, estimated: bool) -> bytes:
@@ -152,12 +152,12 @@ class NativePlain(_Native):
         return self._watch.usage or self._tap.usage or None
 
     def tier(self) -> str | None:
-        return told_tier(self._watch.response or self._watch.message or {})
+        return reported_tier(self._watch.response or self._watch.message or {})
 
-    def told_error(self) -> UpstreamError | None:
+    def reported_error(self) -> UpstreamError | None:
         """A response that failed ends in an event of its own, which passes as it came."""
         told = self._tap.error
-        return told_failure(self._offer, told) if told else None
+        return reported_failure(self._offer, told) if told else None
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":

@@ -60,7 +60,7 @@ class Stage(Protocol):
     def minted(self) -> list[str]:
         """Ids in the answer under which the provider keeps something (`stateful.py`)."""
 
-    def told_error(self) -> UpstreamError | None:
+    def reported_error(self) -> UpstreamError | None:
         """The failure that an answer told in its own last event, which the client gets as it came."""
 
     async def estimate(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def _pump(
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
             yield LastBlock(last)
             return
-        told = stage.told_error()
+        told = stage.reported_error()
         if told is None:
             exchange.route_answered()
         else:
@@ -184,7 +184,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
     billed (DESIGN section 5)."""
     usage = believed(exchange, stage.usage())
-    exchange.told_tier = stage.tier()
+    exchange.reported_tier = stage.tier()
     estimated = False
     lacking = untold(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.completions.aside import aside, is_large
-from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, told_failure, without_secrets
+from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, reported_failure, without_secrets
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange
@@ -52,14 +52,14 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         exchange.hub_usage, estimated = await completed(
             told, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
         )
-    exchange.told_tier = told_tier(edited if hub is None else hub)
+    exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
         if edited.get("error"):
             out = without_secrets(out, offer)
     else:
         write = _events if exchange.stream else _converted_bytes
-        hub = {**hub, "usage": exchange.told_usage()}
+        hub = {**hub, "usage": exchange.reported_usage()}
         out = await aside(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
@@ -95,7 +95,7 @@ def _told_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
         return None
     told = hub.get("error")
     why = told.get("message") if isinstance(told, dict) else None
-    return told_failure(offer, {"message": why or UNFINISHED})
+    return reported_failure(offer, {"message": why or UNFINISHED})
 
 
 def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -> None:
@@ -128,7 +128,7 @@ async def _at_once(events: bytes) -> AsyncIterator[bytes]:
     yield LastBlock(events)
 
 
-def told_tier(answer: dict[str, Any]) -> str | None:
+def reported_tier(answer: dict[str, Any]) -> str | None:
     """The service tier an answer says it was given: beside its text, or in its usage."""
     usage = answer.get("usage")
     tier = answer.get("service_tier") or (usage.get("service_tier") if isinstance(usage, dict) else None)

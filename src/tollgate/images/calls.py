@@ -167,7 +167,7 @@ def _parse(raw: bytes, kind: str) -> Any:
         return raw[:4096].decode("utf-8", "replace")
 
 
-def told(error: TollgateError) -> str:
+def job_error(error: TollgateError) -> str:
     """What a job's `error` says of a failure: the caller's faults in full, the provider's in our words."""
     if isinstance(error, (UpstreamRejected, BadRequest)):
         return error.message[:2000]

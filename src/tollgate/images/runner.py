@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamFailed,
     UpstreamRejected,
 )
-from tollgate.images.calls import JobGone, Said, run_step, told
+from tollgate.images.calls import JobGone, Said, job_error, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
 from tollgate.images.order import Order, Unsaved
@@ -235,7 +235,7 @@ class Jobs:
             except BadRequest as error:
                 last = error
                 break
-        return await self._end(generation, Outcome("failed", error=told(last)))
+        return await self._end(generation, Outcome("failed", error=job_error(last)))
 
     # Following a job.
 
@@ -270,7 +270,7 @@ class Jobs:
                 return generation
             return await self._end(generation, Outcome("failed", error="the provider no longer knows this job"))
         except (UpstreamRejected, BadRequest) as error:
-            return await self._end(generation, Outcome("failed", error=told(error)))
+            return await self._end(generation, Outcome("failed", error=job_error(error)))
         except UpstreamError as error:
             if error.alarm is not None and offer is not None:  # our key or balance there: new jobs would fail as well
                 note_failure(self.services, offer, error, generation.id)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from tollgate.mapping.failures import Fault, Refused
-from tollgate.mapping.names import told
+from tollgate.mapping.names import readable_headers
 
 _MAX_CALLS = 1_000_000
 """Calls of recursive functions in one conversion: far above any real body (32 MiB), far below a stalled process."""
@@ -66,7 +66,7 @@ class Context:
 
     def hear(self, headers: Mapping[str, str]) -> None:
         """Set what `$headers` reads of a client's headers (lower-case names)."""
-        self.headers = told(headers)
+        self.headers = readable_headers(headers)
 
     def lose(self, words: str) -> None:
         """Note that something is not carried over; each thing once."""

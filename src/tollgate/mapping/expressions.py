@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tollgate.mapping.functions import TESTS, Filter
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
-from tollgate.mapping.narrowing import Tested, chooses_plain, told_by
+from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import comparison, one_text
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reading import read, read_by_filter, reads_of
@@ -42,7 +42,7 @@ def lower_test(site: Site, text: str, spot: Spot) -> Tested:
     lowering = _Lowering(site, parsed, spot)
     try:
         condition = lowering.test(parsed.tree)
-        return Tested(condition, told_by(parsed.tree, parsed.paths, site.scope), lowering.looked)
+        return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.looked)
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
         return Tested("False")
@@ -88,7 +88,7 @@ class _Lowering:
         if isinstance(node, nodes.And | nodes.Or):
             word = "and" if isinstance(node, nodes.And) else "or"
             left = self.test(node.left)
-            narrowing = told_by(node.left, self.paths, self.site.scope) if word == "and" else None
+            narrowing = narrowing_of(node.left, self.paths, self.site.scope) if word == "and" else None
             before, looked = self.site, self.looked
             if narrowing:
                 self.site = before.inside(narrowing.inside(before.scope))
@@ -292,7 +292,7 @@ class _Lowering:
 
     def _choice(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
-        narrowing = told_by(node.test, self.paths, self.site.scope)
+        narrowing = narrowing_of(node.test, self.paths, self.site.scope)
         scope = self.site.scope
         one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
         if chooses_plain(node.test, node.expr1, self.paths):
@@ -329,7 +329,7 @@ class _Lowering:
 
     def _and(self, node: nodes.And) -> Lowered:
         left = self.value(node.left)
-        narrowing = told_by(node.left, self.paths, self.site.scope)
+        narrowing = narrowing_of(node.left, self.paths, self.site.scope)
         right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
         if left.kind == right.kind == "bool":
             return Lowered(f"({_certain(left)} and {_certain(right)})", True, "bool")

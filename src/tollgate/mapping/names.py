@@ -86,7 +86,7 @@ CALLERS_SECRETS = frozenset({
 """Headers no file may read: what a caller shows us is not for others to see."""
 
 
-def told(headers: Mapping[str, str]) -> dict[str, str]:
+def readable_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """What `$headers` reads of a request's headers."""
     return {name: value for name, value in headers.items() if name not in CALLERS_SECRETS}
 

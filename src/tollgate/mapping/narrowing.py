@@ -93,14 +93,14 @@ def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
     return path.base, path.steps  # type: ignore[return-value]
 
 
-def told_by(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowing | Plain | None:
+def narrowing_of(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowing | Plain | None:
     """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`,
     alone or before `and`.
 
     `paths` are the paths of the expression by the names that stand for them in its tree.
     """
     if isinstance(node, nodes.And):
-        return told_by(node.left, paths, scope) or told_by(node.right, paths, scope)
+        return narrowing_of(node.left, paths, scope) or narrowing_of(node.right, paths, scope)
     if isinstance(node, nodes.Test):
         return _plain(node, paths, scope)
     if not isinstance(node, nodes.Compare) or len(node.ops) != 1 or node.ops[0].op not in ("eq", "in"):

@@ -174,7 +174,7 @@ class StreamConverter:
         """Something was said to the client."""
         return self._run.begun
 
-    def told(self, field: str) -> object:
+    def response_field(self, field: str) -> object:
         """A further field of the hub response that the upstream told with its start."""
         return self._run.more.get(field)
 

@@ -153,7 +153,7 @@ def _said(error: TollgateError) -> str:
         return f"input validation failed: {error.message}"
     if error.status < 500:
         return error.message
-    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else InternalError.told
+    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else InternalError.public_message
 
 
 _MODEL_ID = {"type": "string", "description": "Canonical model id, as list_models gives it."}

@@ -53,7 +53,7 @@ class Verdict:
         everything else as a failure of the provider."""
         if self.kind == "stop":
             return UpstreamRejected(
-                self.message, status=self.status, body=body, kind=self.type, param=self.param, told_code=self.code,
+                self.message, status=self.status, body=body, kind=self.type, param=self.param, upstream_code=self.code,
                 provider=provider,
             )
         return UpstreamFailed(

@@ -15,7 +15,7 @@ from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model, Timeouts
 from tollgate.forms import encode_fields
-from tollgate.mapping.names import told
+from tollgate.mapping.names import readable_headers
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -128,7 +128,7 @@ class Offer:
         headers (lower-case names) or from whether a stream is asked for."""
         if not self.made_headers:
             return self.fixed_headers
-        made, said = dict(self.fixed_headers), told(inbound)
+        made, said = dict(self.fixed_headers), readable_headers(inbound)
         for name, template in self.made_headers:
             value = template(headers=said, stream=stream)
             if value is not None:
