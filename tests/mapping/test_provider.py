@@ -21,7 +21,8 @@ speaks:
   messages:
     url: "https://{{ $vars.region }}.acme.example:{{ $vars.port }}/p/{{ $vars.project }}/models/{{ $model.upstream }}:call"
     stream_url: "https://{{ $vars.region }}.acme.example/models/{{ $model.upstream }}:stream?alt=sse"
-    headers: {x-version: "2026", Authorization: "Key {{ $secret.ACME_KEY }}", x-beta: "$headers['client-beta']"}
+    headers: {x-version: "2026", Authorization: "Key {{ $secret.ACME_KEY }}", x-beta: "$headers['client-beta']",
+      x-low: "{{ $can.low if not $native }}"}
     query: {api-version: "1 a"}
     count_tokens: /messages/count_tokens
     can: {cache: true, low: endpoint}
@@ -109,6 +110,12 @@ def test_an_endpoints_header_wins_and_may_read_the_callers():
     assert "x-beta" not in messages.headers({})
     assert messages.headers({})["authorization"] == "Key sk-canary"
     assert messages.headers({})["x-version"] == "2026"
+
+
+def test_a_header_may_tell_converted_bodies_and_what_a_model_can():
+    messages = rich(endpoint="messages")
+    assert messages.headers({})["x-low"] == "model"
+    assert "x-low" not in messages.headers({}, native=True)
 
 
 def test_edits_run_in_scope_order():

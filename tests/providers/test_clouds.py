@@ -387,6 +387,21 @@ def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
     assert "anthropic-beta" not in native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
 
 
+@pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
+def test_thoughts_that_no_longer_fit_are_left_out_of_conversions_only(provider):
+    # block_binding without its beta word is a 400; the word makes answers hold more, which a client's own body did not ask for
+    word = "thinking-binding-controls-2026-08-01"
+    newest, older = (
+        next(o for o in offers(provider) if o.endpoint == "messages" and bool(o.can.get("bound_thinking")) is bound)
+        for bound in (True, False)
+    )
+    assert newest.headers({})["anthropic-beta"] == word
+    beta = {"anthropic-beta": "context-management-2025-06-27"}
+    assert newest.headers(beta)["anthropic-beta"] == f"context-management-2025-06-27,{word}"
+    assert newest.headers(beta, native=True)["anthropic-beta"] == "context-management-2025-06-27"
+    assert "anthropic-beta" not in newest.headers({}, native=True) and "anthropic-beta" not in older.headers({})
+
+
 @pytest.mark.parametrize("provider", ["gemini", "vertex"])
 @pytest.mark.parametrize("model", ["google/gemini-3.1-pro-preview", "google/gemini-3.7-flash"])
 def test_gemini_models_without_the_least_level_are_said_to_always_think(provider, model):

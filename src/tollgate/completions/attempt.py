@@ -61,7 +61,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     exchange.attempt(offer)
     inbound = exchange.inbound
     stream = _asks_stream(exchange, offer)
-    headers = offer.headers(inbound.headers, stream=stream)
+    headers = offer.headers(inbound.headers, stream=stream, native=exchange.native)
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
         body = (

@@ -75,7 +75,7 @@ async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], off
     call = Call(
         "POST",
         url,
-        offer.headers(inbound.headers),
+        offer.headers(inbound.headers, native=True),
         raw,
         offer.timeouts,
         offer.provider,

@@ -192,7 +192,7 @@ class _Compiling:
         )
 
     def _headers(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Node, Template]]:
-        names = self.pieces.names("model", "vars", "secret", "headers", "stream")
+        names = self.pieces.names("model", "vars", "secret", "headers", "stream", "native", "can")
         return {
             name.lower(): (node, template)
             for name, node in nodes.items()
@@ -257,7 +257,8 @@ class _Compiling:
         self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
     ) -> list[ImageOffer]:
         known: dict[str, Any] = {"vars": self.pieces.variables, "secret": self.pieces.secrets}
-        made = {name: template(headers={}, stream=False, model={}, **known) for name, (_, template) in headers.items()}
+        unsaid: dict[str, Any] = {"headers": {}, "stream": False, "native": False, "model": {}, "can": {}}
+        made = {name: template(**unsaid, **known) for name, (_, template) in headers.items()}
         fixed = {name: str(value) for name, value in made.items() if value is not None}
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
         around = Surroundings(
@@ -310,13 +311,16 @@ class _Compiling:
         address = address_of(self.pieces, spoken, facts)
         if address is None:
             return None
-        values: dict[str, Any] = {"model": facts, "vars": self.pieces.variables, "secret": self.pieces.secrets}
+        can = compiled.can(endpoint, model)
+        values: dict[str, Any] = {
+            "model": facts, "can": can, "vars": self.pieces.variables, "secret": self.pieces.secrets,
+        }
         fixed = {"content-type": "application/json" if endpoint.encoding == "json" else FORM}
         made = []
         for name, (node, template) in spoken.headers.items():
-            if mentions(node, "headers") or mentions(node, "stream"):
+            if any(mentions(node, said) for said in ("headers", "stream", "native")):
                 made.append((name, _Bound(template, values)))
-            elif (value := template(headers={}, stream=False, **values)) is not None:
+            elif (value := template(headers={}, stream=False, native=False, **values)) is not None:
                 fixed[name] = str(value)
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping,
@@ -324,7 +328,7 @@ class _Compiling:
             errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
-            stream_edits=self._chained(compiled, "stream", endpoint, model), can=compiled.can(endpoint, model), model_facts=facts,
+            stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
             encoding=endpoint.encoding, polling=spoken.polling,
@@ -364,8 +368,8 @@ class _Bound:
         self._template = template
         self._values = values
 
-    def __call__(self, *, headers: Mapping[str, str], stream: bool) -> Any:
-        return self._template(headers=headers, stream=stream, **self._values)
+    def __call__(self, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
+        return self._template(headers=headers, stream=stream, native=native, **self._values)
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:

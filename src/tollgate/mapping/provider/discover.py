@@ -146,7 +146,7 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     fixed = {
         name: value
         for name, (_, template) in headers.items()
-        if (value := template(headers={}, stream=False, model={}, **values)) is not None
+        if (value := template(headers={}, stream=False, native=False, model={}, can={}, **values)) is not None
     }
     fixed |= {
         name: value

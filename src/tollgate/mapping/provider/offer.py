@@ -123,14 +123,15 @@ class Offer:
         inbound: Values = {},  # noqa: B006 - never written to
         *,
         stream: bool = False,
+        native: bool = False,
     ) -> Mapping[str, str]:
         """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's
-        headers (lower-case names) or from whether a stream is asked for."""
+        headers (lower-case names), from whether a stream is asked for or from whether the body passes as it came."""
         if not self.made_headers:
             return self.fixed_headers
         made, said = dict(self.fixed_headers), readable_headers(inbound)
         for name, template in self.made_headers:
-            value = template(headers=said, stream=stream)
+            value = template(headers=said, stream=stream, native=native)
             if value is not None:
                 made[name] = str(value)
         return made

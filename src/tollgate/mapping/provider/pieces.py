@@ -39,6 +39,7 @@ class Pieces:
             self.variables[name] = template(secret=self.secrets) if template is not None else None
         self._names: Mapping[str, frozenset[str] | None] = {
             "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None, "stream": None,
+            "native": None, "can": None,
         }
 
     def tried(self, make: Callable[[], Any]) -> Any:
