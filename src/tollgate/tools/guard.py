@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tollgate.config.model import Server
 
 _OWN = frozenset({"localhost", "127.0.0.1", "::1"})
+_FOREIGN = frozenset("@/\\?#")
+"""What neither header has: user names, paths, and what some take for the one or the other."""
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
 
 
@@ -32,12 +34,18 @@ def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str
 
     421 says its Host is not ours, 403 that its Origin is not among `origins` either.
     """
-    if _host(headers.get("host", "")) not in hosts:
+    if _named(headers.get("host", "")) not in hosts:
         return 421, "Invalid Host header"
     origin = headers.get("origin")
-    if origin is not None and _host(urlsplit(origin).netloc) not in hosts and not admits(origins, origin):
+    if origin is not None and _named(origin.partition("://")[2]) not in hosts and not admits(origins, origin):
         return 403, "Invalid Origin header"
     return None
+
+
+def _named(authority: str) -> str:
+    """The host that a header names; empty for more or less than a host and a port, which no browser sends."""
+    open_ended = "[" in authority and "]" not in authority
+    return "" if open_ended or set(authority) & _FOREIGN else _host(authority)
 
 
 def _host(authority: str) -> str:
