@@ -251,6 +251,8 @@ async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeyp
     job = await made_picture(here, "x")
     good = await operator.get(f"/images/{job}/0")
     assert good.headers["content-type"] == "image/png" and good.content.startswith(b"\x89PNG")
+    for number in ("1", "-1", "00", "x", "9" * 5000):
+        assert (await operator.get(f"/images/{job}/{number}")).status_code == 404
     monkeypatch.setattr(images, "_bytes", svg)
     assert (await operator.get(f"/images/{job}/0")).status_code == 415
 

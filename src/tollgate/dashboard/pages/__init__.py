@@ -39,7 +39,7 @@ PLACES = (
     ("/images", images.show),
     ("/images", images.create, _POST),
     ("/images/{job}", images.one),
-    ("/images/{job}/{number:int}", images.picture),
+    ("/images/{job}/{number}", images.picture),
     ("/operator/accounts", operator.accounts, ("GET",), "operator"),
     ("/operator/accounts", operator.create, _POST, "operator"),
     ("/operator/accounts/{account}", operator.one, ("GET",), "operator"),

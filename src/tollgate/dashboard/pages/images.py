@@ -68,12 +68,13 @@ async def one(visit: Visit) -> Response:
 async def picture(visit: Visit) -> Response:
     """One picture of a job of this account."""
     job = await jobs_of(visit.services).stored(visit.me.id, visit.argument("job"))
-    number = int(visit.argument("number"))
-    if number >= len(job.images):
+    numbered = {str(number): image for number, image in enumerate(job.images)}
+    image = numbered.get(visit.argument("number"))
+    if image is None:
         raise NotFound("there is no such picture")
     try:
         async with visit.state.pictures:
-            kind, data = await _bytes(visit, dict(job.images[number]))
+            kind, data = await _bytes(visit, dict(image))
     except (BadRequest, binascii.Error):
         return PlainTextResponse("this picture is no longer to be had", 404)
     if kind not in _RASTER:
