@@ -38,8 +38,8 @@ def _consulted(body: Mapping[str, Any]) -> Iterator[str]:
     for field in ("tools", "fallbacks"):
         entries = body.get(field)
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("type") not in ("function", "custom"):
-                inner = entry.get("parameters")
-                for name in (entry.get("model"), inner.get("model") if isinstance(inner, dict) else None):
-                    if isinstance(name, str):
-                        yield name
+            if not isinstance(entry, dict) or entry.get("type") in ("function", "custom"):
+                continue
+            parameters = entry.get("parameters")
+            names = (entry.get("model"), parameters.get("model") if isinstance(parameters, dict) else None)
+            yield from (name for name in names if isinstance(name, str))

@@ -181,17 +181,7 @@ class Store:
         if kind == "generation":
             if row["usage"] is not None:
                 lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}))
-            row = row["generation"]
-            answer = orjson.dumps(row.pop("answer", None))
-            document = orjson.dumps(row)
-            if len(document) + len(answer) > LARGE:
-                self._documents.keep(row["id"], document, answer)
-                document = answer = b""
-            self._replace(
-                "generations",
-                ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
-                row | {"document": document.decode(), "answer": answer.decode()},
-            )
+            self._replace_generation(row["generation"])
         elif kind == "key":
             self._replace("keys", (*_KEY_COLUMNS, "digest"), row)
         elif kind == "account":
@@ -204,6 +194,19 @@ class Store:
             raise TollgateError(
                 f'the journal has an event of kind "{kind}", which this program does not know: use the newer program'
             )
+
+    def _replace_generation(self, job: dict[str, Any]) -> None:
+        """Store a job as it is now; a large one, with inline pictures, as files beside the store."""
+        answer = orjson.dumps(job.pop("answer", None))
+        document = orjson.dumps(job)
+        if len(document) + len(answer) > LARGE:
+            self._documents.keep(job["id"], document, answer)
+            document = answer = b""
+        self._replace(
+            "generations",
+            ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer"),
+            job | {"document": document.decode(), "answer": answer.decode()},
+        )
 
     def _replace(self, table: str, columns: Sequence[str], row: dict[str, Any]) -> None:
         self.connection.execute(f"DELETE FROM {table} WHERE id = ?", [row["id"]])

@@ -80,26 +80,24 @@ def _headers(data: bytes) -> dict[str, object]:
         size = data[at]
         name = data[at + 1 : at + 1 + size].decode()
         at += 1 + size
-        kind = data[at]
-        at += 1
-        value: object
-        if kind in (0, 1):
-            value = kind == 0
-        elif kind in _FIXED:
-            form = ">" + _FIXED[kind]
-            (value,) = struct.unpack_from(form, data, at)
-            at += struct.calcsize(form)
-        elif kind in (6, 7):
-            (size,) = struct.unpack_from(">H", data, at)
-            part = data[at + 2 : at + 2 + size]
-            if len(part) != size:
-                raise IndexError
-            value = part.decode() if kind == 7 else part
-            at += 2 + size
-        elif kind == 9:
-            value = data[at : at + 16].hex()
-            at += 16
-        else:
-            raise IndexError
-        headers[name] = value
+        headers[name], at = _header_value(data[at], data, at + 1)
     return headers
+
+
+def _header_value(kind: int, data: bytes, at: int) -> tuple[object, int]:
+    """The value of this kind that begins at `at`, and where it ends. Raises `IndexError` for what is cut or unknown."""
+    if kind in (0, 1):
+        return kind == 0, at
+    if kind in _FIXED:
+        form = ">" + _FIXED[kind]
+        (value,) = struct.unpack_from(form, data, at)
+        return value, at + struct.calcsize(form)
+    if kind in (6, 7):
+        (size,) = struct.unpack_from(">H", data, at)
+        part = data[at + 2 : at + 2 + size]
+        if len(part) != size:
+            raise IndexError
+        return part.decode() if kind == 7 else part, at + 2 + size
+    if kind == 9:
+        return data[at : at + 16].hex(), at + 16
+    raise IndexError

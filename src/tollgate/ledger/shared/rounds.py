@@ -15,9 +15,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +24,7 @@ import orjson
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.shared.link import Lost, Refused, connect, driver_errors, storable
+from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
 from tollgate.ledger.shared.tables import migrate
 
 if TYPE_CHECKING:
@@ -44,40 +44,6 @@ Balances = Mapping[str, tuple[Decimal, Decimal]]
 """Granted and spent credits by account."""
 
 
-@dataclass(slots=True)
-class _Part:
-    """One part of a round: its JSON, whose balance it needs, and the future that gets what the database says of it."""
-
-    json: bytes
-    account_id: str
-    future: asyncio.Future[Any]
-    key_id: str = ""
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """What goes into one round."""
-
-    rows: list[_Part] = field(default_factory=list)
-    jobs: list[_Part] = field(default_factory=list)
-    used: list[_Part] = field(default_factory=list)
-    admits: list[_Part] = field(default_factory=list)
-    holds: list[_Part] = field(default_factory=list)
-    marks: list[asyncio.Future[None]] = field(default_factory=list)
-
-    def parts(self) -> list[_Part]:
-        return [*self.rows, *self.jobs, *self.used, *self.admits, *self.holds]
-
-    def alone(self) -> list[_Gathered]:
-        """The same, each part in a round of its own."""
-        single = [
-            _Gathered(**{kind: [part]})
-            for kind in ("jobs", "rows", "used", "admits", "holds")
-            for part in getattr(self, kind)
-        ]
-        return [*single, _Gathered(marks=self.marks)]
-
-
 class Rounds:
     """One gateway's rounds. All methods belong to one event loop; `on_balances` gets what each round says of the
     accounts in it."""
@@ -89,7 +55,7 @@ class Rounds:
         self._instance = instance
         self._name = name
         self._on_balances = on_balances
-        self._gathered = _Gathered()
+        self._gathered = Gathered()
         self._held: dict[tuple[str, str], Decimal] = {}
         """What running requests hold, by account and key."""
         self._changed: set[tuple[str, str]] = set()
@@ -167,7 +133,7 @@ class Rounds:
         except asyncio.CancelledError:
             # granted in the moment in which its request ended
             if not future.cancelled() and future.exception() is None:
-                self.release(account_id, key_id, _granted(future.result()))
+                self.release(account_id, key_id, granted_amount(future.result()))
             raise
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
@@ -176,13 +142,13 @@ class Rounds:
         self._changed.add((account_id, key_id))
         self._wake.set()
 
-    def _add(self, kind: list[_Part], json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
+    def _add(self, kind: list[Part], json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
         if self._closing_until:
             raise Unavailable("the ledger is shutting down")
-        part = _Part(json, account_id, self._loop.create_future(), key_id)
+        part = Part(json, account_id, self._loop.create_future(), key_id)
         kind.append(part)
         if self.problem:
-            _fail(part.future, Unavailable(self.problem))
+            fail(part.future, Unavailable(self.problem))
         self._wake.set()
         return part.future
 
@@ -201,7 +167,7 @@ class Rounds:
     # ---- the rounds
 
     async def _run(self) -> None:
-        taken = _Gathered()
+        taken = Gathered()
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), 0 if self.problem or self._closing_until else _LOOK_SECONDS)
@@ -215,7 +181,7 @@ class Rounds:
                 self._drop()
                 problem = await self._try(taken)
             if not problem:
-                taken = _Gathered()
+                taken = Gathered()
                 if self.problem:
                     log.warning("the store can be written again")
                     self.problem = ""
@@ -231,7 +197,7 @@ class Rounds:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _try(self, taken: _Gathered) -> str:
+    async def _try(self, taken: Gathered) -> str:
         """One round; gives why it could not be, empty when it was. A mistake of ours must not end the rounds: rows
         would wait for ever."""
         try:
@@ -247,18 +213,18 @@ class Rounds:
             return f"a round with the database went wrong: {type(error).__name__}"
         return ""
 
-    def _take(self, kept: _Gathered) -> _Gathered:
+    def _take(self, kept: Gathered) -> Gathered:
         """What the last round could not do, and what has gathered since; of very many rows some wait for the next
         round."""
         new = self._gathered
         rows = [*kept.rows, *new.rows]
-        self._gathered = _Gathered(rows=rows[_MOST_ROWS:], marks=new.marks if rows[_MOST_ROWS:] else [])
+        self._gathered = Gathered(rows=rows[_MOST_ROWS:], marks=new.marks if rows[_MOST_ROWS:] else [])
         if self._gathered.rows:
             self._wake.set()
-        return _Gathered(rows[:_MOST_ROWS], [*kept.jobs, *new.jobs], [*kept.used, *new.used], new.admits, new.holds,
+        return Gathered(rows[:_MOST_ROWS], [*kept.jobs, *new.jobs], [*kept.used, *new.used], new.admits, new.holds,
                          kept.marks if self._gathered.rows else [*kept.marks, *new.marks])
 
-    async def _round(self, taken: _Gathered) -> None:
+    async def _round(self, taken: Gathered) -> None:
         try:
             await self._ask(taken)
         except Refused as error:
@@ -270,34 +236,20 @@ class Rounds:
                 return
             for part in taken.parts():
                 log.critical("%s; it is not stored: %s", error.message, part.json.decode())
-                _fail(part.future, error)
+                fail(part.future, error)
             for mark in taken.marks:
-                _tell(mark, None)
+                succeed(mark, None)
 
-    async def _ask(self, taken: _Gathered) -> None:
+    async def _ask(self, taken: Gathered) -> None:
         """One round with the database; raises before anybody was told anything."""
         parts = taken.parts()
         held = {pair: self._held[pair] for pair in self._changed}
         if not parts and not held:
             for mark in taken.marks:
-                _tell(mark, None)
+                succeed(mark, None)
             return
-        holds = [list(group) for _, group in groupby(sorted(taken.holds, key=_key_of), _key_of)]
-        asked = (
-            b'{"instance":%b,"accounts":%b,"held":%b,"holds":[%b],"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b]}'
-            % (
-                orjson.dumps(self._instance),
-                orjson.dumps(sorted({part.account_id for part in parts} | {account for account, _ in held})),
-                orjson.dumps(
-                    [{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]
-                ),
-                b",".join([b"[%b]" % _joined(group) for group in holds]),
-                _joined(taken.rows),
-                _joined(taken.jobs),
-                _joined(taken.used),
-                _joined(taken.admits),
-            )
-        )
+        holds = taken.holds_by_key()
+        asked = taken.asked(self._instance, held, holds)
         self._changed.clear()
         try:
             with driver_errors():
@@ -312,30 +264,31 @@ class Rounds:
         for pair in held:
             if not self._held[pair] and pair not in self._changed:
                 del self._held[pair]
-        granted = [*zip(chain(*holds), chain(*said["held"]), strict=True)]
-        for part, answer in granted:
-            self._held[part.account_id, part.key_id] = self._held.get((part.account_id, part.key_id), _ZERO) + _granted(
-                answer
-            )
-            if part.future.done():  # whoever asked is gone
-                self.release(part.account_id, part.key_id, _granted(answer))
-        for part, answer in (
-            *granted,
-            *zip(taken.admits, said["admitted"], strict=True),
-            *zip(taken.jobs, said["won"], strict=True),
-        ):
-            _tell(part.future, answer)
-        for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
-            _tell(future, None)
+        self._answer(taken, holds, said)
 
-    def _failed(self, taken: _Gathered, problem: str) -> None:
+    def _answer(self, taken: Gathered, holds: Sequence[Sequence[Part]], said: Mapping[str, Any]) -> None:
+        """Give everybody in a round what the database said."""
+        for part, answer in zip(chain(*holds), chain(*said["held"]), strict=True):
+            pair = part.account_id, part.key_id
+            self._held[pair] = self._held.get(pair, _ZERO) + granted_amount(answer)
+            if part.future.done():  # whoever asked is gone
+                self.release(*pair, granted_amount(answer))
+            succeed(part.future, answer)
+        for part, answer in chain(
+            zip(taken.admits, said["admitted"], strict=True), zip(taken.jobs, said["won"], strict=True)
+        ):
+            succeed(part.future, answer)
+        for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
+            succeed(future, None)
+
+    def _failed(self, taken: Gathered, problem: str) -> None:
         """Tell everybody who waits. Rows, jobs and corrections are kept; who asked for a hold is refused."""
         self._drop()
         if not self.problem:
             log.error("%s; new work is refused until it can be", problem)
         self.problem = problem
         for part in (*taken.parts(), *self._gathered.parts()):
-            _fail(part.future, Unavailable(problem))
+            fail(part.future, Unavailable(problem))
         for asked in (taken, self._gathered):
             asked.holds.clear()
             asked.admits.clear()
@@ -394,26 +347,3 @@ class Rounds:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-
-
-def _key_of(part: _Part) -> str:
-    return part.key_id
-
-
-def _joined(parts: Sequence[_Part]) -> bytes:
-    return b",".join([part.json for part in parts])
-
-
-def _granted(answer: Mapping[str, Any]) -> Decimal:
-    return Decimal(answer.get("amount", 0))
-
-
-def _tell(future: asyncio.Future[Any], answer: object) -> None:
-    if not future.done():
-        future.set_result(answer)
-
-
-def _fail(future: asyncio.Future[Any], error: TollgateError) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # told, whether or not anybody waits

@@ -137,22 +137,7 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     if node is None:
         return None
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
-    own = node.get("headers")
-    named = (
-        {name.lower(): pieces.template(child, pieces.names("vars", "secret")) for name, child in own.entries.items()}
-        if isinstance(own, Map)
-        else {}
-    )
-    fixed = {
-        name: value
-        for name, (_, template) in headers.items()
-        if (value := template(headers={}, stream=False, native=False, model={}, can={}, **values)) is not None
-    }
-    fixed |= {
-        name: value
-        for name, template in named.items()
-        if template is not None and (value := template(**values)) is not None
-    }
+    fixed = _fixed_headers(pieces, node, headers, values)
     url = pieces.url(node.get("url"))
     listed = node.get("list")
     entries = pieces.reader(listed) if listed is not None else None
@@ -173,6 +158,24 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(
-        pieces.provider, address, {name: str(value) for name, value in fixed.items()}, seconds, entries, model, test,
-        pieces.variables,
+        pieces.provider, address, fixed, seconds, entries, model, test, pieces.variables
     )
+
+
+def _fixed_headers(
+    pieces: Pieces, node: Map, headers: Mapping[str, tuple[Node, Template]], values: Mapping[str, Any]
+) -> dict[str, str]:
+    """The headers to ask for the list with: those of the provider, and over them those of `discover.headers`. What has
+    no value is left out."""
+    found = {
+        name: template(headers={}, stream=False, native=False, model={}, can={}, **values)
+        for name, (_, template) in headers.items()
+    }
+    own = node.get("headers")
+    if isinstance(own, Map):
+        for name, child in own.entries.items():
+            template = pieces.template(child, pieces.names("vars", "secret"))
+            value = template(**values) if template is not None else None
+            if value is not None:
+                found[name.lower()] = value
+    return {name: str(value) for name, value in found.items() if value is not None}
