@@ -196,23 +196,42 @@ def test_a_name_that_only_another_provider_has_counts_where_it_can_mean_no_other
     facts = {
         "models": [
             offer(),
-            offer(provider="other", upstream_model="deployed", aliases=["large-1-20260202", "small-1", "small-2-20260101", "eu/large-1", "shared"]),
+            offer(
+                provider="other",
+                upstream_model="deployed",
+                aliases=["large-1-20260202", "small-1", "small-2-20260101", "eu/large-1", "shared"],
+            ),
             offer(provider="other", id="acme/small-2", upstream_model="small-2-20260101", aliases=["shared"]),
         ],
         "canonical": [
-            {"id": "acme/large-1", "short_alias": "large-1", "offers": ["acme|large-1|current", "other|deployed|current"]},
+            {
+                "id": "acme/large-1",
+                "short_alias": "large-1",
+                "offers": ["acme|large-1|current", "other|deployed|current"],
+            },
             {"id": "acme/small-1", "short_alias": "small-1", "offers": []},
             {"id": "acme/small-2", "short_alias": "small-2", "offers": []},
         ],
     }
-    assert aliases(facts) == {"acme/large-1": ("large-1", "large-1-20260202"), "acme/small-1": ("small-1",), "acme/small-2": ("small-2",)}
+    assert aliases(facts) == {
+        "acme/large-1": ("large-1", "large-1-20260202"),
+        "acme/small-1": ("small-1",),
+        "acme/small-2": ("small-2",),
+    }
 
 
 def test_the_stable_slug_is_taken_where_it_is_another_name_than_the_id():
-    facts = {"models": [offer(), offer(id="acme/plain", upstream_model="plain")], "canonical": [
-        {"id": "acme/large-1", "canonical_slug": "acme/large-1-20260101", "offers": []}, {"id": "acme/plain", "canonical_slug": "acme/plain", "offers": []}]}
+    facts = {
+        "models": [offer(), offer(id="acme/plain", upstream_model="plain")],
+        "canonical": [
+            {"id": "acme/large-1", "canonical_slug": "acme/large-1-20260101", "offers": []},
+            {"id": "acme/plain", "canonical_slug": "acme/plain", "offers": []},
+        ],
+    }
     made = import_models(facts, Source("acme")).models
-    assert made["acme/large-1"]["canonical_slug"] == "acme/large-1-20260101" and "canonical_slug" not in made["acme/plain"]
+    assert (
+        made["acme/large-1"]["canonical_slug"] == "acme/large-1-20260101" and "canonical_slug" not in made["acme/plain"]
+    )
 
 
 def test_the_text_is_the_same_each_time_and_loads():

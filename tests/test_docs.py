@@ -321,9 +321,15 @@ def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     loaded = load_gateway(write_config(tmp_path, sandbox=False), environ={"QUEUE_KEY": "x"})
     runtime = build_runtime(loaded)
     read = runtime.mappings["predictions"]
-    assert not read.warnings and run_examples(read, runtime.mappings, read_text(mapping, "predictions.yaml").root.get("examples")) == []
+    assert (
+        not read.warnings
+        and run_examples(read, runtime.mappings, read_text(mapping, "predictions.yaml").root.get("examples")) == []
+    )
     [offer] = runtime.providers["queue"].offers["queue/talker"]
-    assert offer.polling is not None and offer.polling.again.address({"id": "a/b"}, {}, {}) == "https://api.queue.example/v1/predictions/a%2Fb"
+    assert (
+        offer.polling is not None
+        and offer.polling.again.address({"id": "a/b"}, {}, {}) == "https://api.queue.example/v1/predictions/a%2Fb"
+    )
 
 
 def _loaded(folder: Path, provider: str, **secrets: str):

@@ -6,9 +6,15 @@ from tollgate.forms import encode_fields
 
 CASES = {
     "texts, with what a form must escape": ({"q": "a b&c=ü+%\r\n"}, [("q", "a b&c=ü+%\r\n")]),
-    "numbers and switches": ({"n": 2, "t": 0.5, "on": True, "off": False, "zero": 0}, [("n", "2"), ("t", "0.5"), ("on", "true"), ("off", "false"), ("zero", "0")]),
+    "numbers and switches": (
+        {"n": 2, "t": 0.5, "on": True, "off": False, "zero": 0},
+        [("n", "2"), ("t", "0.5"), ("on", "true"), ("off", "false"), ("zero", "0")],
+    ),
     "a list is its field several times": ({"stop": ["x", None, "y"], "none": []}, [("stop", "x"), ("stop", "y")]),
-    "an object is JSON": ({"o": {"a": [1, "ü"]}, "l": [{"b": 2}, [3]]}, [("o", '{"a": [1, "ü"]}'), ("l", '{"b": 2}'), ("l", "[3]")]),
+    "an object is JSON": (
+        {"o": {"a": [1, "ü"]}, "l": [{"b": 2}, [3]]},
+        [("o", '{"a": [1, "ü"]}'), ("l", '{"b": 2}'), ("l", "[3]")],
+    ),
     "null is left out, empty text is not": ({"a": None, "b": ""}, [("b", "")]),
     "nothing": ({}, []),
 }

@@ -23,8 +23,25 @@ from tollgate.money import CONTEXT, decimal_of, show
 
 UNIT = 1_000_000
 GENERATED = (
-    "upstream", "aliases", "canonical_slug", "name", "description", "type", "created", "context", "max_output", "modalities", "tokenizer",
-    "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions", "max_dimension", "protocols", "retires",
+    "upstream",
+    "aliases",
+    "canonical_slug",
+    "name",
+    "description",
+    "type",
+    "created",
+    "context",
+    "max_output",
+    "modalities",
+    "tokenizer",
+    "encoding",
+    "instruct_type",
+    "hugging_face_id",
+    "parameters",
+    "dimensions",
+    "max_dimension",
+    "protocols",
+    "retires",
     "price",
 )
 """The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
@@ -129,8 +146,8 @@ def _canonical(facts: Any) -> Sequence[dict[str, Any]]:
 
 
 def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
-    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only some
-    provider has for a model counts where it can mean no other."""
+    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only
+    some provider has for a model counts where it can mean no other."""
     own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers_of(facts)}
     wanted: dict[str, list[str]] = {}
     for model in _canonical(facts):

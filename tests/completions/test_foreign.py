@@ -485,23 +485,50 @@ async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_p
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\r"])
 async def test_done_ends_an_answer_that_names_no_reason_though_its_blank_line_is_missing(tmp_path, path, last):
-    told = {"id": "c", "model": "up-1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+    told = {
+        "id": "c",
+        "model": "up-1",
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
     blocks = [b"data: %b\n\n" % json.dumps(told).encode(), last]
     ask = {"model": "acme/one", "input": "hello"} if path.endswith("responses") else {**ASK, "max_tokens": 9}
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(blocks=blocks, headers=SSE)}
+    ) as here:
         reply = await here.post(path, {**ask, "stream": True})
-        assert "Hi" in reply.text and '"error":{' not in reply.text.replace(" ", "") and "response.failed" not in reply.text
+        assert (
+            "Hi" in reply.text
+            and '"error":{' not in reply.text.replace(" ", "")
+            and "response.failed" not in reply.text
+        )
         assert here.balance() == Decimal("99.98")
 
 
 NATIVE = {
-    "chat": ("/v1/chat/completions", [
-        {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
-        {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]),
-    "messages": ("/v1/messages", [
-        {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}, {"type": "message_stop"}]),
+    "chat": (
+        "/v1/chat/completions",
+        [
+            {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
+            {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        ],
+    ),
+    "messages": (
+        "/v1/messages",
+        [
+            {
+                "type": "message_start",
+                "message": {
+                    "id": "m",
+                    "role": "assistant",
+                    "content": [],
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                },
+            },
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
+        ],
+    ),
 }
 
 
@@ -510,6 +537,10 @@ NATIVE = {
 async def test_a_byte_order_mark_before_a_stream_does_not_reach_clients(tmp_path, protocol, cut):
     path, events = NATIVE[protocol]
     raw = b"\xef\xbb\xbf" + b"".join(b"event: x\ndata: %b\n\n" % json.dumps(event).encode() for event in events)
-    async with inprocess(tmp_path, providers={"acme": provider("acme", protocol)}, apps={"acme": replying(blocks=[raw[:cut], raw[cut:]], headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", protocol)},
+        apps={"acme": replying(blocks=[raw[:cut], raw[cut:]], headers=SSE)},
+    ) as here:
         reply = await here.post(path, {**ASK, "max_tokens": 9, "stream": True})
         assert reply.content.startswith(b"event: x\ndata: ") and reply.status_code == 200

@@ -151,7 +151,9 @@ def test_what_an_upstream_leaves_behind_its_end_does_not_run_into_ours(left, siz
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_all_that_was_received_is_there_to_be_counted_whatever_ends_a_line(end):
-    stream, _ = through(sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk(finish="stop")).replace(b"\n", end), 10_000)
+    stream, _ = through(
+        sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk(finish="stop")).replace(b"\n", end), 10_000
+    )
     assert [event["choices"][0]["delta"].get("content") for event in stream.received()] == ["a", "b", None]
 
 

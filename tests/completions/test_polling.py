@@ -39,7 +39,8 @@ def provider(poll=POLL, more=""):
 
 
 class Jobs:
-    """An upstream that answers with the given (status, body) one after the other, the last again and again; what it was asked is in `seen`."""
+    """An upstream that answers with the given (status, body) one after the other, the last again and again; what it was
+    asked is in `seen`."""
 
     def __init__(self, *answers):
         self.answers, self.seen = list(answers), []
@@ -66,29 +67,46 @@ async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
         if stream:
-            assert text_of(reply) == "hi there" and reply.text.endswith("data: [DONE]\n\n") and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+            assert (
+                text_of(reply) == "hi there"
+                and reply.text.endswith("data: [DONE]\n\n")
+                and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+            )
         else:
-            assert reply.json()["choices"][0]["message"]["content"] == "hi there" and reply.json()["usage"]["total_tokens"] == 15
+            assert (
+                reply.json()["choices"][0]["message"]["content"] == "hi there"
+                and reply.json()["usage"]["total_tokens"] == 15
+            )
         assert jobs.asked == ["POST /jobs", *["GET /jobs/j%2F1"] * 3]
         assert {headers["authorization"] for _, _, headers, _ in jobs.seen} == {"Bearer k1"}
         assert [("content-type" in headers, body) for _, _, headers, body in jobs.seen[1:]] == [(False, b"")] * 3
         assert here.balance() == Decimal("99.98") and reply.headers["x-tollgate-attempts"] == "1"
         row = (await rows(here, tmp_path))[0]
-    assert (row["outcome"], row["status"], row["output_tokens"], row["estimated"], row["stream"]) == ("ok", 200, 5, False, stream)
+    assert (row["outcome"], row["status"], row["output_tokens"], row["estimated"], row["stream"]) == (
+        "ok",
+        200,
+        5,
+        False,
+        stream,
+    )
 
 
 async def test_what_is_there_at_once_is_not_asked_for(tmp_path):
     write_mapping(tmp_path, "slow", OWN)
     jobs = Jobs(DONE)
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
-        assert (await here.post("/v1/messages", {**ASK, "max_tokens": 5})).json()["content"] == [{"type": "text", "text": "hi there"}]
+        assert (await here.post("/v1/messages", {**ASK, "max_tokens": 5})).json()["content"] == [
+            {"type": "text", "text": "hi there"}
+        ]
     assert jobs.asked == ["POST /jobs"]
 
 
 async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
     write_mapping(tmp_path, "slow", OWN)
     jobs = Jobs(QUEUED, {"status": "running"}, {"status": "done"}, DONE)
-    async with inprocess(tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
     assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
 
@@ -107,9 +125,16 @@ async def test_where_it_does_not_come_another_route_answers(tmp_path, case):
     write_mapping(tmp_path, "slow", OWN)
     jobs, calls = FAILURES[case]
     other = provider().replace("provider: acme", "provider: other\npriority: 1").replace("app://acme", "app://other")
-    async with inprocess(tmp_path, providers={"acme": provider(), "other": other}, apps={"acme": jobs, "other": Jobs({**DONE, "said": "instead"})}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider(), "other": other},
+        apps={"acme": jobs, "other": Jobs({**DONE, "said": "instead"})},
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
-        assert reply.json()["choices"][0]["message"]["content"] == "instead" and reply.headers["x-tollgate-attempts"] == "2"
+        assert (
+            reply.json()["choices"][0]["message"]["content"] == "instead"
+            and reply.headers["x-tollgate-attempts"] == "2"
+        )
         assert here.balance() == Decimal("99.98")
     assert len(jobs.seen) == calls
 
@@ -128,7 +153,9 @@ CANCEL = POLL + "      cancel: DELETE /jobs/{{ $.id }}\n"
 async def test_what_takes_too_long_ends_and_is_cancelled(tmp_path):
     write_mapping(tmp_path, "slow", OWN)
     jobs = Jobs(QUEUED)
-    async with inprocess(tmp_path, providers={"acme": provider(CANCEL, "timeouts: {total: 0.2}\n")}, apps={"acme": jobs}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider(CANCEL, "timeouts: {total: 0.2}\n")}, apps={"acme": jobs}
+    ) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello"})
         await here.services.settlements.drain(5)
         assert reply.status_code == 504 and here.balance() == 100
@@ -171,10 +198,30 @@ speaks:
 models:
   acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
 """
-RESPONSE = {"id": "resp_1", "object": "response", "status": "queued", "background": True, "model": "up-1", "output": [], "usage": None}
-COMPLETED = {**RESPONSE, "status": "completed", "output": [
-    {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Hi", "annotations": []}]}],
-    "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}, "odd": {"kept": True}}
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "queued",
+    "background": True,
+    "model": "up-1",
+    "output": [],
+    "usage": None,
+}
+COMPLETED = {
+    **RESPONSE,
+    "status": "completed",
+    "output": [
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+        }
+    ],
+    "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+    "odd": {"kept": True},
+}
 
 
 async def test_a_native_background_answer_is_waited_for_and_billed_in_full(tmp_path):
@@ -188,7 +235,9 @@ async def test_a_native_background_answer_is_waited_for_and_billed_in_full(tmp_p
 async def test_a_native_stream_is_told_of_a_polled_answer(tmp_path):
     jobs = Jobs(RESPONSE, COMPLETED)
     async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": jobs}) as here:
-        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "stream": True, "background": True})
+        reply = await here.post(
+            "/v1/responses", {"model": "acme/one", "input": "hello", "stream": True, "background": True}
+        )
         assert json.loads(jobs.seen[0][3]) == {"model": "up-1", "input": "hello", "background": True}
         last = json.loads(reply.text.split("data: ")[-1])
         assert last["type"] == "response.completed" and last["response"]["output"][0]["content"][0]["text"] == "Hi"
@@ -226,7 +275,11 @@ async def test_a_model_that_never_streams_is_told_as_a_stream_in_every_format(tm
 
 def test_openais_models_that_never_stream_are_declared_so():
     never = {offer.model.id for offer in offers("openai") if not offer.streams and offer.protocol == "responses"}
-    assert {"openai/o3-pro", "openai/gpt-5-pro", "openai/gpt-5.5-pro"} <= never and not never & {"openai/o1", "openai/gpt-5", "openai/gpt-5.4-pro"}
+    assert {"openai/o3-pro", "openai/gpt-5-pro", "openai/gpt-5.5-pro"} <= never and not never & {
+        "openai/o1",
+        "openai/gpt-5",
+        "openai/gpt-5.4-pro",
+    }
 
 
 async def test_a_form_has_fields_instead_of_json(tmp_path):
@@ -239,15 +292,33 @@ response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {in
     jobs = Jobs(DONE)
     text = PROVIDER.replace("    poll:POLL", "    encoding: form")
     async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:
-        reply = await here.post("/v1/chat/completions", {"model": "acme/one", "messages": [{"role": "user", "content": "a & b=ü"}], "max_tokens": 7, "stop": ["x", "y"]})
+        reply = await here.post(
+            "/v1/chat/completions",
+            {
+                "model": "acme/one",
+                "messages": [{"role": "user", "content": "a & b=ü"}],
+                "max_tokens": 7,
+                "stop": ["x", "y"],
+            },
+        )
         assert reply.status_code == 200
     _, _, headers, body = jobs.seen[0]
     assert headers["content-type"] == "application/x-www-form-urlencoded"
-    assert parse_qsl(body.decode()) == [("q", "a & b=ü"), ("most", "7"), ("plain", "true"), ("stop", "x"), ("stop", "y"), ("style", '{"tone": "dry"}')]
+    assert parse_qsl(body.decode()) == [
+        ("q", "a & b=ü"),
+        ("most", "7"),
+        ("plain", "true"),
+        ("stop", "x"),
+        ("stop", "y"),
+        ("style", '{"tone": "dry"}'),
+    ]
 
 
 MISTAKES = {
-    "an address out of an answer without hosts": (POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.url | raw }}"'), "add `hosts: [example.com]`"),
+    "an address out of an answer without hosts": (
+        POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.url | raw }}"'),
+        "add `hosts: [example.com]`",
+    ),
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),

@@ -192,7 +192,10 @@ def test_redaction_takes_every_value_out_longest_first() -> None:
 
 def test_redaction_knows_a_value_as_it_stands_in_a_json_text() -> None:
     secrets = Secrets({"KEY": 'a"b/c=='})
-    assert secrets.redact(r'{"error": "key a\"b/c== is wrong", "other": "a\"b\/c=="}') == '{"error": "key [secret] is wrong", "other": "[secret]"}'
+    assert (
+        secrets.redact(r'{"error": "key a\"b/c== is wrong", "other": "a\"b\/c=="}')
+        == '{"error": "key [secret] is wrong", "other": "[secret]"}'
+    )
 
 
 def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:

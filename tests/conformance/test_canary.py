@@ -57,7 +57,10 @@ async def parrot(method, path, headers, body):
 
     async def blocks():
         if fails and wish.get("stream"):
-            for type, response in (("response.created", {**failed, "status": "in_progress", "error": None}), ("response.failed", failed)):
+            for type, response in (
+                ("response.created", {**failed, "status": "in_progress", "error": None}),
+                ("response.failed", failed),
+            ):
                 event = {"type": type, "sequence_number": int(response is failed), "response": response}
                 yield f"event: {type}\ndata: {json.dumps(event)}\n\n".encode()
         elif fails:

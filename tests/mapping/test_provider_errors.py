@@ -267,12 +267,16 @@ def test_our_secrets_are_taken_out_of_messages():
     assert verdict.message == "Incorrect API key provided: [secret]."
 
 
-@pytest.mark.parametrize("shown", [{"message": "{}"}, {"message": "m", "type": "{}", "code": "{}", "param": "{}"}, "{}"])
+@pytest.mark.parametrize(
+    "shown", [{"message": "{}"}, {"message": "m", "type": "{}", "code": "{}", "param": "{}"}, "{}"]
+)
 def test_a_text_that_is_clipped_inside_of_a_secret_shows_no_part_of_it(shown):
     rules = offer(SMALL).errors
     for before in range(80, 1001):
         quoted = "x" * before + "sk-canary" + "y" * 100
-        body = quoted if isinstance(shown, str) else {"error": {name: text.format(quoted) for name, text in shown.items()}}
+        body = (
+            quoted if isinstance(shown, str) else {"error": {name: text.format(quoted) for name, text in shown.items()}}
+        )
         assert "sk-" not in repr(rules.judge(400, {}, body))
 
 

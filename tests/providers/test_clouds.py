@@ -389,7 +389,8 @@ def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
 def test_thoughts_that_no_longer_fit_are_left_out_of_conversions_only(provider):
-    # block_binding without its beta word is a 400; the word makes answers hold more, which a client's own body did not ask for
+    # block_binding without its beta word is a 400; the word makes answers hold more, which a client's own body did not
+    # ask for
     word = "thinking-binding-controls-2026-08-01"
     newest, older = (
         next(o for o in offers(provider) if o.endpoint == "messages" and bool(o.can.get("bound_thinking")) is bound)

@@ -34,8 +34,8 @@ _MOST_USER = 1000
 
 
 class Exchange:
-    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed` whether
-    the request may carry a sealed token of another provider."""
+    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed`
+    whether the request may carry a sealed token of another provider."""
 
     __slots__ = (
         "admitted_tokens",
@@ -66,8 +66,17 @@ class Exchange:
         "usage",
     )
 
-    def __init__(self, services: Services, inbound: Inbound, body: dict[str, Any], model: CatalogModel, *, stream: bool, rates: Any,
-                 begun: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        services: Services,
+        inbound: Inbound,
+        body: dict[str, Any],
+        model: CatalogModel,
+        *,
+        stream: bool,
+        rates: Any,
+        begun: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.services = services
         self.inbound = inbound
         self.body = body
@@ -130,13 +139,15 @@ class Exchange:
         return tier if isinstance(tier, str) and tier != "batch" else None
 
     def _tier(self) -> str | None:
-        """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached it."""
+        """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached
+        it."""
         if self.reported_tier is not None:
             return self.reported_tier
         return self.asked_tier() if self.tier_sent else None
 
     def reported_usage(self) -> dict[str, Any]:
-        """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in its own way."""
+        """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in
+        its own way."""
         told = self.hub_usage or {}
         usage = self._used()
         excludes = self.offer.usage_excludes if self.offer else ()
@@ -149,7 +160,12 @@ class Exchange:
             if offer is not None and self.hub_usage is not None:
                 if not usage.searches and offer.can.get("always_searches"):
                     usage.searches = 1
-                if not usage.images and offer.tariff is not None and offer.tariff.of_pictures and self.inbound.dialect != "embeddings":
+                if (
+                    not usage.images
+                    and offer.tariff is not None
+                    and offer.tariff.of_pictures
+                    and self.inbound.dialect != "embeddings"
+                ):
                     usage.images = count_pictures(self.inbound.dialect, self.body)
         return self.usage
 
@@ -178,10 +194,13 @@ class Exchange:
             return []
         return limit_headers(self.services.runtime.current.mappings[self.inbound.dialect].reply_headers, self.limits)
 
-    async def settle(self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None) -> Charge:
+    async def settle(
+        self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None
+    ) -> Charge:
         """Price what was used and record it durably; a second call does nothing. Returns the charge.
 
-        Raises `Unavailable` when the row is not durable yet, and ValueError when it cannot be stored; the hold is gone either way.
+        Raises `Unavailable` when the row is not durable yet, and ValueError when it cannot be stored; the hold is gone
+        either way.
         """
         if self.settled:
             assert self.charge is not None
@@ -191,7 +210,12 @@ class Exchange:
         usage = self._used()
         charge = self.charge = self._price(usage)
         if usage.flags:
-            log.warning("request %s: provider %s counts what cannot be: %s", self.inbound.request_id, self.offer.provider if self.offer else "", "; ".join(usage.flags))
+            log.warning(
+                "request %s: provider %s counts what cannot be: %s",
+                self.inbound.request_id,
+                self.offer.provider if self.offer else "",
+                "; ".join(usage.flags),
+            )
         row = self._row(outcome, usage, charge, status=status, estimated=estimated, error=error)
         self._count(usage, charge, outcome)
         try:
@@ -210,10 +234,24 @@ class Exchange:
         if usage.others:
             catalog = self.services.runtime.current.catalog
             provider = self.offer.provider if self.offer else ""
-            return charge_of(usage, tariff, self.model, provider, catalog, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
-        return price_usage(usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers)
+            return charge_of(
+                usage,
+                tariff,
+                self.model,
+                provider,
+                catalog,
+                self.rates,
+                at=self.inbound.received_at,
+                service_tier=self._tier(),
+                multipliers=multipliers,
+            )
+        return price_usage(
+            usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers
+        )
 
-    def _row(self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None) -> UsageRow:
+    def _row(
+        self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None
+    ) -> UsageRow:
         """The usage row of this request as it ends now."""
         offer, inbound = self.offer, self.inbound
         return UsageRow(
@@ -273,7 +311,8 @@ class Exchange:
             self.release()
 
     async def settle_cut(self, *, begun: bool, estimated: bool) -> None:
-        """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that moment."""
+        """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that
+        moment."""
         try:
             if self.services.cut:
                 ended = ShuttingDown()
@@ -294,7 +333,14 @@ class Exchange:
         assert self.offer is not None
         if error.alarm == "key" and self.offer.auth is not None:  # some say in a 200 that a token is no good
             self.services.client.refused(self.offer.auth)
-        tell_failure(self.services.health, log, self.offer.route, self.offer.provider, error, f"request {self.inbound.request_id}")
+        tell_failure(
+            self.services.health,
+            log,
+            self.offer.route,
+            self.offer.provider,
+            error,
+            f"request {self.inbound.request_id}",
+        )
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

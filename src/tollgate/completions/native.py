@@ -1,8 +1,8 @@
 """The request bytes of the native path: what the client sent, with the model name replaced and usage asked for.
 
 The body is not re-encoded when it can be spliced: numbers, key order, escapes and unknown fields stay as they came
-(DESIGN invariant 4). Where a splice is not certain to be right, or a name stands twice in an object, the parsed body is encoded
-instead: what was checked and priced is what the provider reads.
+(DESIGN invariant 4). Where a splice is not certain to be right, or a name stands twice in an object, the parsed body is
+encoded instead: what was checked and priced is what the provider reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]*)"')
 _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 """A letter of `model` written as an escape: then a key may be `model` without reading so."""
 _SHORT = 4096
-"""A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written so."""
+"""A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written
+so."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -57,7 +58,11 @@ def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decid
     """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
     provider's file does not say them itself. `decided` are names the file speaks of, so that what it leaves out is not
     sent after all. What libraries say about themselves (`x-...`) stays here."""
-    own = {name: value for name, value in inbound.items() if name.endswith(_FORMAT_HEADERS) and not name.startswith(_OTHER_HEADERS)}
+    own = {
+        name: value
+        for name, value in inbound.items()
+        if name.endswith(_FORMAT_HEADERS) and not name.startswith(_OTHER_HEADERS)
+    }
     if not own:
         return headers
     said = {name.lower() for names in (headers, decided) for name in names}
@@ -88,13 +93,15 @@ _MOST_VALUES = 500_000
 
 
 def check_event(data: bytes) -> None:
-    """Raises `UpstreamFailed` for an event of so many values that everybody else would wait for a second while it is read."""
+    """Raises `UpstreamFailed` for an event of so many values that everybody else would wait for a second while it is
+    read."""
     if too_many(data, _MOST_VALUES):
         raise UpstreamFailed(f"a stream event holds more than {_MOST_VALUES} values")
 
 
 def parsed_event(data: bytes) -> Any:
-    """The JSON value of a stream event's data, broken characters replaced; None when it is none. Raises `UpstreamFailed`, as `check_event`."""
+    """The JSON value of a stream event's data, broken characters replaced; None when it is none. Raises
+    `UpstreamFailed`, as `check_event`."""
     if len(data) > LARGE_EVENT:
         check_event(data)
     try:
@@ -118,9 +125,11 @@ def valid_utf8(raw: bytes) -> bytes:
 
 
 def _names_twice(raw: bytes, anew: bytes) -> bool:
-    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. Every member has its colon, and texts have the same ones.
+    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. Every member
+    has its colon, and texts have the same ones.
 
-    We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was checked.
+    We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was
+    checked.
     """
     return raw.count(b":") != anew.count(b":") or b"\\u003a" in raw or b"\\u003A" in raw
 

@@ -1,4 +1,5 @@
-"""A native stream as a stage of the pump: the bytes pass (`native_stream.py`); usage, tier and state are read as the format tells them."""
+"""A native stream as a stage of the pump: the bytes pass (`native_stream.py`); usage, tier and state are read as the
+format tells them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 
 _WATCHED = {
     "messages": (b'"message_', b'"web_search_tool_result"'),
-    "responses": (b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"', b'"web_search_call"'),
+    "responses": (
+        b'"response.created"',
+        b'"response.completed"',
+        b'"response.incomplete"',
+        b'"response.failed"',
+        b'"web_search_call"',
+    ),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""
 
@@ -73,7 +80,9 @@ class _Native:
 
     async def estimate(self) -> dict[str, Any]:
         inner = self._inner
-        return await estimate_usage(self._exchange, texts_of_events(self._exchange, inner.received()), scale=inner.kept.scale)
+        return await estimate_usage(
+            self._exchange, texts_of_events(self._exchange, inner.received()), scale=inner.kept.scale
+        )
 
     def failure(self, error: TollgateError) -> bytes:
         return self._apart() + stream_error_events(self._dialect, error)
@@ -134,7 +143,11 @@ class NativePlain(_Native):
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
         untold = Untold(
-            partial(written_usage, exchange), exchange.admitted_tokens, lambda: bool(watch.usage or tap.usage.keys() - {"searches"}), exchange.asked_model)
+            partial(written_usage, exchange),
+            exchange.admitted_tokens,
+            lambda: bool(watch.usage or tap.usage.keys() - {"searches"}),
+            exchange.asked_model,
+        )
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
             error = judge_chunk(offer, event)
@@ -142,7 +155,9 @@ class NativePlain(_Native):
                 watch.count(event)
             return error
 
-        super().__init__(exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, untold))
+        super().__init__(
+            exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, untold)
+        )
 
     @property
     def counted(self) -> bool:
@@ -175,7 +190,9 @@ class NativePlain(_Native):
         response = self._watch.response
         if response is not None and self._exchange.hub_usage:
             response = {**response, "usage": written_usage(self._exchange, self._exchange.hub_usage)}
-        return self._apart() + stream_error_events(self._dialect, error, sequence=last_sequence(self._left) + 1, response=response)
+        return self._apart() + stream_error_events(
+            self._dialect, error, sequence=last_sequence(self._left) + 1, response=response
+        )
 
 
 class _Watch:

@@ -120,7 +120,8 @@ class NativeStream:
                 end = len(block)
             before = self._take(self._decoder.feed(block[:end]))
             block = block[end:]
-            if self._decoder.pending or self._marks is None:  # a line feed of the separator came with the block before; a finish was told
+            # a line feed of the separator came with the block before; a finish was told
+            if self._decoder.pending or self._marks is None:
                 return before + self._take(self._decoder.feed(block))
             if not block or self.ended or self.error is not None:
                 return before
@@ -131,14 +132,25 @@ class NativeStream:
         for marked, piece in cut:
             if self.error is not None:
                 break
-            out.append(self._take(self._decoder.feed(piece)) if marked or self.ended or self._marks is None else valid_utf8(piece))
+            out.append(
+                self._take(self._decoder.feed(piece))
+                if marked or self.ended or self._marks is None
+                else valid_utf8(piece)
+            )
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
         return b"".join(filter(None, out))  # what is alone is not copied
 
     def _rest(self) -> bytes:
-        """What an upstream that has ended left unfinished: an event without its blank line counts when its data is whole."""
-        return self._take([event for event in self._decoder.finish() if not event.data or event.data == b"[DONE]" or parsed_event(event.data) is not None])
+        """What an upstream that has ended left unfinished: an event without its blank line counts when its data is
+        whole."""
+        return self._take(
+            [
+                event
+                for event in self._decoder.finish()
+                if not event.data or event.data == b"[DONE]" or parsed_event(event.data) is not None
+            ]
+        )
 
     def _take(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
@@ -155,7 +167,8 @@ class NativeStream:
 class ChatStream(NativeStream):
     """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
 
-    `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood: FACTS 1 and 2).
+    `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood:
+    FACTS 1 and 2).
     """
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
@@ -179,7 +192,8 @@ class ChatStream(NativeStream):
         return super().feed(block)
 
     def _choose_marks(self, block: bytes) -> None:
-        """The first block with an event shows how this upstream writes; in a way we do not know, every event is looked at."""
+        """The first block with an event shows how this upstream writes; in a way we do not know, every event is looked
+        at."""
         style = _style(block)
         if style is None:
             return
@@ -194,8 +208,8 @@ class ChatStream(NativeStream):
         return self.ended or self._finish is not None
 
     def overlooked(self, left: bytes) -> dict[str, Any] | None:
-        """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way than
-        the model's own, and then no mark shows the one that counts."""
+        """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way
+        than the model's own, and then no mark shows the one that counts."""
         if self.ended and b'"usage"' in left:
             for event in Decoder().feed(left):
                 chunk = parsed_event(event.data) if event.data else None
@@ -278,7 +292,14 @@ class PlainStream(NativeStream):
     `untold` puts usage where the provider left it out.
     """
 
-    def __init__(self, judge: Judge, marks: Marks, watched: tuple[bytes, ...], watch: Callable[[str | None, dict[str, Any]], bool], untold: Untold) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        marks: Marks,
+        watched: tuple[bytes, ...],
+        watch: Callable[[str | None, dict[str, Any]], bool],
+        untold: Untold,
+    ) -> None:
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
         self._untold = untold
@@ -334,7 +355,8 @@ def _style(block: bytes) -> bytes | None:
 
 
 def _later(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
-    """Usage after a further report: what that one leaves out or says null of stays as it was told. Zeros after counts tell nothing."""
+    """Usage after a further report: what that one leaves out or says null of stays as it was told. Zeros after counts
+    tell nothing."""
     if not isinstance(before, dict) or not isinstance(usage, dict):
         return usage
     if usage.get("prompt_tokens") == usage.get("completion_tokens") == 0 and before.get("prompt_tokens"):

@@ -12,7 +12,14 @@ from typing import Any
 import orjson
 
 from tollgate.completions.aside import aside, is_large
-from tollgate.completions.attempt import UNFINISHED, AttemptFailed, judged_answer, read_answer, reported_failure, without_secrets
+from tollgate.completions.attempt import (
+    UNFINISHED,
+    AttemptFailed,
+    judged_answer,
+    read_answer,
+    reported_failure,
+    without_secrets,
+)
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
 from tollgate.completions.exchange import Exchange

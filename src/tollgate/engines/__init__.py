@@ -1,7 +1,7 @@
 """The HTTP servers that serve the application: what each must offer, and the one the settings ask for.
 
-An engine binds first, so that an address in use is an error before anything is made, and serves later. It reads the `server:`
-settings and nothing else. The modules here import their server's package, so only the one in use is imported.
+An engine binds first, so that an address in use is an error before anything is made, and serves later. It reads the
+`server:` settings and nothing else. The modules here import their server's package, so only the one in use is imported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ Stopped = Callable[[], Awaitable[None]]
 """Returns when the engine has to stop."""
 
 KEEP_ALIVE_SECONDS = 75
-"""How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close one."""
+"""How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close
+one."""
 STUCK_SECONDS = 300
-"""How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket for good."""
+"""How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket
+for good."""
 SLOWEST_BYTES = 32 * 1024
-"""Of a request's body, the least that must come while an idle connection would be kept, some 400 bytes a second; over HTTP/2 also of an
-answer, the least that must be taken in `STUCK_SECONDS`. Without it, a byte a minute keeps a request and what it holds for good."""
+"""Of a request's body, the least that must come while an idle connection would be kept, some 400 bytes a second; over
+HTTP/2 also of an answer, the least that must be taken in `STUCK_SECONDS`. Without it, a byte a minute keeps a request
+and what it holds for good."""
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
 
@@ -33,8 +36,8 @@ class Engine(Protocol):
     """What serves the application."""
 
     def bind(self) -> tuple[str, ...]:
-        """Take the addresses of the settings; gives them with the port that was had where one asks for any (0). Raises `AddressTaken`
-        when one cannot be had."""
+        """Take the addresses of the settings; gives them with the port that was had where one asks for any (0). Raises
+        `AddressTaken` when one cannot be had."""
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """Serve until `stopped` returns; `announce` is called once connections are taken."""
@@ -49,5 +52,7 @@ def engine_of(server: Server) -> Engine:
     try:
         from tollgate.engines.uvicorn import Uvicorn
     except ModuleNotFoundError as error:
-        raise TollgateError(f"server.engine is uvicorn, and {error.name} is not installed: install tollgate[uvicorn], or use hypercorn") from None
+        raise TollgateError(
+            f"server.engine is uvicorn, and {error.name} is not installed: install tollgate[uvicorn], or use hypercorn"
+        ) from None
     return Uvicorn(server)

@@ -1,7 +1,9 @@
-"""HTTP/1 on hypercorn's connections, read by httptools, the parser that the upstream client and the other engine use as well.
+"""HTTP/1 on hypercorn's connections, read by httptools, the parser that the upstream client and the other engine use as
+well.
 
-hypercorn reads it with h11, which is Python throughout and costs more than all that the gateway does for a small request.
-What is served, cancelled and kept alive stays hypercorn's: its streams, its tasks, its connections, its HTTP/2.
+hypercorn reads it with h11, which is Python throughout and costs more than all that the gateway does for a small
+request. What is served, cancelled and kept alive stays hypercorn's: its streams, its tasks, its connections, its
+HTTP/2.
 """
 
 from __future__ import annotations
@@ -41,7 +43,16 @@ class _Head:
 
     __slots__ = ("continues", "headers", "keep", "method", "target", "version", "whole")
 
-    def __init__(self, method: str, target: bytes, version: str, headers: list[tuple[bytes, bytes]], *, keep: bool, continues: bool) -> None:
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        version: str,
+        headers: list[tuple[bytes, bytes]],
+        *,
+        keep: bool,
+        continues: bool,
+    ) -> None:
         self.method = method
         self.target = target
         self.version = version
@@ -53,7 +64,8 @@ class _Head:
 
 
 class _Refusal:
-    """What cannot be read as HTTP, and what follows it: nothing. `of` is the request it stands in, None between requests."""
+    """What cannot be read as HTTP, and what follows it: nothing. `of` is the request it stands in, None between
+    requests."""
 
     __slots__ = ("of", "status")
 
@@ -72,7 +84,9 @@ class Http1:
     `write` sends bytes; `turn` is waited for by a request behind one that is being answered.
     """
 
-    def __init__(self, connection: ProtocolWrapper, write: Callable[[bytes], Awaitable[None]], turn: EventWrapper) -> None:
+    def __init__(
+        self, connection: ProtocolWrapper, write: Callable[[bytes], Awaitable[None]], turn: EventWrapper
+    ) -> None:
         self._connection = connection
         self._write = write
         self._turn = turn
@@ -125,7 +139,9 @@ class Http1:
         """Whether hardly anything has come, since this was asked last, of a request's body that is being waited for."""
         head, (looked, came) = self._parsed, self._looked
         self._looked = head, self._came
-        return head is not None and head is looked is self._head and not head.whole and self._came - came < SLOWEST_BYTES
+        return (
+            head is not None and head is looked is self._head and not head.whole and self._came - came < SLOWEST_BYTES
+        )
 
     # ---- reading
 
@@ -153,7 +169,8 @@ class Http1:
             self._refuse(431)
 
     def _overlook(self, rest: bytes) -> bytes:
-        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish, and the `rest`."""
+        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish,
+        and the `rest`."""
         head = self._parsed
         if head is None or self._deaf:
             return b""
@@ -191,7 +208,14 @@ class Http1:
             by_name = {}
             self._refuse(refused.status)
         continues = version == "1.1" and by_name.get(b"expect", b"").lower() == b"100-continue"
-        head = _Head(self._parser.get_method().decode(), self._url, version, headers, keep=version == "1.1" and self._parser.should_keep_alive(), continues=continues)
+        head = _Head(
+            self._parser.get_method().decode(),
+            self._url,
+            version,
+            headers,
+            keep=version == "1.1" and self._parser.should_keep_alive(),
+            continues=continues,
+        )
         self._parsed = head
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
         self._arrived.append(head)
@@ -229,7 +253,9 @@ class Http1:
                 if item is not _END:
                     self._in_pieces = True
                 if self._stream is not None and not self._stream.closed:
-                    await self._stream.app_put({"type": "http.request", "body": b"".join(pieces), "more_body": item is not _END})
+                    await self._stream.app_put(
+                        {"type": "http.request", "body": b"".join(pieces), "more_body": item is not _END}
+                    )
 
     async def _my_turn(self) -> None:
         while self._stream is not None:
@@ -243,7 +269,17 @@ class Http1:
         await about.send(Updated(idle=False))
         self._head = head
         self._ended = self._in_pieces = False
-        self._stream = stream = HTTPStream(about.app, about.config, about.context, about.task_group, about.ssl, about.client, about.server, self._send, _STREAM)
+        self._stream = stream = HTTPStream(
+            about.app,
+            about.config,
+            about.context,
+            about.task_group,
+            about.ssl,
+            about.client,
+            about.server,
+            self._send,
+            _STREAM,
+        )
         await stream.handle(Request(_STREAM, head.headers, head.version, head.method, head.target, about.state))
         if head.continues and not self._arrived:
             await self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -251,8 +287,16 @@ class Http1:
     async def _tell_refusal(self, status: int) -> None:
         if not self._answering and not self._over:
             tag = new_request_id().encode()
-            lines = [b"content-type: text/plain", b"content-length: %d" % len(REFUSALS[status]), b"connection: close", b"x-request-id: " + tag, b"request-id: " + tag]
-            await self._write(STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", REFUSALS[status]]))
+            lines = [
+                b"content-type: text/plain",
+                b"content-length: %d" % len(REFUSALS[status]),
+                b"connection: close",
+                b"x-request-id: " + tag,
+                b"request-id: " + tag,
+            ]
+            await self._write(
+                STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", REFUSALS[status]])
+            )
         await self._close()
 
     # ---- answering

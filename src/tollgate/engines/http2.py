@@ -1,4 +1,5 @@
-"""HTTP/2 as hypercorn speaks it, with an answer to what would otherwise end a connection of many clients, or occupy the gateway for nothing.
+"""HTTP/2 as hypercorn speaks it, with an answer to what would otherwise end a connection of many clients, or occupy the
+gateway for nothing.
 
 Nobody but a proxy in front multiplexes: what one of its clients sends must not end the requests of the others.
 """
@@ -23,8 +24,8 @@ from tollgate.engines.streams import forget_unread
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
-"""Of requests that a client takes back: all of a hundred that may run at once, and that several times. A request costs it 40 bytes and
-us a task, and those taken back do not count among the hundred (CVE-2023-44487)."""
+"""Of requests that a client takes back: all of a hundred that may run at once, and that several times. A request costs
+it 40 bytes and us a task, and those taken back do not count among the hundred (CVE-2023-44487)."""
 
 
 _PIECE = 8 * 1024
@@ -69,10 +70,19 @@ class Http2(H2Protocol):
         """The same when `end_stuck` was called last."""
 
     async def end_stuck(self) -> None:
-        """End the streams of which hardly anything has come since the last call, or whose client does not take the answer."""
+        """End the streams of which hardly anything has come since the last call, or whose client does not take the
+        answer."""
         now = time.monotonic()
-        stuck = {number for number, came in self._coming.items() if came - self._looked.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES}
-        stuck.update(number for number, unsent in self.stream_buffers.items() if isinstance(unsent, Unsent) and unsent.is_stuck(now))
+        stuck = {
+            number
+            for number, came in self._coming.items()
+            if came - self._looked.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES
+        }
+        stuck.update(
+            number
+            for number, unsent in self.stream_buffers.items()
+            if isinstance(unsent, Unsent) and unsent.is_stuck(now)
+        )
         self._looked = dict(self._coming)
         for number in stuck:
             with contextlib.suppress(ProtocolError):  # it is closed by now
@@ -137,7 +147,8 @@ class Http2(H2Protocol):
         return self._resets > _MOST_RESETS
 
     def _decline(self, event: DataReceived) -> None:
-        """The request was answered before its body had come; hypercorn knows the stream no more, and would end the connection."""
+        """The request was answered before its body had come; hypercorn knows the stream no more, and would end the
+        connection."""
         assert event.stream_id is not None
         self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         with contextlib.suppress(ProtocolError):  # it is closed by now

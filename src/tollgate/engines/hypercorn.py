@@ -78,9 +78,10 @@ class Hypercorn:
 class _Connection(TCPServer):
     """hypercorn's connection, gone as soon as its client has closed it and nothing of it is being answered.
 
-    hypercorn itself keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect anew
-    for every request would use up the sockets a process may have. Nor does it look for the end while bytes of a next request
-    wait, be they the line break that some clients send after a body. And it has a new task for every request.
+    hypercorn itself keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect
+    anew for every request would use up the sockets a process may have. Nor does it look for the end while bytes of a
+    next request wait, be they the line break that some clients send after a body. And it has a new task for every
+    request.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -92,7 +93,8 @@ class _Connection(TCPServer):
 
     async def run(self) -> None:
         """Serve the connection to its end."""
-        with contextlib.suppress(asyncio.CancelledError):  # before Python 3.12, asyncio.streams logs it with a traceback
+        # before Python 3.12, asyncio.streams logs it with a traceback
+        with contextlib.suppress(asyncio.CancelledError):
             await super().run()
 
     async def write(self, data: bytes) -> None:
@@ -126,7 +128,8 @@ class _Connection(TCPServer):
     async def _close(self) -> None:
         self._writes.flush()
         task = asyncio.current_task()
-        if task is not None and task.cancelling():  # the time to drain is over: a client that does not read would hold up the end
+        # the time to drain is over: a client that does not read would hold up the end
+        if task is not None and task.cancelling():
             self.writer.transport.abort()
         self._bound_last_words()
         try:
@@ -146,7 +149,8 @@ class _Connection(TCPServer):
         await super()._initiate_server_close()
 
     async def _idle_timeout(self) -> None:
-        """Watch over the connection as long as it lives: a new watcher for every request, as hypercorn has it, costs a tenth of a small one."""
+        """Watch over the connection as long as it lives: a new watcher for every request, as hypercorn has it, costs a
+        tenth of a small one."""
         terminated = False
         while not terminated and (left := self._left()) > 0:
             with contextlib.suppress(TimeoutError):

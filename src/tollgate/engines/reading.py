@@ -1,4 +1,5 @@
-"""What both servers make of the head of an HTTP/1 request: what is refused, in which words, and the wish for another protocol, which is overlooked."""
+"""What both servers make of the head of an HTTP/1 request: what is refused, in which words, and the wish for another
+protocol, which is overlooked."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
 def without_wish(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:
     """A head that wishes for another protocol, again without the wish, and the `rest` behind it.
 
-    A server may overlook the wish (RFC 9110, 7.8), which Java's client sends with its first request; httptools takes the body for the
-    other protocol, and the request for empty.
+    A server may overlook the wish (RFC 9110, 7.8), which Java's client sends with its first request; httptools takes
+    the body for the other protocol, and the request for empty.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
     lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]

@@ -18,12 +18,15 @@ class AddressTaken(TollgateError):
     code = "address_taken"
 
     def __init__(self, addresses: Sequence[str], error: OSError) -> None:
-        super().__init__(f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; another one: server.bind in gateway.yaml, or --bind 127.0.0.1:PORT")
+        super().__init__(
+            f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; another one: server.bind in "
+            "gateway.yaml, or --bind 127.0.0.1:PORT"
+        )
 
 
 def check_unanswered(address: str) -> None:
-    """Raises `OSError` for a unix socket at which a process answers: binding replaces its file, which would cut that process off
-    without a word. The file of a process that has ended may be replaced."""
+    """Raises `OSError` for a unix socket at which a process answers: binding replaces its file, which would cut that
+    process off without a word. The file of a process that has ended may be replaced."""
     if not address.startswith("unix:"):
         return
     path = address[5:]

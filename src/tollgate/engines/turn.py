@@ -1,6 +1,8 @@
-"""One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC 9112).
+"""One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC
+9112).
 
-The connection (`uvicorn.py`) reads; a turn knows nothing of other requests and holds no `scope`, which leads back to it by its extension `DIRECT`:
+The connection (`uvicorn.py`) reads; a turn knows nothing of other requests and holds no `scope`, which leads back to it
+by its extension `DIRECT`:
 every request would stay in memory until the collector comes by.
 """
 
@@ -45,8 +47,25 @@ class Wire(Protocol):
 class Turn:
     """The state of one request; `receive` and `send` are ASGI's."""
 
-    __slots__ = ("_chunked", "_left", "_parts", "_tell", "_told", "_waiter", "_wire", "complete", "continues", "gone", "head", "keep", "more", "started",
-                 "task", "unread", "version")
+    __slots__ = (
+        "_chunked",
+        "_left",
+        "_parts",
+        "_tell",
+        "_told",
+        "_waiter",
+        "_wire",
+        "complete",
+        "continues",
+        "gone",
+        "head",
+        "keep",
+        "more",
+        "started",
+        "task",
+        "unread",
+        "version",
+    )
 
     def __init__(self, wire: Wire, version: str, *, head: bool, keep: bool, continues: bool) -> None:
         self._wire = wire
@@ -123,7 +142,8 @@ class Turn:
         return {"type": "http.disconnect"}
 
     def send(self, message: Message) -> Awaitable[None]:
-        """See ASGI. Raises `RuntimeError` for a message out of its order, `ValueError` for a head that cannot be sent."""
+        """See ASGI. Raises `RuntimeError` for a message out of its order, `ValueError` for a head that cannot be
+        sent."""
         if self._wire.room is not None and not self.gone:
             return self._send_later(message)
         self._send(message)
@@ -195,7 +215,10 @@ class Turn:
             if self._left is not None:
                 self._left -= len(body)
                 if self._left < 0 or (last and self._left):
-                    raise RuntimeError(f"the body of an answer has {abs(self._left)} bytes {'fewer' if self._left > 0 else 'more'} than its head says")
+                    raise RuntimeError(
+                        f"the body of an answer has {abs(self._left)} bytes {'fewer' if self._left > 0 else 'more'} "
+                        "than its head says"
+                    )
             if body:
                 self._wire.write(body)
         if last:

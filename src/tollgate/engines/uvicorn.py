@@ -1,4 +1,5 @@
-"""uvicorn's server over connections of our own, the engine of the extra of that name. It is given sockets, and signals are left to the caller."""
+"""uvicorn's server over connections of our own, the engine of the extra of that name. It is given sockets, and signals
+are left to the caller."""
 
 from __future__ import annotations
 
@@ -55,14 +56,26 @@ class Uvicorn:
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
-        config = uvicorn.Config(app, http=_Connection, ws="none", log_level="error", access_log=False, server_header=False, lifespan="off", proxy_headers=False,
-                                timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(self._server.drain_seconds), loop="asyncio")
+        config = uvicorn.Config(
+            app,
+            http=_Connection,
+            ws="none",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(self._server.drain_seconds),
+            loop="asyncio",
+        )
         announce()
         await serve_until(stopped, config, self._sockets)
 
 
 async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    """Run uvicorn on these sockets until `stopped` returns; signals are left to the caller. The sandbox is served so too."""
+    """Run uvicorn on these sockets until `stopped` returns; signals are left to the caller. The sandbox is served so
+    too."""
     running = uvicorn.Server(config)
     running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
 
@@ -78,13 +91,20 @@ async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[so
 
 
 class _Connection(asyncio.Protocol):
-    """A client's connection: requests are read by httptools, and answered one after another in the order in which they came.
+    """A client's connection: requests are read by httptools, and answered one after another in the order in which they
+    came.
 
-    It takes the place of uvicorn's `HttpToolsProtocol`, which costs twice as much and knows no bounds to what comes beside a body.
-    What cannot be read is told after the answers before it; nothing behind it is read.
+    It takes the place of uvicorn's `HttpToolsProtocol`, which costs twice as much and knows no bounds to what comes
+    beside a body. What cannot be read is told after the answers before it; nothing behind it is read.
     """
 
-    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
         self.server = server_state
         self.done = self.loop.create_future()
@@ -92,7 +112,8 @@ class _Connection(asyncio.Protocol):
         self.room: asyncio.Future[None] | None = None
         self._app = config.loaded_app
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # of requests sent behind one another, the first gets its answer
+        # of requests sent behind one another, the first gets its answer
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._target = b""
         self._headers: Headers = []
         self._newest: Turn | None = None
@@ -122,7 +143,11 @@ class _Connection(asyncio.Protocol):
         self.transport = transport
         self._writes = Writes(self.loop, transport)
         self.write = self._writes.write
-        self._addresses = {"server": get_local_addr(transport), "client": get_remote_addr(transport), "scheme": "https" if is_ssl(transport) else "http"}
+        self._addresses = {
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "scheme": "https" if is_ssl(transport) else "http",
+        }
         self._since = self.loop.time()
         self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look)
         self.server.connections.add(self)  # type: ignore[arg-type]
@@ -199,8 +224,17 @@ class _Connection(asyncio.Protocol):
         continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
         self._newest = turn = Turn(self, version, head=method == b"HEAD", keep=keep, continues=continues)
         scope = {
-            "type": "http", "asgi": _ASGI, "http_version": version, "method": method.decode("ascii"), "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path, "query_string": query, "root_path": "", "headers": headers, "extensions": {DIRECT: turn}, **self._addresses,
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": headers,
+            "extensions": {DIRECT: turn},
+            **self._addresses,
         }
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
         if self._active is None or self._active.complete:
@@ -330,7 +364,8 @@ class _Connection(asyncio.Protocol):
         return self._active is None or self._active.complete
 
     def _look(self) -> None:
-        """A client without a request, or one that never comes to the end of a head or of a body, does not keep its connection."""
+        """A client without a request, or one that never comes to the end of a head or of a body, does not keep its
+        connection."""
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
         if idle and left <= 0:
@@ -341,7 +376,10 @@ class _Connection(asyncio.Protocol):
             self._clock = self.loop.call_later(left, self._look)
 
     def _lags(self) -> bool:
-        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from coming."""
+        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
+        coming."""
         turn, (looked, came) = self._newest, self._looked
         self._looked = turn, self._came
-        return turn is not None and turn is looked and turn.more and not self._paused and self._came - came < SLOWEST_BYTES
+        return (
+            turn is not None and turn is looked and turn.more and not self._paused and self._came - came < SLOWEST_BYTES
+        )

@@ -9,10 +9,11 @@ _MOST_HELD = 16
 
 
 class Writes:
-    """Takes the place of a transport that is written to: what is written within one turn of the event loop leaves together.
+    """Takes the place of a transport that is written to: what is written within one turn of the event loop leaves
+    together.
 
-    A head and its body, a stream's last event and its end: written one by one, as uvloop does since 0.23, each is a call to
-    the system and wakes the client. The turn ends as soon as whoever writes waits for something else.
+    A head and its body, a stream's last event and its end: written one by one, as uvloop does since 0.23, each is a
+    call to the system and wakes the client. The turn ends as soon as whoever writes waits for something else.
     """
 
     __slots__ = ("_held", "_loop", "_transport")

@@ -8,8 +8,8 @@
         await ledger.record(row, hold)                     # durable on return, charged once, hold released
     await ledger.close()
 
-Everything on the hot path is memory, on the event loop. Every change is an event in the journal before it counts as done;
-where events are kept is behind `interface.Backend`.
+Everything on the hot path is memory, on the event loop. Every change is an event in the journal before it counts as
+done; where events are kept is behind `interface.Backend`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,21 @@ if TYPE_CHECKING:
     from tollgate.minted import Minted
 
 __all__ = [
-    "CAP_WINDOWS", "COLUMNS", "DEFAULT_ACCOUNT", "Account", "AccountSums", "Generation", "Grant", "Hold", "KeyRecord", "Ledger",
-    "Limits", "RateLimits", "StoreInUse", "UsageRow", "ledger_of",
+    "CAP_WINDOWS",
+    "COLUMNS",
+    "DEFAULT_ACCOUNT",
+    "Account",
+    "AccountSums",
+    "Generation",
+    "Grant",
+    "Hold",
+    "KeyRecord",
+    "Ledger",
+    "Limits",
+    "RateLimits",
+    "StoreInUse",
+    "UsageRow",
+    "ledger_of",
 ]
 
 DEFAULT_ACCOUNT = "default"
@@ -61,8 +74,9 @@ _required_of = attrgetter(*_REQUIRED)
 
 
 def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger:
-    """The ledger of a store, to be opened: that of one process, or, with an address, one that several gateways share. With
-    `serving` False it is for a command, beside the gateways that run. Raises `TollgateError` without the package it needs."""
+    """The ledger of a store, to be opened: that of one process, or, with an address, one that several gateways share.
+    With `serving` False it is for a command, beside the gateways that run. Raises `TollgateError` without the package
+    it needs."""
     if not store.url:
         return Ledger(store, credits)
     from tollgate.ledger.shared import SharedLedger
@@ -73,14 +87,17 @@ def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger
 class Ledger(Administration):
     """See the module; accounts, keys and grants are inherited. All methods belong to one event loop."""
 
-    def __init__(self, store: Store, credits: Credits, *, memory: Memory | None = None, backend: Backend | None = None) -> None:
+    def __init__(
+        self, store: Store, credits: Credits, *, memory: Memory | None = None, backend: Backend | None = None
+    ) -> None:
         backend = backend or EmbeddedBackend(store)
         super().__init__(memory or Memory(credits), backend)
         self.store = store
         self.limits = RateLimits()
         self._generations = Generations(backend, self)
         self.register: Minted | None = None
-        """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must agree on them."""
+        """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must
+        agree on them."""
         self.sessions: SharedSessions | None = None
         self._state = "not open"
         self._admin: AdminServer | None = None
@@ -145,7 +162,8 @@ class Ledger(Administration):
     # ---- the hot path
 
     def find_key(self, secret: str | None) -> KeyRecord:
-        """The key with this secret. Raises `Unauthorized` with reason missing, malformed, unknown, revoked or expired."""
+        """The key with this secret. Raises `Unauthorized` with reason missing, malformed, unknown, revoked or
+        expired."""
         return self._memory.find_key(secret)
 
     def balance(self, account_id: str) -> Decimal:
@@ -165,11 +183,13 @@ class Ledger(Administration):
         self._memory.require_credits(key)
 
     def require_balance(self, account_id: str) -> None:
-        """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that spend nothing."""
+        """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that
+        spend nothing."""
         self._memory.require_balance(account_id)
 
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
-        """Reserve up to `amount`, at most `credits.hold_cap` and what the account and the key's spend cap leave; raises `QuotaExhausted`."""
+        """Reserve up to `amount`, at most `credits.hold_cap` and what the account and the key's spend cap leave; raises
+        `QuotaExhausted`."""
         return self._memory.hold(key, amount)
 
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
@@ -212,7 +232,9 @@ class Ledger(Administration):
         if not 0 <= row.cost <= _MOST_COST:
             raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 to {_MOST_COST:f}")
         if set(map(type, _required_of(row))) != {str}:
-            name, value = next(each for each in zip(_REQUIRED, _required_of(row), strict=True) if type(each[1]) is not str)
+            name, value = next(
+                each for each in zip(_REQUIRED, _required_of(row), strict=True) if type(each[1]) is not str
+            )
             raise ValueError(f"row {row.request_id}: {name} is {value!r}, wanted text")
         if row.time.tzinfo is not UTC:
             row.time = row.time.replace(tzinfo=UTC) if row.time.tzinfo is None else row.time.astimezone(UTC)
@@ -245,7 +267,8 @@ class Ledger(Administration):
 
     async def update_generation(self, id: str, expected_status: str | Collection[str], changes: Mapping[str, Any],
                                 row: UsageRow | None = None, hold: Hold | None = None) -> bool:
-        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and charge `row` with it.
+        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and charge `row` with
+        it.
 
         True, durably, for exactly one of any number of callers; False when somebody else was first.
         """
@@ -256,7 +279,8 @@ class Ledger(Administration):
         return await self._generations.gone(instances)
 
     async def adopt_generation(self, id: str, instance: str) -> Generation | None:
-        """Have this gateway look after a running job of one that is gone: its row's `instance` changes from that name to this one's.
+        """Have this gateway look after a running job of one that is gone: its row's `instance` changes from that name
+        to this one's.
 
         The job, durably, for exactly one of any number of gateways; None for the others, and when it has ended.
         """
@@ -265,7 +289,8 @@ class Ledger(Administration):
     # ---- the first start
 
     async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:
-        """On a store without accounts: account `default` with credits and one key, whose secret is returned this once."""
+        """On a store without accounts: account `default` with credits and one key, whose secret is returned this
+        once."""
         if self._memory.accounts:
             return None
         await self.create_account(DEFAULT_ACCOUNT, "Default account", "operator")

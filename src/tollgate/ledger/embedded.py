@@ -1,8 +1,9 @@
 """The embedded backend: journal, DuckDB store and published files of one process, in one directory it has locked.
 
 The event loop only queues journal lines. The journal's thread makes them durable and passes them on; the writer thread
-here stores them every few seconds, or as soon as there are many, deletes journal segments that are no longer needed, and
-publishes usage files. Not oftener, because the disk makes a row that is being journalled wait for a commit of the store.
+here stores them every few seconds, or as soon as there are many, deletes journal segments that are no longer needed,
+and publishes usage files. Not oftener, because the disk makes a row that is being journalled wait for a commit of the
+store.
 """
 
 from __future__ import annotations
@@ -103,33 +104,42 @@ class EmbeddedBackend:
     def _open(self) -> tuple[Snapshot, int]:
         try:
             if not self._directory.exists():
-                self._directory.mkdir(parents=True, mode=0o700)  # hashes of keys and passwords are in there; `parents` would get the usual mode
+                # hashes of keys and passwords are in there; `parents` would get the usual mode
+                self._directory.mkdir(parents=True, mode=0o700)
             self._close_to_others()
             self._journal_directory.mkdir(exist_ok=True, mode=0o700)
             self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
             self._lock()
             self._refuse_moved()
         except OSError as error:
-            raise TollgateError(f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}") from error
+            raise TollgateError(
+                f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}"
+            ) from error
         try:
             self._catch_up()
             newest = max(self.store.progress("applied"), self.publisher.highest_seq())
             return self.store.snapshot(datetime.now(UTC)), newest + 1
         except (duckdb.Error, OSError) as error:  # a full disk, most likely
             reason = str(error).splitlines()[0]
-            raise TollgateError(f"{self._directory}: the ledger cannot be brought up to date; its journal stays as it is: {reason}") from error
+            raise TollgateError(
+                f"{self._directory}: the ledger cannot be brought up to date; its journal stays as it is: {reason}"
+            ) from error
 
     def _close_to_others(self) -> None:
-        """Take from a directory that somebody else made what it lets strangers do: DuckDB makes its files readable for all, a new log
-        after every time it is put in. What the directory's group may do stays."""
+        """Take from a directory that somebody else made what it lets strangers do: DuckDB makes its files readable for
+        all, a new log after every time it is put in. What the directory's group may do stays."""
         mode = stat.S_IMODE(self._directory.stat().st_mode)
         if not mode & stat.S_IRWXO:
             return
         try:
             self._directory.chmod(mode & ~stat.S_IRWXO)
         except OSError as error:
-            log.warning("%s: every user of this machine may look into it, and hashes of keys and passwords are in there; it cannot be closed: %s",
-                        self._directory, error.strerror)
+            log.warning(
+                "%s: every user of this machine may look into it, and hashes of keys and passwords are in there; it "
+                "cannot be closed: %s",
+                self._directory,
+                error.strerror,
+            )
 
     def _catch_up(self) -> None:
         """Open the store and put into it what the last run left in the journal only."""
@@ -151,8 +161,10 @@ class EmbeddedBackend:
     def _refuse_moved(self) -> None:
         mark = self._directory / MOVED_NAME
         if mark.exists() and not self._moved:
-            raise TollgateError(f"{self._directory}: {mark.read_text('utf-8').strip()} Set store.url; who deletes {mark} goes on with "
-                                "balances that are spent elsewhere too")
+            raise TollgateError(
+                f"{self._directory}: {mark.read_text('utf-8').strip()} Set store.url; who deletes {mark} goes on with "
+                "balances that are spent elsewhere too"
+            )
 
     def _lock(self) -> None:
         """Keep every other process out of the store, and out of the usage files that this one publishes."""
@@ -320,7 +332,10 @@ class EmbeddedBackend:
                 if removed := remove_files(self._settings.usage_directory, self._settings.instance, kept):
                     log.info("%d usage file(s) from before %s were removed", removed, kept)
         except (duckdb.Error, OSError) as error:
-            log.error("old rows and usage files could not be removed, tried again in some minutes: %s", str(error).splitlines()[0])
+            log.error(
+                "old rows and usage files could not be removed, tried again in some minutes: %s",
+                str(error).splitlines()[0],
+            )
         self._kept = None
 
 

@@ -1,10 +1,10 @@
 """The append-only journal: what `append` returned and was awaited is on disk, whatever happens next.
 
 One thread writes. Whatever gathered on the event loop while a write was under way goes out in the next one (group
-commit): the thread is woken, and wakes the loop, once a batch, because a wake-up costs more than a row. The file is opened
-with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
-keeps every event in memory, and is tried again in a fresh segment until it succeeds: after a failed sync nobody can know
-what the old file holds, and readers take an event that stands in two segments once.
+commit): the thread is woken, and wakes the loop, once a batch, because a wake-up costs more than a row. The file is
+opened with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
+keeps every event in memory, and is tried again in a fresh segment until it succeeds: after a failed sync nobody can
+know what the old file holds, and readers take an event that stands in two segments once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SEGMENT_BYTES = 4 * 1024 * 1024
 RETRY_SECONDS = 0.5
 _BUSY_ROWS = 4
 _PAUSE_SECONDS = 0.003
-"""After a batch of so many rows the next one gathers a little longer: a sync costs what twenty rows do, and who sends so
-many at once waits for far longer anyway. A lone row never waits."""
+"""After a batch of so many rows the next one gathers a little longer: a sync costs what twenty rows do, and who sends
+so many at once waits for far longer anyway. A lone row never waits."""
 CLOSE_SECONDS = 10.0
 """How long a shutdown keeps trying to write what a full disk refused."""
 
@@ -94,8 +94,8 @@ class Journal:
         return future
 
     def remove_applied(self, seq: int) -> None:
-        """Delete the full segments whose every event is `seq` or older; called by the thread that applies. One that cannot be
-        deleted costs its space until the next start, which skips what is applied."""
+        """Delete the full segments whose every event is `seq` or older; called by the thread that applies. One that
+        cannot be deleted costs its space until the next start, which skips what is applied."""
         with self._lock:
             done = [path for path, last in self._closed_segments if last <= seq]
             self._closed_segments = [each for each in self._closed_segments if each[1] > seq]

@@ -20,7 +20,8 @@ from tollgate.ledger.store import RECENT_IDS
 
 _ZERO = Decimal(0)
 _KEPT_DAYS = 62
-"""Twice as many as the longest resetting window needs, and counted: after a jump of the clock the month's own days are not old."""
+"""Twice as many as the longest resetting window needs, and counted: after a jump of the clock the month's own days are
+not old."""
 _FORGOTTEN_AT_ONCE = 1024
 """Finding the oldest key of a dictionary passes over all that were deleted before it."""
 
@@ -52,7 +53,9 @@ class Hold:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()
 
 
@@ -103,7 +106,11 @@ class Memory:
 
     def keys_of(self, account_id: str | None) -> list[KeyRecord]:
         """Keys of one account or of all, oldest first."""
-        return [*self.keys.values()] if account_id is None else [self.keys[id] for id in self._of_account.get(account_id, ())]
+        return (
+            [*self.keys.values()]
+            if account_id is None
+            else [self.keys[id] for id in self._of_account.get(account_id, ())]
+        )
 
     def find_key(self, secret: str | None, now: datetime | None = None) -> KeyRecord:
         """The key with this secret. Raises `Unauthorized`: missing, malformed, unknown, revoked or expired."""
@@ -134,8 +141,8 @@ class Memory:
                            self.held.get(account_id, _ZERO))
 
     def require_balance(self, account_id: str) -> None:
-        """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such as
-        a look at the job that the hold is for."""
+        """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such
+        as a look at the job that the hold is for."""
         if self.balance(account_id) < self.credits.minimum:
             raise QuotaExhausted
 
@@ -179,7 +186,8 @@ class Memory:
         self.spent[account_id] = self.spent.get(account_id, _ZERO) + cost
         self.spent_by_key[key_id] = self.spent_by_key.get(key_id, _ZERO) + cost
         last = self.last_used.get(key_id)
-        if last is None or when > last:  # an image job's row comes when it ends, with the time at which it was asked for
+        # an image job's row comes when it ends, with the time at which it was asked for
+        if last is None or when > last:
             self.last_used[key_id] = when
         day = when.date()
         days = self._days.get(key_id)
@@ -210,4 +218,8 @@ def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
 def cap_reached(key: KeyRecord) -> str:
     """What a caller is told whose key has spent what it may."""
     said = "the key's spend cap is reached"
-    return said if key.cap_window == "total" else f"{said}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"
+    return (
+        said
+        if key.cap_window == "total"
+        else f"{said}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"
+    )

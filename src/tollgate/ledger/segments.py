@@ -73,12 +73,16 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
             yield entry
     torn = sum(1 for line in lines[end:] if line)
     if torn:
-        log.warning("journal %s: its end is torn (an interrupted write), %d unacknowledged line(s) skipped", path.name, torn)
+        log.warning(
+            "journal %s: its end is torn (an interrupted write), %d unacknowledged line(s) skipped", path.name, torn
+        )
     if damaged:
         kept = path.with_suffix(".damaged")
         if not kept.exists():
             os.link(path, kept)
-        log.error("journal %s: %d damaged line(s) before intact ones; the file is kept as %s", path.name, damaged, kept.name)
+        log.error(
+            "journal %s: %d damaged line(s) before intact ones; the file is kept as %s", path.name, damaged, kept.name
+        )
 
 
 def read_all(directory: Path, after: int) -> Iterator[Entry]:

@@ -70,20 +70,35 @@ class Column(NamedTuple):
 _MONEY = "DECIMAL(38,12)"
 
 COLUMNS: tuple[Column, ...] = (
-    Column("request_id", "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"),
+    Column(
+        "request_id", "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"
+    ),
     Column("account_id", "VARCHAR NOT NULL", "account that pays"),
     Column("key_id", "VARCHAR NOT NULL", "key that was used (its id, never the secret)"),
-    Column("endpoint", "VARCHAR NOT NULL", "what was called: chat, responses, messages, embeddings, images, mcp, count_tokens (which costs nothing: no tokens, no cost)"),
+    Column(
+        "endpoint",
+        "VARCHAR NOT NULL",
+        "what was called: chat, responses, messages, embeddings, images, mcp, count_tokens (which costs nothing: no "
+        "tokens, no cost)",
+    ),
     Column("time", "TIMESTAMP NOT NULL", "when the request arrived, UTC"),
     Column("asked_model", "VARCHAR", "model as the caller wrote it"),
     Column("model", "VARCHAR", "canonical model"),
     Column("provider", "VARCHAR", "provider that answered, or the last one tried"),
     Column("upstream_model", "VARCHAR", "the provider's own name of the model"),
     Column("client_protocol", "VARCHAR", "wire format the caller spoke"),
-    Column("upstream_protocol", "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"),
+    Column(
+        "upstream_protocol",
+        "VARCHAR",
+        "wire format the provider was spoken to in; differs from client_protocol when converted",
+    ),
     Column("attempts", "INTEGER", "providers tried for this request, 1 to 3; 0 where tokens were counted here"),
-    Column("status", "INTEGER", "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), "
-                                "499 when the caller left; the same as in `/metrics`"),
+    Column(
+        "status",
+        "INTEGER",
+        "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), "
+        "499 when the caller left; the same as in `/metrics`",
+    ),
     Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"),
     Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
     Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),
@@ -97,19 +112,41 @@ COLUMNS: tuple[Column, ...] = (
     Column("currency", "VARCHAR", "currency of native_cost"),
     Column("rate", _MONEY, "USD for one unit of currency when the request was priced"),
     Column("prices", "VARCHAR", "the price list in force, as compact JSON; price_rule tells what of it applied"),
-    Column("ttfb_ms", "DOUBLE", "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs, and where no provider answered"),
-    Column("total_ms", "DOUBLE", "milliseconds from the request's arrival to the end of the answer; for an image job to the end of the job"),
+    Column(
+        "ttfb_ms",
+        "DOUBLE",
+        "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs, and where no "
+        "provider answered",
+    ),
+    Column(
+        "total_ms",
+        "DOUBLE",
+        "milliseconds from the request's arrival to the end of the answer; for an image job to the end of the job",
+    ),
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
-    Column("estimated", "BOOLEAN", "whether token counts were estimated because the provider did not report them or reported more than can be, "
-                                   "or the client left before it told the last ones"),
+    Column(
+        "estimated",
+        "BOOLEAN",
+        "whether token counts were estimated because the provider did not report them or reported more than can be, "
+        "or the client left before it told the last ones",
+    ),
     Column("end_user", "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
     Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
-    Column("price_rule", "VARCHAR", "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier and "
-                                    "multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
-                                    "none where nothing was billed, empty for old rows and images"),
-    Column("seq", "BIGINT NOT NULL", "order in which rows became durable; rises without repeats within one ledger, or one gateway of several that share a store"),
+    Column(
+        "price_rule",
+        "VARCHAR",
+        "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier "
+        "and multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
+        "none where nothing was billed, empty for old rows and images",
+    ),
+    Column(
+        "seq",
+        "BIGINT NOT NULL",
+        "order in which rows became durable; rises without repeats within one ledger, or one gateway of several that "
+        "share a store",
+    ),
 )
 
 ROW_COLUMNS = COLUMNS[:-1]

@@ -1,7 +1,8 @@
-"""One attempt at one upstream: `Client.open(call)` sends and gives an `Answer`. The only module that talks to providers.
+"""One attempt at one upstream: `Client.open(call)` sends and gives an `Answer`. The only module that talks to
+providers.
 
-Owns connections, proxies, TLS, budgets, signatures and cancellation. Leaves which upstream, what body and whether to try again
-to the services.
+Owns connections, proxies, TLS, budgets, signatures and cancellation. Leaves which upstream, what body and whether to
+try again to the services.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Client:
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
         kept = self._authoriser.kept(auth)
         answer = await self._signed(call, auth)
-        if answer.status == 401 and kept is not None:  # taken back before its time? One bought for this very call would fare no better
+        # taken back before its time? One bought for this very call would fare no better
+        if answer.status == 401 and kept is not None:
             self._authoriser.refused(auth, kept)
             await answer.close()
             answer = await self._signed(call, auth)
@@ -62,7 +64,8 @@ class Client:
             call.sent = signed.sent
 
     def refused(self, auth: Authorisation) -> None:
-        """The upstream refused in its own words what `auth` gave it: a token is minted anew for the next call. After a 401 that is done here."""
+        """The upstream refused in its own words what `auth` gave it: a token is minted anew for the next call. After a
+        401 that is done here."""
         self._authoriser.refused(auth)
 
     def _send(self, call: Call) -> Awaitable[Answer]:

@@ -44,8 +44,29 @@ class Answer:
     `abort()` or `close()` on every path, most simply by `async with answer:`.
     """
 
-    __slots__ = ("_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop", "_paused", "_rest", "_source", "_timer", "_timer_at",
-                 "_total_at", "_waiter", "_whole", "headers", "parts", "size", "status")
+    __slots__ = (
+        "_call",
+        "_coding",
+        "_done",
+        "_error",
+        "_first_at",
+        "_headed",
+        "_last",
+        "_limit",
+        "_loop",
+        "_paused",
+        "_rest",
+        "_source",
+        "_timer",
+        "_timer_at",
+        "_total_at",
+        "_waiter",
+        "_whole",
+        "headers",
+        "parts",
+        "size",
+        "status",
+    )
 
     def __init__(self, source: Source, call: Call, loop: asyncio.AbstractEventLoop, started: float) -> None:
         self.status = 0
@@ -153,7 +174,8 @@ class Answer:
         return unpacked
 
     def chunks(self) -> Self:
-        """Iterate the body as it comes, never an empty chunk nor a long one: whoever reads it lets others have their turn between two."""
+        """Iterate the body as it comes, never an empty chunk nor a long one: whoever reads it lets others have their
+        turn between two."""
         return self
 
     def __aiter__(self) -> Self:
@@ -249,7 +271,9 @@ class Answer:
             self._source.abort()
 
     def _too_large(self, limit: int) -> UpstreamFailed:
-        return UpstreamFailed(f"the upstream's answer exceeds {limit} bytes", upstream_status=self.status, provider=self._call.provider)
+        return UpstreamFailed(
+            f"the upstream's answer exceeds {limit} bytes", upstream_status=self.status, provider=self._call.provider
+        )
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

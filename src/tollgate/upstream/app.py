@@ -98,4 +98,6 @@ class _Run:
         except TollgateError as error:
             answer.fail(error)
         except Exception as error:  # the app is another program to us: whatever it raises is its failure
-            answer.fail(UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}", provider=call.provider))
+            answer.fail(
+                UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}", provider=call.provider)
+            )

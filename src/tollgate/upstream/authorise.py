@@ -31,21 +31,34 @@ class Authoriser:
         self.tokens = Tokens(open_call)
 
     async def authorised(self, auth: Authorisation, call: Call) -> Call:
-        """`call` as it is to be sent: with a signature over exactly these bytes, or with a token in a header or its query.
+        """`call` as it is to be sent: with a signature over exactly these bytes, or with a token in a header or its
+        query.
 
         Raises `UpstreamFailed` (alarm `key`) when the credentials are unusable, and what minting a token raises.
         """
         if auth.kind == "none":
             return call
         if auth.kind == "sigv4":
-            return _headed(call, sign(_credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC)))
+            return _headed(
+                call,
+                sign(
+                    _credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC)
+                ),
+            )
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
         token = await self.tokens.get(auth.key, lambda: grant(auth, call))
         if auth.options.get("query"):
             return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
-        return _headed(call, {(auth.options.get("header") or "authorization").lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"})
+        return _headed(
+            call,
+            {
+                (
+                    auth.options.get("header") or "authorization"
+                ).lower(): f"{auth.options.get('scheme') or 'Bearer'} {token}"
+            },
+        )
 
     def kept(self, auth: Authorisation) -> str | None:
         """The token a call would get that was bought for an earlier one."""
@@ -65,6 +78,8 @@ def _headed(call: Call, added: Mapping[str, str]) -> Call:
 def _credentials(options: Mapping[str, str], call: Call) -> Credentials:
     missing = [name for name in _CREDENTIALS if not options.get(name)]
     if missing:
-        raise UpstreamFailed(f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider, alarm="key")
+        raise UpstreamFailed(
+            f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider, alarm="key"
+        )
     access, secret, region, service = (options[name] for name in _CREDENTIALS)
     return Credentials(access, secret, region, service, options.get("session_token") or "")

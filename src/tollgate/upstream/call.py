@@ -15,8 +15,8 @@ class Call:
 
     `url` is absolute (http, https or app) and goes out as written, `%3A` included. `headers` hold the provider's own
     headers and credentials only, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
-    `accept-encoding: identity` are added when absent; `auth` adds a signature or token at the moment of sending. `proxy` (of the
-    provider) beats the environment's; `""` means none.
+    `accept-encoding: identity` are added when absent; `auth` adds a signature or token at the moment of sending.
+    `proxy` (of the provider) beats the environment's; `""` means none.
     """
 
     method: str

@@ -1,4 +1,5 @@
-"""An answer's `content-encoding`. We ask for identity; some upstreams and the boxes before them compress all the same."""
+"""An answer's `content-encoding`. We ask for identity; some upstreams and the boxes before them compress all the
+same."""
 
 from __future__ import annotations
 

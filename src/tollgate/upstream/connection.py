@@ -31,7 +31,8 @@ class _Malformed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """Made by a dialer for a pool; `answered` says whether any byte came for the current answer, `served` how many ended."""
+    """Made by a dialer for a pool; `answered` says whether any byte came for the current answer, `served` how many
+    ended."""
 
     def __init__(self, pool: Pool, label: str) -> None:
         self.pool = pool
@@ -71,7 +72,8 @@ class Connection(asyncio.Protocol):
             self._answer = None
             answer.fail(self._lost())
         elif len(body) <= WRITE_WHOLE:
-            # At the end of this turn: what all requests of a turn send leaves in a row, and wakes an upstream nearby once.
+            # At the end of this turn: what all requests of a turn send leaves in a row, and wakes an upstream nearby
+            # once.
             asyncio.get_running_loop().call_soon(self._write, head + body if body else head)
         else:
             self._sending = True

@@ -53,7 +53,9 @@ async def resolve(host: str, port: int, *, threads: Executor | None = None) -> l
         if threads is None:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         else:
-            found = await loop.run_in_executor(threads, functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+            found = await loop.run_in_executor(
+                threads, functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            )
     except OSError as error:
         raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
     except UnicodeError:  # of the codec for names, which also looks at their lengths
@@ -66,8 +68,8 @@ async def resolve(host: str, port: int, *, threads: Executor | None = None) -> l
 
 
 class Lookups:
-    """A resolver that looks each name up once at a time, for all who ask meanwhile: the event loop has four threads for it,
-    and a name whose server hangs must not take them from the names of others."""
+    """A resolver that looks each name up once at a time, for all who ask meanwhile: the event loop has four threads for
+    it, and a name whose server hangs must not take them from the names of others."""
 
     def __init__(self, resolver: Resolve) -> None:
         self._resolver = resolver
@@ -112,9 +114,11 @@ async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve
     return await _handed_over(sock, context, origin, make())
 
 
-async def _handed_over(sock: socket.socket, context: ssl.SSLContext | None, origin: Origin, connection: Connection) -> Connection:
-    """`connection` over `sock`, which is the transport's to close from here on: closed by us as well, its number would be
-    another connection's by then."""
+async def _handed_over(
+    sock: socket.socket, context: ssl.SSLContext | None, origin: Origin, connection: Connection
+) -> Connection:
+    """`connection` over `sock`, which is the transport's to close from here on: closed by us as well, its number would
+    be another connection's by then."""
     loop = asyncio.get_running_loop()
     name = origin.host if context is not None else None
     try:

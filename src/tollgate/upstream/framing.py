@@ -1,4 +1,5 @@
-"""Streams come in five framings, and some in one inside another; here they become frames. What an event means is left to the mappings.
+"""Streams come in five framings, and some in one inside another; here they become frames. What an event means is left
+to the mappings.
 
 Whatever the framing: any cut gives the same frames, the `raw` bytes of all frames are the input, and what is held
 for an unfinished frame is bounded. A broken framing is an upstream's failure and raised as one.
@@ -199,9 +200,18 @@ class EventStreamFrames:
         for message in self._decoder.feed(data):
             kind = message.headers.get(":message-type", "event")
             if kind == "exception":
-                frames.append(Frame(str(message.headers.get(":exception-type", "exception")), message.payload, message.raw, True))
+                frames.append(
+                    Frame(str(message.headers.get(":exception-type", "exception")), message.payload, message.raw, True)
+                )
             elif kind == "error":
-                frames.append(Frame(str(message.headers.get(":error-code", "error")), message.payload or message.error_text(), message.raw, True))
+                frames.append(
+                    Frame(
+                        str(message.headers.get(":error-code", "error")),
+                        message.payload or message.error_text(),
+                        message.raw,
+                        True,
+                    )
+                )
             else:
                 name = message.headers.get(":event-type")
                 frames.append(Frame(None if name is None else str(name), message.payload, message.raw))

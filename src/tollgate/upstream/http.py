@@ -28,14 +28,16 @@ _ROUTES = 4096
 _LONG = 2048
 """Characters of an address that is not kept: callers' query strings stand in some, and may have 60 kB each."""
 _RACE_SECONDS = 2.0
-"""A kept connection that was closed while we wrote to it tells so within a round trip. One that dies later had our request
-and may have worked on it: repeating that one could be paid for twice."""
+"""A kept connection that was closed while we wrote to it tells so within a round trip. One that dies later had our
+request and may have worked on it: repeating that one could be paid for twice."""
 _HEADS = 64
 """Made once per provider; more than a few are those of reloads gone by."""
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~\"<>\\^`{|}"
 """What a target keeps as written: every printable ASCII character. Blanks, controls and the rest are escaped."""
 
-CONNECTION_HEADERS = frozenset({"content-length", "transfer-encoding", "connection", "te", "upgrade", "proxy-authorization"})
+CONNECTION_HEADERS = frozenset(
+    {"content-length", "transfer-encoding", "connection", "te", "upgrade", "proxy-authorization"}
+)
 """Headers that belong to the connection; a configured one is not sent."""
 
 
@@ -47,7 +49,8 @@ class _Route:
     target: str
     host: str
     heads: dict[tuple[str, int], tuple[Mapping[str, str], bytes]] = field(default_factory=dict)
-    """Heads of read-only headers, but for their length, by method and identity; the headers are kept so that they stay who they are."""
+    """Heads of read-only headers, but for their length, by method and identity; the headers are kept so that they stay
+    who they are."""
 
 
 class HttpTransport:
@@ -231,7 +234,9 @@ def _head_start(call: Call, route: _Route) -> bytes:
     try:
         head = "".join(lines).encode("latin-1")
     except UnicodeEncodeError:
-        raise UpstreamUnreachable("a header for the upstream has characters outside Latin-1", provider=call.provider) from None
+        raise UpstreamUnreachable(
+            "a header for the upstream has characters outside Latin-1", provider=call.provider
+        ) from None
     if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
         raise UpstreamUnreachable("a header for the upstream holds a line break", provider=call.provider)
     return head

@@ -57,7 +57,9 @@ class Grant:
 class Tokens:
     """Tokens by key, minted through `open` when missing and renewed before they end."""
 
-    def __init__(self, open_call: Callable[[Call], Awaitable[Answer]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, open_call: Callable[[Call], Awaitable[Answer]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._open = open_call
         self._clock = clock
         self._tokens: dict[object, Token] = {}
@@ -107,8 +109,17 @@ class Tokens:
         provider = grant.call.provider
         headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         headers |= {name.lower(): value for name, value in grant.headers.items()}
-        call = Call("POST", grant.url, headers, urlencode(grant.form()).encode(), _BUDGETS, provider, proxy=grant.call.proxy,
-                    verify=grant.call.verify, ca_file=grant.call.ca_file)
+        call = Call(
+            "POST",
+            grant.url,
+            headers,
+            urlencode(grant.form()).encode(),
+            _BUDGETS,
+            provider,
+            proxy=grant.call.proxy,
+            verify=grant.call.verify,
+            ca_file=grant.call.ca_file,
+        )
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
         try:
@@ -121,9 +132,17 @@ class Tokens:
         if answer.status != 200 or not isinstance(value, str) or not value:
             # The error word is from a fixed list (RFC 6749, 5.2); the description may quote what we sent.
             why = body.get("error")
-            word = f" ({why})" if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum() else ""
-            raise UpstreamFailed(f"the token address answered {answer.status}{word} and gave no token", upstream_status=answer.status,
-                                 provider=provider, alarm="key" if answer.status in (400, 401, 403) else None)
+            word = (
+                f" ({why})"
+                if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum()
+                else ""
+            )
+            raise UpstreamFailed(
+                f"the token address answered {answer.status}{word} and gave no token",
+                upstream_status=answer.status,
+                provider=provider,
+                alarm="key" if answer.status in (400, 401, 403) else None,
+            )
         note_bought(value)
         life = _life(body)
         now = self._clock()
@@ -131,7 +150,8 @@ class Tokens:
 
 
 def _life(body: Mapping[str, object]) -> float:
-    """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in milliseconds."""
+    """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in
+    milliseconds."""
     at = body.get("expires_at")
     if body.get("expires_in") is None and isinstance(at, (int, float)):
         return _seconds(at / (1000 if at > _MILLISECONDS else 1) - time.time())
@@ -178,14 +198,23 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
 
 
 def client_grant(auth: Authorisation, call: Call) -> Grant:
-    """Client credentials (RFC 6749, 4.4), the secret in the form as every large issuer takes it; or the form a provider's file says."""
+    """Client credentials (RFC 6749, 4.4), the secret in the form as every large issuer takes it; or the form a
+    provider's file says."""
     options, form = auth.options, auth.form
-    missing = [name for name in ("token_url", *(("client_id", "client_secret") if form is None else ())) if not options.get(name)]
+    missing = [
+        name
+        for name in ("token_url", *(("client_id", "client_secret") if form is None else ()))
+        if not options.get(name)
+    ]
     if missing:
         raise _unusable(f"oauth_client needs {', '.join(missing)}", call)
     if form is not None:
         return Grant(options["token_url"], lambda: form, call, auth.headers)
-    fixed = {"grant_type": "client_credentials", "client_id": options["client_id"], "client_secret": options["client_secret"]}
+    fixed = {
+        "grant_type": "client_credentials",
+        "client_id": options["client_id"],
+        "client_secret": options["client_secret"],
+    }
     fixed |= {name: options[name] for name in ("scope", "audience", "resource") if options.get(name)}
     return Grant(options["token_url"], lambda: fixed, call, auth.headers)
 

@@ -29,7 +29,9 @@ def parse_proxy(url: str) -> Proxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or 80
     except ValueError:  # the message shows what stands where host and port belong: it may be a password
-        raise UpstreamUnreachable("a proxy must be http://host:port, found one without a usable host and port") from None
+        raise UpstreamUnreachable(
+            "a proxy must be http://host:port, found one without a usable host and port"
+        ) from None
     if parts.scheme != "http" or not parts.hostname:
         raise UpstreamUnreachable(f"a proxy must be http://host:port, found one with scheme {parts.scheme!r}")
     authorization = ""

@@ -17,7 +17,15 @@ from urllib.parse import quote
 
 from tollgate.upstream.http import CONNECTION_HEADERS, authority, split_url
 
-_UNSIGNED = CONNECTION_HEADERS | {"authorization", "user-agent", "expect", "x-amzn-trace-id", "host", "x-amz-date", "x-amz-security-token"}
+_UNSIGNED = CONNECTION_HEADERS | {
+    "authorization",
+    "user-agent",
+    "expect",
+    "x-amzn-trace-id",
+    "host",
+    "x-amz-date",
+    "x-amz-security-token",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,9 @@ class Credentials:
         return f"Credentials({self.service}/{self.region})"
 
 
-def sign(credentials: Credentials, method: str, url: str, headers: Mapping[str, str], body: bytes, at: datetime) -> dict[str, str]:
+def sign(
+    credentials: Credentials, method: str, url: str, headers: Mapping[str, str], body: bytes, at: datetime
+) -> dict[str, str]:
     """The headers that authorise this request at this moment; all of `headers` but the connection's are signed."""
     scheme, host, port, target = split_url(url)
     path, _, query = target.partition("?")

@@ -30,19 +30,23 @@ _PAGE = 2000
 _LOOK_SECONDS = 30.0
 """How often it is looked whether other gateways are gone and left rows."""
 _LOCK_SECONDS = 15.0
-"""How long a start waits for a gateway that just publishes what this one left: a turn of `Publisher.publish`, and an hour's file."""
+"""How long a start waits for a gateway that just publishes what this one left: a turn of `Publisher.publish`, and an
+hour's file."""
 _PAUSE = 20
 """A publication that took a second is not repeated within twenty."""
 _FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL") else c.name for c in COLUMNS)
 """Money as text: a reader of JSON might make a float of it."""
 _SHAPE = orjson.dumps({c.name: base_type(c) for c in COLUMNS}).decode()
-_PAGE_STATEMENT = (f"SELECT row_to_json(r)::text AS line, seq FROM (SELECT {_FIELDS} FROM tollgate.usage WHERE instance = $1 "
-                   "AND time >= $2 AND time < $3 AND seq > $4 ORDER BY seq LIMIT $5) r")
+_PAGE_STATEMENT = (
+    f"SELECT row_to_json(r)::text AS line, seq FROM (SELECT {_FIELDS} FROM tollgate.usage WHERE instance = $1 "
+    "AND time >= $2 AND time < $3 AND seq > $4 ORDER BY seq LIMIT $5) r"
+)
 _COPIED = f"BY NAME SELECT unnest(from_json(j, '{_SHAPE}')) FROM (SELECT unnest(?::VARCHAR[]) AS j)"
 
 
 class SharedRows:
-    """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the event loop."""
+    """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the
+    event loop."""
 
     def __init__(self, desk: Desk, instance: str, loop: asyncio.AbstractEventLoop) -> None:
         self._desk = desk
@@ -57,20 +61,37 @@ class SharedRows:
         return published, max(published, row["newest"] or 0)
 
     def set_published(self, seq: int) -> None:
-        self._rows("UPDATE tollgate.instances SET published = greatest(published, $2) WHERE name = $1", self._instance, seq)
+        self._rows(
+            "UPDATE tollgate.instances SET published = greatest(published, $2) WHERE name = $1", self._instance, seq
+        )
 
     def hours(self, after: int = 0) -> list[datetime]:
-        return [_naive(row["hour"]) for row in self._rows(
-            "SELECT DISTINCT date_trunc('hour', time) AS hour FROM tollgate.usage WHERE instance = $1 AND seq > $2 ORDER BY 1", self._instance, after)]
+        return [
+            _naive(row["hour"])
+            for row in self._rows(
+                "SELECT DISTINCT date_trunc('hour', time) AS hour FROM tollgate.usage WHERE instance = $1 AND seq > $2 "
+                "ORDER BY 1",
+                self._instance,
+                after,
+            )
+        ]
 
     def newest(self, hour: datetime) -> int | None:
         start = hour.replace(tzinfo=UTC)
-        newest: int | None = self._rows("SELECT max(seq) AS newest FROM tollgate.usage WHERE instance = $1 AND time >= $2 AND time < $3",
-                                        self._instance, start, start + HOUR)[0]["newest"]
+        newest: int | None = self._rows(
+            "SELECT max(seq) AS newest FROM tollgate.usage WHERE instance = $1 AND time >= $2 AND time < $3",
+            self._instance,
+            start,
+            start + HOUR,
+        )[0]["newest"]
         return newest
 
     def is_whole(self, hour: datetime) -> bool:
-        return not self._rows("SELECT 1 FROM tollgate.instances WHERE name = $1 AND rows_from > $2", self._instance, hour.replace(tzinfo=UTC))
+        return not self._rows(
+            "SELECT 1 FROM tollgate.instances WHERE name = $1 AND rows_from > $2",
+            self._instance,
+            hour.replace(tzinfo=UTC),
+        )
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         start = hour.replace(tzinfo=UTC)
@@ -79,7 +100,9 @@ class SharedRows:
             after = rows[-1]["seq"]
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
-        return asyncio.run_coroutine_threadsafe(self._desk.rows(statement, *values), self._loop).result(2 * CALL_SECONDS)
+        return asyncio.run_coroutine_threadsafe(self._desk.rows(statement, *values), self._loop).result(
+            2 * CALL_SECONDS
+        )
 
 
 class Publishing:
@@ -106,7 +129,9 @@ class Publishing:
             directory.mkdir(parents=True, exist_ok=True)
             await self._take_name(directory)
         except OSError as error:
-            raise TollgateError(f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}") from error
+            raise TollgateError(
+                f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}"
+            ) from error
         self._publisher.remove_leftovers()
         return await asyncio.to_thread(self._publisher.highest_seq)
 
@@ -134,7 +159,9 @@ class Publishing:
                 self._looks_at = began + _LOOK_SECONDS
                 await self._tried(self._look)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began)))
+                await asyncio.wait_for(
+                    self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began))
+                )
 
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""

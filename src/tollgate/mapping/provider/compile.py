@@ -101,7 +101,8 @@ class CompiledProvider:
         return self.config.name
 
     def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:
-        """What is declared for a model through an endpoint, the nearest scope's word for each; without them, the provider's own."""
+        """What is declared for a model through an endpoint, the nearest scope's word for each; without them, the
+        provider's own."""
         can: dict[str, Any] = {**self.config.can, **(endpoint.can if endpoint else {})}
         if endpoint and model:
             for policy in self.config.policies:

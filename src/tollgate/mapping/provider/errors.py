@@ -16,7 +16,15 @@ from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
 from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRejected
-from tollgate.mapping.provider.said import MAX_MESSAGE, Said, read_error, retry_after, seconds_of, showable, status_words
+from tollgate.mapping.provider.said import (
+    MAX_MESSAGE,
+    Said,
+    read_error,
+    retry_after,
+    seconds_of,
+    showable,
+    status_words,
+)
 
 Kind = Literal["later", "next", "stop"]
 Read = Callable[[Any], Any]
