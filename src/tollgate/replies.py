@@ -57,7 +57,8 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     headers += error.headers
-    if error.billed:
+    # With a wrong key Claude Code asks again for three minutes, unless it is told not to.
+    if error.billed or isinstance(error, Unauthorized):
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
         return Reply(error.status, headers, _UNREACHABLE, media_type=JSON)

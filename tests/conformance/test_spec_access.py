@@ -125,6 +125,12 @@ async def test_the_words_of_a_401_are_those_of_each_api(here):
             assert {**body, "message": ""} == {"success": False, "code": 401, "message": ""} and body["message"], name
 
 
+async def test_a_401_says_that_asking_again_is_of_no_use(here):
+    for name in ("chat", "messages", "embeddings"):
+        for headers in ({}, bearer(mint())):
+            assert (await ask(here, name, headers)).headers["x-should-retry"] == "false", name
+
+
 @pytest.mark.parametrize(
     ("credits", "status"), [("0.01", None), ("0.010000000001", None), ("0.009999999999", 403), ("0", 403), ("-5", 403)]
 )
