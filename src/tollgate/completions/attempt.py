@@ -252,7 +252,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     except TollgateError:
         raw = b""
     try:
-        body = orjson.loads(raw)
+        body, _ = parsed_answer(raw)
     except orjson.JSONDecodeError:
         body = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, body)

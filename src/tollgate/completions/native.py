@@ -15,6 +15,7 @@ import orjson
 
 from tollgate.errors import UpstreamFailed
 from tollgate.nesting import too_many
+from tollgate.sse import BOM
 
 _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
@@ -26,6 +27,8 @@ _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 _SHORT = 4096
 """A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written
 so."""
+_SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+"""Escaped backslashes and whole pairs, which stay as they are, and halves of a pair."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -83,7 +86,7 @@ def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
     try:
         return orjson.loads(raw), raw
     except orjson.JSONDecodeError:
-        raw = valid_utf8(raw)
+        raw = _mended(raw)
         return orjson.loads(raw), raw
 
 
@@ -108,7 +111,7 @@ def parsed_event(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            return orjson.loads(valid_utf8(data))
+            return orjson.loads(_mended(data))
         except orjson.JSONDecodeError:
             return None
 
@@ -122,6 +125,12 @@ def valid_utf8(raw: bytes) -> bytes:
     except UnicodeDecodeError:
         return raw.decode("utf-8", "replace").encode()
     return raw
+
+
+def _mended(raw: bytes) -> bytes:
+    """What other readers of JSON take: a byte order mark in front, broken characters, and halves of a character as
+    escapes, which providers leave who count or cut a text in UTF-16. Each such half becomes U+FFFD."""
+    return _SURROGATES.sub(lambda found: found[1] or b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
 
 
 def _names_twice(raw: bytes, anew: bytes) -> bool:
