@@ -66,7 +66,8 @@ async def test_head_and_health(here):
     assert (await here.http.head("/")).status_code == 200
     assert (await here.get("/healthz", key=None)).status_code == 200
     assert (await here.get("/readyz", key=None)).json() == {"status": "ready"}
-    assert "tollgate_requests_total" in (await here.get("/metrics", key=None)).text
+    text = (await here.get("/metrics", key=None)).text
+    assert "tollgate_requests_total" in text and "\nprocess_open_fds " in text and "\nprocess_max_fds " in text
 
 
 async def test_a_wrong_method_and_a_wrong_path(here):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from tollgate import embeddings, images
+from tollgate import descriptors, embeddings, images
 from tollgate.auth import authenticate, authenticate_optional
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
@@ -194,6 +194,9 @@ async def _metrics(request: Request) -> Reply:
             float(len(services.health.cooling())),
         ),
     }
+    if (counted := descriptors.in_use()) is not None:
+        gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", float(counted[0]))
+        gauges["process_max_fds"] = ("File descriptors that may be open.", float(counted[1]))
     text = services.metrics.render(gauges)
     return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
 

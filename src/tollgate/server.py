@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from tollgate import heap
+from tollgate import descriptors, heap
 from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
@@ -275,4 +275,5 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
 def run(gateway: Coroutine[Any, Any, None]) -> None:
     """Run `serve` until it ends, on uvloop."""
     heap.one_heap()
+    descriptors.allow_many()
     uvloop.run(gateway)

@@ -1,0 +1,33 @@
+"""File descriptors: how many this process may have open, and how many it has.
+
+A stream takes two, its client's connection and its provider's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+
+_MOST = 65_536
+"""30,000 streams are more than one process answers. Some containers have a hard limit of a billion."""
+
+
+def allow_many() -> None:
+    """Raise the limit to what may be had without asking: shells and services begin with 1,024, which is 500 streams."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # the kernel may have a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def in_use() -> tuple[int, int] | None:
+    """How many are open, and how many may be; None where the system does not say."""
+    if not os.path.isdir("/proc/self/fd"):
+        return None
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1, most  # one is that of looking
+    except OSError:  # none is left to look with
+        return most, most

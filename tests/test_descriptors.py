@@ -1,0 +1,77 @@
+"""How many files this process may have open: as many as it gets, and it says how many there are."""
+
+import os
+import resource
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.inprocess import write_config
+from support.running import start_gateway
+from tollgate import descriptors
+
+LIMITS = """
+import resource
+from tollgate import descriptors
+soft, hard = {soft}, {hard}
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+descriptors.allow_many()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"),
+    [(64, 200, "200 200"), (200, 200, "200 200"), (200, 300, "300 300")],
+    ids=["raised", "at its end", "raised a little"],
+)
+def test_the_limit_is_raised_to_what_may_be_had(soft: int, hard: int, after: str) -> None:
+    where = {**os.environ, "PYTHONPATH": str(Path(descriptors.__file__).parents[1])}
+    code = LIMITS.format(soft=soft, hard=hard)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=where)
+    assert told.stdout.strip() == after
+
+
+@pytest.fixture
+def scarce() -> Iterator[int]:
+    """A limit that is nearly reached."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = max(int(name) for name in os.listdir("/proc/self/fd")) + 10
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
+def test_what_is_open_is_counted_also_when_none_is_left(scarce: int) -> None:
+    begun = descriptors.in_use()
+    assert begun is not None and 0 < begun[0] < scarce and begun[1] == scarce
+    taken: list[int] = []
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+                if len(taken) == 1:
+                    assert descriptors.in_use() == (begun[0] + 1, scarce)
+        assert descriptors.in_use() == (scarce, scarce)
+    finally:
+        for each in taken:
+            os.close(each)
+
+
+def test_a_gateway_that_begins_with_few_has_more_than_that(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))  # as a shell or a service hands it on
+    try:
+        running = start_gateway(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with urllib.request.urlopen(running.base + "/metrics") as reply:
+        text = reply.read().decode()
+    assert running.stop() == 0
+    assert f"\nprocess_max_fds {float(min(before[1], 65_536))}\n" in text
