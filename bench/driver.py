@@ -205,7 +205,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
     stream = ',"stream":true' if options.stream else ""
-    asked = f'{{"model":"{options.model}","max_tokens":100,"messages":[{{"role":"user","content":"hello"}}]{stream}}}'.encode()
+    asked = f'{{"model":"{options.model}","max_tokens":100,"messages":[{{"role":"user","content":"hello"}}]{stream}}}'.encode()  # noqa: E501
     found = asyncio.run(
         drive(options.port, request("POST", options.path, asked, options.key), end=b"", seconds=options.seconds)
     )

@@ -102,7 +102,7 @@ stream:
     stamp: {id: $run.id, object: chat.completion.chunk, created: $run.created, model: $run.model}
     start: [{choices: [{index: 0, delta: {role: assistant, content: ""}, finish_reason: null}]}]
     text: {delta: [{choices: [{index: 0, delta: {content: $delta}, finish_reason: null}]}]}
-"""
+"""  # noqa: E501
 MESSAGES = """
 mapping: messages
 define:
@@ -160,7 +160,7 @@ stream:
       open: [{type: content_block_start, index: $part.index, content_block: {type: text, text: ""}}]
       delta: [{type: content_block_delta, index: $part.index, delta: {type: text_delta, text: $delta}}]
       close: [{type: content_block_stop, index: $part.index}]
-"""
+"""  # noqa: E501
 
 REQUEST: dict[str, Any] = {
     "model": "m",

@@ -86,7 +86,7 @@ SELECT 'req_' || substr(md5(seq::VARCHAR), 1, 24) AS request_id, {accounts}[a] A
     CASE WHEN failed THEN NULL ELSE 90 + exp(4 + (h1 % 1000) / 400.0) * (0.6 + m / 10.0) END AS ttfb_ms,
     150 + exp(4 + (h1 % 1000) / 400.0) + output_tokens * (4 + m) AS total_ms, h2 % 2 = 0 AND m <> 7 AS stream, h3 % 90 = 3 AS estimated,
     'user-' || (h4 % 500) AS end_user, CASE WHEN failed THEN ['upstream_failed', 'invalid_request', NULL][1 + (h4 % 3)::INT] END AS error_code,
-    CASE WHEN m < 2 AND h2 % 9 = 0 THEN 'frequency_penalty; logit_bias' END AS lost, NULL AS provider_cost, seq FROM named""")
+    CASE WHEN m < 2 AND h2 % 9 = 0 THEN 'frequency_penalty; logit_bias' END AS lost, NULL AS provider_cost, seq FROM named""")  # noqa: E501
     connection.close()
 
 

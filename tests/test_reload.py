@@ -14,9 +14,9 @@ speaks: chat
 url: app://acme/chat
 models:
   acme/one: {upstream: up-1, context: 1000, max_output: 100, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
-"""
+"""  # noqa: E501
 ASK = {"model": "acme/two", "messages": [{"role": "user", "content": "hi"}]}
-ANSWER = b'{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+ANSWER = b'{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'  # noqa: E501
 
 
 async def test_a_new_model_is_served_after_a_reload_and_unchanged_files_are_not_compiled_again(tmp_path):

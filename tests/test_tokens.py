@@ -40,7 +40,7 @@ _REFERENCE = """
 import sys, json, tiktoken
 texts = json.load(sys.stdin)
 print(json.dumps({name: [len(tiktoken.get_encoding(name).encode(text, disallowed_special=())) for text in texts] for name in sys.argv[1:]}))
-"""
+"""  # noqa: E501
 _HOME = "https://openaipublic.blob.core.windows.net/encodings/"
 
 

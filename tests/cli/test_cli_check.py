@@ -270,7 +270,7 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
     )
-    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: $p.data, $else: {$refuse: [{when: true, say: no}]}}]"""
+    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: $p.data, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
     (here / "mappings" / "full.yaml").write_text(text.replace("NAME", "full").replace("PROMPT", says))
     result = run("check")
     assert (

@@ -13,7 +13,7 @@ speaks: {{chat: /chat/completions, messages: /messages}}
 priority: {priority}
 models:
   acme/large: {{upstream: {name}-large, aliases: [large], context: 1000, price: {{prompt: "{price}", completion: "2.50", unit: 1000}}}}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

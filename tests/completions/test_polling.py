@@ -288,7 +288,7 @@ mapping: NAME
 request:
   from_hub: {q: "{{ $.turns[*].parts[*].text | join }}", most: $.max_tokens, plain: true, stop: $.stop, style: {tone: dry}, none: $.nowhere}
 response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
-""")
+""")  # noqa: E501
     jobs = Jobs(DONE)
     text = PROVIDER.replace("    poll:POLL", "    encoding: form")
     async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:

@@ -14,7 +14,7 @@ speaks: {messages: /messages}
 url: app://acme
 models:
   acme/one: {upstream: up, context: 1000, max_output: 100, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
-"""
+"""  # noqa: E501
 ANSWER = {
     "id": "m",
     "type": "message",

@@ -233,7 +233,7 @@ url: app://keeps/v1
 can: {threads: true}
 models:
   keeps/echo: {upstream: echo, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -299,7 +299,7 @@ speaks: {chat: /chat/completions, responses: /responses}
 url: app://speaker/v1
 models:
   speaker/one: {upstream: one, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
-"""
+"""  # noqa: E501
 WISH = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "wiki", "name": "read", "arguments": "{}"}
 SOUND = {"id": "audio_1", "data": "aGk=", "transcript": "hi", "expires_at": 1}
 

@@ -201,7 +201,7 @@ url: app://{name}/v1
 priority: {priority}
 models:
   shared/echo: {{upstream: echo, context: 100000, price: {{prompt: "1", completion: "2", unit: 1000000, currency: USD}}}}
-"""
+"""  # noqa: E501
 
 
 async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path):

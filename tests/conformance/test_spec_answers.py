@@ -28,7 +28,7 @@ url: app://sandbox/v1
 speaks: {{{name}: {path}}}
 models:
   only/{name}: {{upstream: {upstream}, context: 100000, max_output: 9000, type: {type}, price: {{prompt: "1", completion: "2", unit: 1000000}}}}
-"""
+"""  # noqa: E501
 PROVIDERS = {
     f"only-{name}": ONLY.format(name=name, path=path, upstream=upstream, type=kind)
     for name, path, upstream, kind in (

@@ -49,7 +49,7 @@ models:
   acme/embed: {upstream: embed, type: embedding, context: 8192, dimensions: [256, 1024], max_dimension: 1024, price: {prompt: "0.02", unit: 1000000}}
   acme/embed-fixed: {upstream: embed, type: embedding, context: 8192}
   acme/hidden: {upstream: echo, context: 1000, public: false}
-"""
+"""  # noqa: E501
 TEXT_OR_NONE = (str, type(None))
 MODEL: dict[str, Any] = {
     "id": str, "canonical_slug": str, "hugging_face_id": TEXT_OR_NONE, "name": str, "type": str, "created": int,

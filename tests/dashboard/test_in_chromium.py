@@ -76,7 +76,7 @@ FAINT = """() => {
         if ((Math.max(one, other) + .05) / (Math.min(one, other) + .05) < 4.5) faint.push(node.outerHTML.slice(0, 100));
     }
     return faint;
-}"""
+}"""  # noqa: E501
 """Elements whose text differs from what is under it by less than 4.5 : 1 (WCAG 2.2, 1.4.3)."""
 
 
@@ -87,7 +87,7 @@ LARGE = """() => {
     const amounts = [...document.querySelectorAll(".tile .money, .who .money")].filter(each => each.offsetParent);
     return amounts.filter(each => each.getBoundingClientRect().right > each.closest(".tile, .who").getBoundingClientRect().right + 1).length
         + places.filter((one, at) => places.slice(at + 1).some(other => over(one, other))).length;
-}"""
+}"""  # noqa: E501
 """How many large amounts are cut off, and how many things beside them are covered."""
 
 

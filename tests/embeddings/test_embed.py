@@ -20,7 +20,7 @@ url: app://acme/v1
 speaks: {embeddings: {path: /embeddings, batch: 4}}
 models:
   acme/embed: {upstream: embed-1, type: embedding, encoding: cl100k_base, max_inputs: 100, price: {prompt: "1", unit: 1000000}}
-"""
+"""  # noqa: E501
 BEMO = """
 provider: bemo
 url: app://bemo/v2

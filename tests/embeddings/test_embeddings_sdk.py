@@ -84,7 +84,7 @@ def large_answer(inputs, packed):
     else:
         vector = json.dumps([round(generator.uniform(-0.1, 0.1), 9) for _ in range(1536)])
     items = ",".join(f'{{"object":"embedding","index":{n},"embedding":{vector}}}' for n in range(inputs))
-    return f'{{"object":"list","data":[{items}],"model":"embed-1","usage":{{"prompt_tokens":{inputs},"total_tokens":{inputs}}}}}'.encode()
+    return f'{{"object":"list","data":[{items}],"model":"embed-1","usage":{{"prompt_tokens":{inputs},"total_tokens":{inputs}}}}}'.encode()  # noqa: E501
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from tollgate.embeddings.vectors import cut, keep, packed_vector, vector_text, write_answer
 
-FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'
+FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'  # noqa: E501
 
 
 def packed(*values):

@@ -21,14 +21,14 @@ images:
   poll: {call: "GET http://127.0.0.1:PORT/jobs/{{ $job.id }}", every: [0.2], give_up: 120, result: {status: $.status, error: $.error, images: [{$each: $i in $.images, url: $i}]}}
 models:
   far/draw: {upstream: draw, price: {price: "0.03"}, input_schema: {type: object, required: [name], properties: {name: {type: string}}}}
-"""
+"""  # noqa: E501
 HELD = """
 provider: held
 images:
   submit: {call: POST http://127.0.0.1:PORT/held, body: $.input, result: {status: succeeded, images: [{$each: $i in $.images, url: $i}]}}
 models:
   held/draw: {upstream: draw, price: {price: "0.05"}, input_schema: {type: object, required: [name], properties: {name: {type: string}}}}
-"""
+"""  # noqa: E501
 
 
 class Upstream:

@@ -177,7 +177,7 @@ async def test_two_gateways_do_not_publish_under_one_name(tmp_path: Path) -> Non
     async with Ledger(store("one"), Credits()):
         with pytest.raises(
             StoreInUse,
-            match=rf"usage gets the usage files of another gateway \(pid {os.getpid()}\) under the same name; give one of them a `store.instance`",
+            match=rf"usage gets the usage files of another gateway \(pid {os.getpid()}\) under the same name; give one of them a `store.instance`",  # noqa: E501
         ):
             await Ledger(store("two"), Credits()).open(patience=0)
         async with Ledger(store("two", "eu-1"), Credits()):

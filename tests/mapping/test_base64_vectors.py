@@ -41,7 +41,7 @@ def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
         more="""examples:
   - {name: yes, of: request.base64_vectors, with: {headers: {user-agent: old}}, given: {encoding_format: base64}, expect: true}
   - {name: no, of: request.base64_vectors, given: {encoding_format: base64}, expect: true}
-""",
+""",  # noqa: E501
     )
     assert [(problem.mark.line, problem.message) for problem in run_examples(mapping)] == [
         (7, "example `no` differs: found false, wanted true")

@@ -39,7 +39,7 @@ stream:
       - {$when: $.call, part: {kind: tool_call, name: $.call}}
       - {$when: $.stop, stop: {reason: $.stop}}
 in_text:
-"""
+"""  # noqa: E501
 THINK = "  - {from: <think>, to: </think>, kind: reasoning}\n"
 CALL = """
   - from: <tool_call>
@@ -272,7 +272,7 @@ def test_examples_of_a_mapping_file_see_them():
 examples:
   - {of: response.to_hub, given: {texts: [<think>a</think>b]}, expect: {parts: [{kind: reasoning, text: a}, {kind: text, text: b}]}}
   - {of: stream.to_hub, given: [{text: <th}, {text: ink>a}, {stop: end}], expect: {id: run, parts: [{kind: reasoning, text: a}], stop: end}}
-"""
+"""  # noqa: E501
     mapping = compile_mapping(read_text(good, "mappings/plain.yaml"))
     problems = run_examples(mapping, {})
     assert all("id" in problem.message or "created" in problem.message for problem in problems), [

@@ -89,7 +89,7 @@ examples:
       - {bar: c, hand: 0, id: a, step: f, la: "{}"}
       - {bar: coda, end: fine, ears: {heard: 1, sung: 2}}
     expect: {id: op1, model: oboe, created: 1700000000, parts: [{kind: tool_call, id: a, name: f, args: "{}"}], stop: tool, usage: {input: 1, output: 2}}
-"""
+"""  # noqa: E501
 FOLDER = Path(__file__).parents[2] / "mappings"
 SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
 CLIENTS: dict[str, Mapping] = {

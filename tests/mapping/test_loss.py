@@ -45,7 +45,7 @@ request:
     tools: [{$each: $t in $.tools, $match: $t.of, $absent: {name: $t.name}, $else: {$lost: "hosted tool {{ $t.raw.type }}"}}]
 response:
   from_hub: {id: $.id, text: "{{ $.parts[?(@.kind == 'text')].text | join }}", stop: $.stop, model: $.model, at: $.created}
-"""
+"""  # noqa: E501
 
 
 def compiled(text: str) -> Mapping:

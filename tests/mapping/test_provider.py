@@ -58,7 +58,7 @@ models:
     request: [{set: {trace: "{{ $.trace }}m"}}]
   acme/large-2: {upstream: large-2026, protocols: [chat], price: {prompt: "1"}}
   acme/embed: {type: embedding, price: {prompt: "1"}}
-"""
+"""  # noqa: E501
 SECRETS = {"ACME_KEY": "sk-canary", "ACME_PROJECT": "p 1/x"}
 
 
@@ -284,7 +284,7 @@ errors: {message: $.oops, credit: [402], rules: [{when: $.code == 7, verdict: la
 usage: {read: {input: $.tokens.in}}
 discover: {url: "https://api.acme.example/models", list: $.data, model: {id: "acme/{{ $.id }}", upstream: $.id, context: $.len, price: {prompt: $.cost, unit: 1}}}
 examples:
-"""
+"""  # noqa: E501
 )
 
 

@@ -60,7 +60,7 @@ RULES = """errors:
     - {status: 400, when: "'too long' in $.error.text", verdict: stop, as: 413, message: "shorten it: {{ $.error.text }}"}
     - {when: $.base_resp.status_code > 0, verdict: next, message: $.base_resp.status_msg, code: $.base_resp.status_code, as: 502}
     - {status: 200, when: $.error.type == 'slow_down', verdict: later, as: 429}
-"""
+"""  # noqa: E501
 
 
 def test_rules_come_first_and_in_order():

@@ -36,7 +36,7 @@ async def post(url: str, text: str, *, leave_after: float | None = None, **more)
     path, body = body_of("chat", text, **more)
     data = json.dumps(body).encode()
     writer.write(
-        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()  # noqa: E501
         + data
     )
     received = b""

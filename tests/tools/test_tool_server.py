@@ -32,7 +32,7 @@ images:
   poll: {call: "GET app://slow/jobs/{{ $job.id }}", every: [0.1], result: {status: $.status, error: $.error, images: [{$each: $i in $.images, url: $i}]}}
 models:
   slow/draw: {upstream: draw, price: {price: "0.04"}, input_schema: {type: object, required: [prompt], properties: {prompt: {type: string}}}}
-"""
+"""  # noqa: E501
 MODES = ["legacy", "auto", "2026-07-28"]
 
 

@@ -192,7 +192,8 @@ class _Turn(EventWrapper):
 
     async def wait(self) -> None:
         while not self.is_set():
-            if self._reader._eof or self._reader.exception() is not None:  # type: ignore[attr-defined]  # `at_eof` waits for all to be read
+            # not `at_eof`, which waits for all to be read
+            if self._reader._eof or self._reader.exception() is not None:  # type: ignore[attr-defined]
                 raise _Left
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):

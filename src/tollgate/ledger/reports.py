@@ -41,20 +41,25 @@ _TEXTS = ("asked_model", "model", "provider", "upstream_model", "end_user", "err
 _TOKENS = ", ".join(f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}" for name in (
     "input", "cache_read", "cache_write", "output", "reasoning"))
 _FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
+_LATENCIES = (
+    "round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, "
+    "round(quantile_cont(total_ms, 0.95), 1) AS p95_total_ms"
+)
 
 
 def _by(what: str, order: str = "cost DESC, requests DESC, 1") -> str:
     return f"""SELECT {what}, count(*) AS requests, {_FAILED} AS failed, sum(cost) AS cost,
        {_TOKENS},
-       round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, round(quantile_cont(total_ms, 0.95), 1) AS p95_total_ms
+       {_LATENCIES}
 FROM usage GROUP BY ALL ORDER BY {order}"""
 
 
 REPORTS: dict[str, tuple[str, str]] = {
-    "summary": ("everything in one row", f"""SELECT count(*) AS requests, {_FAILED} AS failed, coalesce(sum(cost), 0) AS cost,
+    "summary": ("everything in one row", f"""SELECT
+       count(*) AS requests, {_FAILED} AS failed, coalesce(sum(cost), 0) AS cost,
        {_TOKENS}, coalesce(sum(images), 0)::BIGINT AS images, count(*) FILTER (WHERE estimated) AS estimated,
        count(DISTINCT account_id) AS accounts, count(DISTINCT key_id) AS keys, count(DISTINCT model) AS models,
-       round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, round(quantile_cont(total_ms, 0.95), 1) AS p95_total_ms,
+       {_LATENCIES},
        min(time) AS first, max(time) AS last
 FROM usage"""),
     "by-model": ("cost, tokens and latency of each model", _by("model")),
@@ -65,13 +70,15 @@ FROM usage"""),
         "endpoint, client_protocol AS client, upstream_protocol AS upstream")),
     "by-day": ("the same for each UTC day", _by("CAST(time AS DATE) AS day", "day")),
     "by-hour": ("the same for each UTC hour", _by("date_trunc('hour', time) AS hour", "hour")),
-    "errors": ("what went wrong, how often, and when last", """SELECT provider, model, endpoint, status, outcome, error_code,
+    "errors": ("what went wrong, how often, and when last", """SELECT
+       provider, model, endpoint, status, outcome, error_code,
        count(*) AS requests, sum(cost) AS cost, max(time) AS last
 FROM usage WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC, last DESC"""),
     "slow": ("the slowest answers", """SELECT time, request_id, model, provider, endpoint, stream, attempts, outcome,
        round(ttfb_ms, 1) AS first_byte_ms, round(total_ms, 1) AS total_ms, output_tokens + reasoning_tokens AS output
 FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20"""),
-    "requests": ("the newest rows", """SELECT time, request_id, account_id AS account, key_id AS key, endpoint, model, provider,
+    "requests": ("the newest rows", """SELECT
+       time, request_id, account_id AS account, key_id AS key, endpoint, model, provider,
        status, outcome, input_tokens AS input, cache_read_tokens AS cache_read, output_tokens AS output,
        reasoning_tokens AS reasoning, cost, round(total_ms, 1) AS total_ms, lost
 FROM usage ORDER BY time DESC, seq DESC LIMIT 50"""),

@@ -25,28 +25,28 @@ from tollgate.mapping.stream_out import MOMENTS, STEPS
 _INTRO = """\
 # The mapping language: reference
 
-Generated from the compiler's own tables (`tollgate.mapping.reference`); a test keeps this page true. What crosses between formats is
-in `conversion.md`.
+Generated from the compiler's own tables (`tollgate.mapping.reference`); a test keeps this page true. What crosses
+between formats is in `conversion.md`.
 
 Four sentences explain it:
 
 1. A mapping is the output document, written out. Plain YAML is literal.
-2. A string that starts with `$` is a path into the data: `$` is the document, `$name` something named by `$each`, `$let`, a function
-   or the engine. A literal that starts with a dollar is written `$$`.
-3. `{{ ... }}` computes over the same names; alone it keeps the type of its result, beside text it makes text. Places that take an
-   expression (`$when`, `$match`, after `in`) are written without the braces.
-4. A key that starts with `$` tells the engine what to do with the node it stands in. They act in this order: `$each`, `$let`, `$when`,
-   `$refuse`, then the rest.
+2. A string that starts with `$` is a path into the data: `$` is the document, `$name` something named by `$each`,
+   `$let`, a function or the engine. A literal that starts with a dollar is written `$$`.
+3. `{{ ... }}` computes over the same names; alone it keeps the type of its result, beside text it makes text. Places
+   that take an expression (`$when`, `$match`, after `in`) are written without the braces.
+4. A key that starts with `$` tells the engine what to do with the node it stands in. They act in this order: `$each`,
+   `$let`, `$when`, `$refuse`, then the rest.
 
-**Absent.** A path that leads nowhere, or to null, gives *absent*: a field is left out, a list item too, a text with an absent hole as a
-whole, arithmetic with it is absent. `==` and `<` with absent are false, `!=` is the opposite of `==`. An object or list that ends up empty is
-left out, unless it is written empty (`{}`, `[]`); a written `null` is sent as null; `$nothing` leaves out. Nulls inside something that is
-copied whole are not looked at.
+**Absent.** A path that leads nowhere, or to null, gives *absent*: a field is left out, a list item too, a text with
+an absent hole as a whole, arithmetic with it is absent. `==` and `<` with absent are false, `!=` is the opposite of
+`==`. An object or list that ends up empty is left out, unless it is written empty (`{}`, `[]`); a written `null` is
+sent as null; `$nothing` leaves out. Nulls inside something that is copied whole are not looked at.
 
 **Lists.** A written list inside a list contributes its items. A null in a list that `$each` walks over is no item.
 
-**Functions.** `define: {name($a, $b): value}`; called in an expression, `{{ name($x) }}`. A function sees its parameters and the engine's
-values. It may call itself on parts of its data.
+**Functions.** `define: {name($a, $b): value}`; called in an expression, `{{ name($x) }}`. A function sees its
+parameters and the engine's values. It may call itself on parts of its data.
 """
 
 
@@ -65,85 +65,90 @@ A path that gives a list gives absent when it finds nothing. `{{ $x[$key] }}` re
 """
 
 _EXPRESSIONS = """\
-Paths, numbers, `'text'`, `true`, `false`, `none`, `[a, b]`, `{'k': v}`, `f($x)`, `value | filter`, `value is test`, `== != < <= > >=`,
-`in`, `not in`, `and`, `or`, `not`, `+ - * / // %`, `~` (together as text), `a if condition else b`. Truth is the same everywhere: absent,
-false, `''`, `[]` and `{}` are false, 0 is true.
+Paths, numbers, `'text'`, `true`, `false`, `none`, `[a, b]`, `{'k': v}`, `f($x)`, `value | filter`, `value is test`,
+`== != < <= > >=`, `in`, `not in`, `and`, `or`, `not`, `+ - * / // %`, `~` (together as text), `a if condition else
+b`. Truth is the same everywhere: absent, false, `''`, `[]` and `{}` are false, 0 is true.
 """
 
 _HUB_INTRO = """\
-What `to_hub` makes and `from_hub` reads. Nothing in it is null, lists are lists. `check` warns of names it does not have.
+What `to_hub` makes and `from_hub` reads. Nothing in it is null, lists are lists. `check` warns of names it does not
+have.
 """
 
 _HUB_NOTES = """\
-`args` of a call is JSON text. `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer, reasoning too. System
-text is in `system`, tool results are parts of a user's turn. A part of an answer with nothing but its kind is no part, and an answer in
-which the mapping finds neither parts, usage nor `stop` is none: another route is tried.
+`args` of a call is JSON text. `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer,
+reasoning too. System text is in `system`, tool results are parts of a user's turn. A part of an answer with nothing
+but its kind is no part, and an answer in which the mapping finds neither parts, usage nor `stop` is none: another
+route is tried.
 """
 
 _STREAMS_IN = """\
-Rules are `always:` with a list of operations, and/or `$match:` with cases that are lists or further choices. Each operation may stand under
-`$each`, `$let` and `$when`. An event no case is for is counted and named in the loss report; `[]` is the case that needs nothing. An answer
-is whole when a rule said `stop`, or the stream ended with [DONE]; one that just ends counts as broken off. A mapping without
-`stream.to_hub` is that of an upstream that does not stream: it is asked for whole answers, and streaming clients are told these as events.
-One without `response.to_hub` is that of an upstream that does nothing else: the others get the stream put together.
+Rules are `always:` with a list of operations, and/or `$match:` with cases that are lists or further choices. Each
+operation may stand under `$each`, `$let` and `$when`. An event no case is for is counted and named in the loss
+report; `[]` is the case that needs nothing. An answer is whole when a rule said `stop`, or the stream ended with
+[DONE]; one that just ends counts as broken off. A mapping without `stream.to_hub` is that of an upstream that does
+not stream: it is asked for whole answers, and streaming clients are told these as events. One without
+`response.to_hub` is that of an upstream that does nothing else: the others get the stream put together.
 """
 
 _PARTS_IN = """\
-One part is open at a time. A delta for another part closes the open one when that is certainly over (its upstream said so, or its arguments
-are whole JSON); otherwise the other part is held back. Tool calls are told apart by `key` and `id`: a new id under a used key is a new call,
-neither continues the last one.
+One part is open at a time. A delta for another part closes the open one when that is certainly over (its upstream
+said so, or its arguments are whole JSON); otherwise the other part is held back. Tool calls are told apart by `key`
+and `id`: a new id under a used key is a new call, neither continues the last one.
 """
 
 _EDITS = """\
-What a provider file says under `request:`, `response:` and `stream:`: how a complete document of a format is changed, a request after it was
-made, an answer or a stream event before it is read. They run top to bottom, those of the provider before those of the endpoint, of policies
-and of the model; what none of them mentions stays. A path is a bare key of the top level, or begins with `$.`.
+What a provider file says under `request:`, `response:` and `stream:`: how a complete document of a format is changed,
+a request after it was made, an answer or a stream event before it is read. They run top to bottom, those of the
+provider before those of the endpoint, of policies and of the model; what none of them mentions stays. A path is a
+bare key of the top level, or begins with `$.`.
 """
 
 _EDIT_NOTES = """\
-Values are templates over the document as it is at that moment (`$`), `$old` (what stands in the place), `$parent` (the object it stands in),
-`$model`, `$can`, `$vars`, and in a request `$headers`. `set` and `default` make the objects on the way to a field, not the items of a list.
-What a `drop`, a `keep` or `values: $nothing` takes out of a request is in the loss list, unless an edit before has put what it read there
-elsewhere.
+Values are templates over the document as it is at that moment (`$`), `$old` (what stands in the place), `$parent`
+(the object it stands in), `$model`, `$can`, `$vars`, and in a request `$headers`. `set` and `default` make the
+objects on the way to a field, not the items of a list. What a `drop`, a `keep` or `values: $nothing` takes out of a
+request is in the loss list, unless an edit before has put what it read there elsewhere.
 """
 
 _LOSS = """\
-What a request holds and no line reads is named to the caller, at every depth.
-`request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
-changes without them: names of the request's own members, and of the hub's.
-A field is read when a line reads it in any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else`
-with `$lost` (or `$refuse`) says it.
+What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub:
+['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
+changes without them: names of the request's own members, and of the hub's. A field is read when a line reads it in
+any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else` with `$lost` (or
+`$refuse`) says it.
 
-What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that reads `type` or `kind`
-speaks for the object it is of), for what the condition they stand under looks at first, for the object a `$match` or `==` chose by, and for
-the item of an `$each`; under the `$else` of another condition, or as one field of what is made, for no more than the holes. What stands
-beside that is named by itself.
+What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that
+reads `type` or `kind` speaks for the object it is of), for what the condition they stand under looks at first, for
+the object a `$match` or `==` chose by, and for the item of an `$each`; under the `$else` of another condition, or as
+one field of what is made, for no more than the holes. What stands beside that is named by itself.
 """
 
 _SERVICE_TIER = """\
-`request: {service_tier: $.service_tier}` is where a request of this format says its service tier. A tier that is not in what was sent to a
-provider makes nothing cheaper or dearer.
+`request: {service_tier: $.service_tier}` is where a request of this format says its service tier. A tier that is not
+in what was sent to a provider makes nothing cheaper or dearer.
 """
 
 _BASE64_VECTORS = """\
-Clients of `/v1/embeddings` get arrays of numbers, whatever `encoding_format` they name. `request: {base64_vectors: condition}` in their
-format's file (`hub: embeddings`) says when the vectors of an answer are base64 of float32 instead, for clients that can read nothing else.
-The condition sees the request (`$`) and the client's headers by lower-case name (`$headers`):
-`base64_vectors: "$.encoding_format == 'base64' and $headers['user-agent'] == 'old'"`
+Clients of `/v1/embeddings` get arrays of numbers, whatever `encoding_format` they name. `request: {base64_vectors:
+condition}` in their format's file (`hub: embeddings`) says when the vectors of an answer are base64 of float32
+instead, for clients that can read nothing else. The condition sees the request (`$`) and the client's headers by
+lower-case name (`$headers`): `base64_vectors: "$.encoding_format == 'base64' and $headers['user-agent'] == 'old'"`
 """
 
 _ASKED_MODEL = """\
-An answer names its model as the provider does. `request: {asked_model: condition}` in `mappings/messages.yaml` says which clients
-get the name they asked for instead, an alias or a canonical id, whole and streamed, converted or not. The condition sees the request
-(`$`) and the client's headers by lower-case name (`$headers`); `asked_model: true` holds for everybody.
-Only formats whose streams name the model once, in their first event, may say it.
+An answer names its model as the provider does. `request: {asked_model: condition}` in `mappings/messages.yaml` says
+which clients get the name they asked for instead, an alias or a canonical id, whole and streamed, converted or not.
+The condition sees the request (`$`) and the client's headers by lower-case name (`$headers`); `asked_model: true`
+holds for everybody. Only formats whose streams name the model once, in their first event, may say it.
 """
 
 
 _IN_TEXT = f"""\
-Models that are served bare write their thoughts and their calls into the text. `in_text:`, a list of marks in a mapping file (for all that
-speak the format) or in a provider file (for the provider, an endpoint, a policy or a model; the nearest scope's list alone holds, `[]` is none),
-says what stands between two marks. It is looked for in every text of an answer, whole or streamed, however the stream is cut.
+Models that are served bare write their thoughts and their calls into the text. `in_text:`, a list of marks in a
+mapping file (for all that speak the format) or in a provider file (for the provider, an endpoint, a policy or a
+model; the nearest scope's list alone holds, `[]` is none), says what stands between two marks. It is looked for in
+every text of an answer, whole or streamed, however the stream is cut.
 
 ```yaml
 define:
@@ -162,10 +167,11 @@ in_text:
 | `at` | `anywhere`; `start`: only where no other text came before; `inside`: the answer begins inside it, whether `from` is written or not |
 | `unclosed` | beside `parts`, where `to` never comes: `part`, as if it had come, or `text`, it was text after all; what has a `kind` stays what it was told as |
 
-The first word of each is what holds when nothing is said. What a template makes no part of stays the text it was, marks and all (a call needs
-a `name`). Blanks beside a mark belong to the mark. Where a provider has marks, its answers are made anew also for clients of its own format,
-so that they hold what the hub carries; requests pass as they came, but for `n` above 1, which is refused.
-"""
+The first word of each is what holds when nothing is said. What a template makes no part of stays the text it was,
+marks and all (a call needs a `name`). Blanks beside a mark belong to the mark. Where a provider has marks, its
+answers are made anew also for clients of its own format, so that they hold what the hub carries; requests pass as
+they came, but for `n` above 1, which is refused.
+"""  # noqa: E501
 
 
 def page() -> str:
@@ -211,11 +217,13 @@ def _directives() -> str:
 
 
 def _streams_out() -> str:
+    moments = ", ".join(f"`{moment}:`" for moment in MOMENTS)
     return f"""\
-`event:` names the field that is also the SSE event name; `stamp:` goes onto every event;
-{", ".join(f"`{moment}:`" for moment in MOMENTS)} are lists of events for those moments; `end:` is the literal last event. Every kind of part
-({", ".join(_code(hub.KINDS))}, or one of your own) may say {", ".join(_code(STEPS))}. A kind that is not named is lost, and the loss is said.
-So is a part for which `lost` makes a text, which is what the loss is called; `name` makes `$part.item`. The others are lists of events."""
+`event:` names the field that is also the SSE event name; `stamp:` goes onto every event; {moments} are lists of
+events for those moments; `end:` is the literal last event. Every kind of part ({", ".join(_code(hub.KINDS))}, or one
+of your own) may say {", ".join(_code(STEPS))}. A kind that is not named is lost, and the loss is said. So is a part
+for which `lost` makes a text, which is what the loss is called; `name` makes `$part.item`. The others are lists of
+events."""
 
 
 def _edits() -> str:
@@ -227,18 +235,20 @@ def _edits() -> str:
 
 
 def _reply_headers() -> str:
+    limits = ", ".join(f"`{kind}: {{{', '.join(FACTS)}}}`" for kind in LIMIT_KINDS)
     return f"""\
-What a success tells beside its body, under the names this format's clients look for: `elapsed` (whole milliseconds until the answer began)
-and `limits`, a key's windows: {", ".join(f"`{kind}: {{{', '.join(FACTS)}}}`" for kind in LIMIT_KINDS)}, each a name or a list of names.
-`resets` are `durations` (`6m0s`) or `instants` (RFC 3339).
-`reply_headers: {{elapsed: x-elapsed-ms, limits: {{requests: {{limit: x-limit, remaining: [x-left, x-remaining]}}}}}}`"""
+What a success tells beside its body, under the names this format's clients look for: `elapsed` (whole milliseconds
+until the answer began) and `limits`, a key's windows: {limits}, each a name or a list of names. `resets` are
+`durations` (`6m0s`) or `instants` (RFC 3339).
+`reply_headers: {{elapsed: x-elapsed-ms, limits: {{requests: {{limit: x-limit, remaining: [x-left, x-remaining]}}}}}}`"""  # noqa: E501
 
 
 def _examples() -> str:
     return f"""\
-`examples:` is a list of {{{", ".join(EXAMPLE_KEYS)}}}. `of` is one of {", ".join(_code(EXAMPLE_SECTIONS))}; `with` gives {", ".join(_code(WITH))}.
-They are run by `tollgate check`, which also checks every hub value against the hub's schema, and by a reload for the files that changed:
-one that fails leaves the old configuration running. An event with a name is given as `{{$event: name, data: event}}`."""
+`examples:` is a list of {{{", ".join(EXAMPLE_KEYS)}}}. `of` is one of {", ".join(_code(EXAMPLE_SECTIONS))}; `with`
+gives {", ".join(_code(WITH))}. They are run by `tollgate check`, which also checks every hub value against the hub's
+schema, and by a reload for the files that changed: one that fails leaves the old configuration running. An event with
+a name is given as `{{$event: name, data: event}}`."""
 
 
 _HUB = (

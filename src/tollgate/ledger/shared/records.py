@@ -25,7 +25,8 @@ GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 that starts waits for a moment."""
 
 _SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
-    ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date) END, 0) AS spent
+    ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date)
+    END, 0) AS spent
 FROM tollgate.keys k JOIN unnest($2::text[], $3::text[]) AS w(name, since) ON w.name = k.cap_window
 LEFT JOIN tollgate.key_sums s ON s.key_id = k.id WHERE $1::text IS NULL OR k.account_id = $1"""
 
