@@ -325,6 +325,14 @@ EXPRESSIONS = {
     "3 | clip(0, 2)": 2,
     "-1 | clip(0, 2)": 0,
     "[{'id': 'a', 'n': 1}] | lookup('id', 'n')": {"a": 1},
+    "[{'d': {'n': 'x'}}, {'e': [{'d': {'n': 'x'}}, {'d': {'n': 'x-2'}}, {'d': {'n': 'x'}}]}] | unlike('d', 'n')": [
+        {"d": {"n": "x"}},
+        {"e": [{"d": {"n": "x-2"}}, {"d": {"n": "x-2-2"}}, {"d": {"n": "x-3"}}]},
+    ],
+    "{'d': {'n': 1}, 'e': 's'} | unlike('d', 'n')": {"d": {"n": 1}, "e": "s"},
+    "[{'d': {'n': 'x'}}, {'c': {'d': {'n': 'x'}}}] | unlike('d', 'n', 'c')": [{"d": {"n": "x"}}, {"c": {"d": {"n": "x"}}}],
+    "{'a': 1, 'b': {'a': 2}} | without('a', 'c')": {"b": {"a": 2}},
+    "'s' | without('a')": None,
     "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
     # its head has an end
     f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"},

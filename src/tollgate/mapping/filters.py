@@ -202,6 +202,43 @@ def distinct(value: Any, key: Any) -> list[Any] | None:
     return kept
 
 
+def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
+    """The value in which no two of the objects under `key`, at any depth but below fields named in `closed`, have the
+    same text in `field`: those after the first have `-2`, `-3`, ... behind it. What needs no change is the very same
+    object."""
+    taken: set[str] = set()
+
+    def walked(node: Any) -> Any:
+        if type(node) is list:
+            items = [walked(item) for item in node]
+            return items if any(new is not old for new, old in zip(items, node, strict=True)) else node
+        if type(node) is not dict:
+            return node
+        made = node
+        for name, member in node.items():
+            new = member if name in closed else walked(member)
+            if name == key and type(new) is dict and type(text := new.get(field)) is str:
+                number, free = 1, text
+                while free in taken:
+                    number += 1
+                    free = f"{text}-{number}"
+                taken.add(free)
+                if free != text:
+                    new = {**new, field: free}
+            if new is not member:
+                made = {**made, name: new}
+        return made
+
+    return walked(value)
+
+
+def without(value: Any, *names: Any) -> dict[str, Any] | None:
+    """An object without the fields of these names."""
+    if type(value) is not dict:
+        return None
+    return {name: member for name, member in value.items() if name not in names}
+
+
 def data_url(value: Any) -> dict[str, str] | None:
     """The media type and the base64 data of a `data:` address; absent for any other text."""
     if type(value) is not str or not value.startswith("data:"):

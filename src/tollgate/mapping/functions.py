@@ -28,6 +28,8 @@ from tollgate.mapping.filters import (
     scalar_text,
     split,
     total,
+    unlike,
+    without,
 )
 from tollgate.mapping.json_schemas import closed, spoken
 from tollgate.mapping.seal import seal, unseal
@@ -153,6 +155,17 @@ FILTERS: dict[str, Filter] = {
             "[{'id': 'a', 'n': 1}, {'id': 'a', 'n': 2}] | distinct('id') → [{\"id\":\"a\",\"n\":1}]",
             "list",
             uses="items",
+        ),
+        Filter(
+            "unlike", unlike, "key, field, closed, ...", 2, 9,
+            "the value in which no two objects under `key`, at any depth but below fields that are `closed`, have the "
+            "same text in `field`: those after the first have `-2`, `-3`, ... behind it",
+            "[{'d': {'n': 'x'}}, {'d': {'n': 'x'}}] | unlike('d', 'n') → "
+            '[{"d":{"n":"x"}},{"d":{"n":"x-2"}}]',
+        ),
+        Filter(
+            "without", without, "name, ...", 1, 9, "an object without these fields",
+            "{'a': 1, 'b': 2} | without('a') → {\"b\":2}", "object",
         ),
         Filter(
             "data_url", data_url,
