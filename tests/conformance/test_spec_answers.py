@@ -390,7 +390,17 @@ async def test_other_tool_failures_are_flagged_too(here):
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
-async def test_every_answer_left_a_row_with_account_key_model_tokens_and_cost(here):
+async def test_every_answer_leaves_a_row_with_account_key_model_tokens_and_cost(here):
+    for path, body in {
+        "/v1/chat/completions": {"model": "sandbox/echo", "messages": HELLO},
+        "/v1/responses": {"model": "sandbox/echo", "input": "hello"},
+        "/v1/messages": {"model": "sandbox/echo", "max_tokens": 500, "messages": HELLO},
+        "/v1/embeddings": {"model": "sandbox/embed", "input": "hello"},
+    }.items():
+        assert (await here.post(path, body)).status_code == 200
+    made = await here.post("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "a cat"}})
+    await finished(here, made.json()["data"]["id"])
+    await tool(here, "generate_image", model_id="sandbox/draw", input={"prompt": "a cat"})
     rows = list((await rows_by_id(here, here.services.runtime.current.gateway.store.directory.parent)).values())
     assert {row["endpoint"] for row in rows} == {"chat", "responses", "messages", "embeddings", "images", "mcp"}
     for row in rows:
