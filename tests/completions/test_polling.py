@@ -322,6 +322,7 @@ MISTAKES = {
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
+    "vectors": (POLL + "  embeddings: {path: /embed, poll: {while: $.wait, call: GET /jobs/1}}\n", "vectors are there at once, wanted no `poll`"),
     "a misspelt key": (POLL.replace("every", "evrey"), "every"),
 }
 

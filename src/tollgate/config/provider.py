@@ -17,7 +17,7 @@ from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
 from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
-from tollgate.config.provider_model import read_model
+from tollgate.config.provider_model import read_model, serves
 from tollgate.config.provider_schema import POLL_CALLS
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
@@ -141,7 +141,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
         errors=at.map("errors"),
         batch=at.integer("batch", None),
         encoding=at.word("encoding", default_of(Endpoint, "encoding")),
-        poll=_poll(reading, base, at.map("poll"), f"{path}.poll"),
+        poll=_poll(reading, base, at.map("poll"), f"{path}.poll", protocol),
         count_tokens_url=_place(reading, base, at, "count_tokens", path),
         models=at.texts("models"),
     )
@@ -168,10 +168,12 @@ def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str)
     return node
 
 
-def _poll(reading: Reading, base: Node | None, node: Map | None, path: str) -> Map | None:
+def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, protocol: str) -> Map | None:
     """What the file says of asking again, with paths appended to the base: `GET /jobs/{{ $.id }}`."""
     if node is None:
         return None
+    if serves(protocol) == "embedding":
+        reading.say(node, "vectors are there at once, wanted no `poll`", path)
     entries = dict(node.entries)
     for key in POLL_CALLS:
         said = node.get(key)
