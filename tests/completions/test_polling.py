@@ -9,9 +9,12 @@ import pytest
 
 from completions.test_foreign import ASK, OWN, events_of, text_of, write_mapping
 from providers.shipped import offers
-from support.inprocess import inprocess
+from support.inprocess import inprocess, write_config
 from support.usage_files import rows
+from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
+from tollgate.mapping.provider import run_provider_examples
+from tollgate.runtime import build_runtime
 
 POLL = """
       while: $.status in ['queued', 'running']
@@ -335,3 +338,20 @@ async def test_mistakes_are_told_with_their_place(tmp_path, case):
         async with inprocess(tmp_path, providers={"acme": provider(poll)}):
             pass
     assert words in str(told.value) and "providers/acme.yaml:" in str(told.value)
+
+
+EXAMPLES = {
+    "what waits and where it is asked for": ("{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}", ""),
+    "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
+    "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
+    "no address": ("{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}", "does not say where"),
+}
+
+
+@pytest.mark.parametrize("case", EXAMPLES)
+def test_a_file_may_hold_examples_of_it(tmp_path, case):
+    write_mapping(tmp_path, "slow", OWN)
+    example, words = EXAMPLES[case]
+    path = write_config(tmp_path, providers={"acme": provider(more=f"examples: [{example}]\n")}, sandbox=False)
+    problems = run_provider_examples(build_runtime(load_gateway(path, environ={}, everything=True)).providers["acme"])
+    assert [words in problem.message for problem in problems] == ([True] if words else [])

@@ -2,7 +2,7 @@
 and documentation that cannot be out of date.
 
 `of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
-hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, discover or
+hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover or
 images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`,
 `request` and `headers`. A request example whose `given.model` is an upstream name is run as that model.
 """
@@ -28,7 +28,7 @@ from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.streaming import event_and_name, hub_of_stream
 from tollgate.wording import clipped, nearest
 
-KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "discover")
+KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
@@ -107,6 +107,10 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
             raise LookupError("this provider has no `usage.read`")
         headers = {str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()}
         return spoken.read_usage(given, answer_headers=headers)
+    if of == "poll":
+        if spoken is None or spoken.polling is None:
+            raise LookupError("this endpoint has no `poll`")
+        return spoken.polling.said(given)
     if of == "discover":
         if compiled.discovery is None:
             raise LookupError("this provider has no `discover`, or its address is incomplete")
@@ -180,7 +184,7 @@ def _comparable(of: Any, got: Any, wanted: Any) -> Any:
     """For verdicts, answers and models only what the example speaks of is compared."""
     if of == "errors" and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(_VERDICT.get(name, name)) for name in wanted}
-    if of == "answer" and isinstance(got, dict) and isinstance(wanted, dict):
+    if of in ("answer", "poll") and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(name) for name in wanted}
     if of == "discover" and isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
         return [

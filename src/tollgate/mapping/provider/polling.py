@@ -55,6 +55,17 @@ class Polling:
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
+    def said(self, first: Any) -> dict[str, Any]:
+        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow."""
+        told: dict[str, Any] = {"waits": bool(self.waits(first))}
+        for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
+            if place is not None and told["waits"]:
+                try:
+                    told[name] = f"{place.method} {place.address(first, {}, self.variables)}"
+                except Astray as error:
+                    told[name] = str(error)
+        return told
+
 
 def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | None:
     """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
