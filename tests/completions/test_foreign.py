@@ -560,9 +560,11 @@ HALVES = {
 @pytest.mark.parametrize("case", HALVES)
 async def test_an_answer_that_other_readers_of_json_take_is_taken(tmp_path, case, mark):
     written, read = HALVES[case]
-    raw = json.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": "TEXT"}, "finish_reason": "stop"}],
-                      "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(body=mark + raw.replace(b"TEXT", written))}) as here:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "TEXT"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    raw = json.dumps({"id": "c", "choices": [choice], "usage": usage}).encode().replace(b"TEXT", written)
+    app = replying(body=mark + raw)
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == read
         assert (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()["content"][0]["text"] == read
         assert here.balance() == Decimal("99.96")
@@ -571,18 +573,25 @@ async def test_an_answer_that_other_readers_of_json_take_is_taken(tmp_path, case
 @pytest.mark.parametrize("case", HALVES)
 async def test_a_stream_loses_no_event_for_half_a_character(tmp_path, case):
     written, read = HALVES[case]
-    chunks = [{"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]} for text, finish in (("a ", None), ("TEXT", None), ("z", "stop"))]
+    chunks = [
+        {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+        for text, finish in (("a ", None), ("TEXT", None), ("z", "stop"))
+    ]
     blocks = [b"data: %b\n\n" % json.dumps(chunk).encode().replace(b"TEXT", written) for chunk in chunks]
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(blocks=[*blocks, b"data: [DONE]\n\n"], headers=SSE)}) as here:
+    app = replying(blocks=[*blocks, b"data: [DONE]\n\n"], headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
         said = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
-        text = "".join(event["delta"].get("text", "") for event in events_of(said) if event["type"] == "content_block_delta")
+        deltas = [event["delta"] for event in events_of(said) if event["type"] == "content_block_delta"]
+        text = "".join(delta.get("text", "") for delta in deltas)
         assert text == f"a {read}z"
         native = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert native.text.endswith("data: [DONE]\n\n") and '"error"' not in native.text
 
 
 async def test_an_error_behind_a_byte_order_mark_is_read(tmp_path):
-    body = b"\xef\xbb\xbf" + json.dumps({"error": {"message": "odd knob", "type": "invalid_request_error", "param": "knob"}}).encode()
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(400, body=body)}) as here:
+    error = {"message": "odd knob", "type": "invalid_request_error", "param": "knob"}
+    app = replying(400, body=b"\xef\xbb\xbf" + json.dumps({"error": error}).encode())
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi"})
-        assert (reply.status_code, reply.json()["error"]["message"], reply.json()["error"]["param"]) == (400, "odd knob", "knob")
+        told = reply.json()["error"]
+        assert (reply.status_code, told["message"], told["param"]) == (400, "odd knob", "knob")

@@ -325,7 +325,10 @@ MISTAKES = {
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
-    "vectors": (POLL + "  embeddings: {path: /embed, poll: {while: $.wait, call: GET /jobs/1}}\n", "vectors are there at once, wanted no `poll`"),
+    "vectors": (
+        POLL + "  embeddings: {path: /embed, poll: {while: $.wait, call: GET /jobs/1}}\n",
+        "vectors are there at once, wanted no `poll`",
+    ),
     "a misspelt key": (POLL.replace("every", "evrey"), "every"),
 }
 
@@ -341,10 +344,14 @@ async def test_mistakes_are_told_with_their_place(tmp_path, case):
 
 
 EXAMPLES = {
-    "what waits and where it is asked for": ("{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}", ""),
+    "what waits and where it is asked for": (
+        "{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}", "",
+    ),
     "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
     "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
-    "no address": ("{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}", "does not say where"),
+    "no address": (
+        "{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}", "does not say where",
+    ),
 }
 
 
