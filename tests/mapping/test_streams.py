@@ -230,6 +230,12 @@ def test_a_call_without_arguments_has_an_empty_object(first: str | None) -> None
     assert arguments(say([call(0, "0", "f", first), {"stop": "tool"}])) == {0: "{}"}
 
 
+def test_a_fragment_with_another_id_and_no_name_goes_on() -> None:
+    said = say([call(0, "c1", "f", '{"a":'), call(0, "c2", None, "1}"), call(0, "c3", "g", "{}"), {"stop": "tool"}])
+    assert arguments(said) == {0: '{"a":1}', 1: "{}"}
+    assert [event["id"] for event in said if isinstance(event, dict) and event["type"] == "open"] == ["c1", "c3"]
+
+
 def test_a_call_without_id_gets_one() -> None:
     said = say([call(0, None, "f", "{}"), {"stop": "end"}])
     assert said[1]["id"] == "call_a_0"

@@ -94,7 +94,7 @@ not stream: it is asked for whole answers, and streaming clients are told these 
 _PARTS_IN = """\
 One part is open at a time. A delta for another part closes the open one when that is certainly over (its upstream
 said so, or its arguments are whole JSON); otherwise the other part is held back. Tool calls are told apart by `key`
-and `id`: a new id under a used key is a new call, neither continues the last one.
+and `id`: a new id with a name under a used key is a new call, neither continues the last one.
 """
 
 _EDITS = """\

@@ -83,8 +83,9 @@ class Parts:
         return part
 
     def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
-        """The part a delta belongs to. Tool calls go by place *and* id: a new id under a used place is a new call.
-        Without both, a name begins a new one once the arguments of the last are whole."""
+        """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a new
+        call; without a name it goes on (some servers draw another id for every fragment). Without both, a name begins
+        a new one once the arguments of the last are whole."""
         if kind == "tool_call":
             if key is None and not id:
                 last = self._last_call
@@ -92,7 +93,7 @@ class Parts:
             if key is None:
                 return self._by_id.get(str(id))
             part = self._by_key.get(hashable(key))
-            if part is None or part.kind != kind or (id and part.id and part.id != str(id)):
+            if part is None or part.kind != kind or (id and name and part.id and part.id != str(id)):
                 return None
             self._last_call = part
             return part
