@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.completions.marks import pieces
+from tollgate.completions.missing_usage import MissingUsage
 from tollgate.completions.native_stream import ChatStream, PlainStream
-from tollgate.completions.untold import Untold
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder
 
@@ -165,7 +165,7 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     stop = b'event: message_stop\ndata: {"type":"message_stop"   }\n\n'
-    stream = PlainStream(judge, MARKS, (b'"message_',), watch, Untold(lambda usage: usage, 0, lambda: True))
+    stream = PlainStream(judge, MARKS, (b'"message_',), watch, MissingUsage(lambda usage: usage, 0, lambda: True))
     assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + stop) == start + ping
     assert stream.ended and stream.close() == b"" and stream.error is None
     assert stream.tail(None) == stop

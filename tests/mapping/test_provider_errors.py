@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled, offer
+from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of
 from tollgate.mapping.provider.errors import ErrorRules, marks_of
-from tollgate.mapping.provider.said import read_error, retry_after, seconds_of
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 PLAIN = ErrorRules()

@@ -19,7 +19,7 @@ log = logging.getLogger("tollgate.completions")
 _SIDES = {"input": ("input", "cache_read", "cache_write"), "output": ("output", "reasoning")}
 
 
-def untold(usage: dict[str, Any]) -> list[str]:
+def missing_sides(usage: dict[str, Any]) -> list[str]:
     """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a
     prompt; none where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
 

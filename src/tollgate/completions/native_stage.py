@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tollgate.completions.attempt import judge_chunk, reported_failure, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.missing_usage import MissingUsage, written_usage
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
-from tollgate.completions.untold import Untold, written_usage
 from tollgate.completions.whole import reported_tier
 from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
@@ -142,7 +142,7 @@ class NativePlain(_Native):
         self._tap = tap = Tap(offer.mapping)
         self._watch = watch = _Watch(tap, offer.usage_read)
         dialect = exchange.inbound.dialect
-        untold = Untold(
+        missing_usage = MissingUsage(
             partial(written_usage, exchange),
             exchange.admitted_tokens,
             lambda: bool(watch.usage or tap.usage.keys() - {"searches"}),
@@ -156,7 +156,7 @@ class NativePlain(_Native):
             return error
 
         super().__init__(
-            exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, untold)
+            exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, missing_usage)
         )
 
     @property

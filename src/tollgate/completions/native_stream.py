@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from tollgate.completions.marks import pieces
+from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
-from tollgate.completions.untold import Untold, filled
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.mapping.stream_run import ENDED_EARLY
 from tollgate.sse import BLANK, Decoder, Event, encode
@@ -289,7 +289,7 @@ class PlainStream(NativeStream):
     """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
 
     `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
-    `untold` puts usage where the provider left it out.
+    `missing_usage` puts usage where the provider left it out.
     """
 
     def __init__(
@@ -298,11 +298,11 @@ class PlainStream(NativeStream):
         marks: Marks,
         watched: tuple[bytes, ...],
         watch: Callable[[str | None, dict[str, Any]], bool],
-        untold: Untold,
+        missing_usage: MissingUsage,
     ) -> None:
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
-        self._untold = untold
+        self._missing_usage = missing_usage
         self._held: list[bytes] = []
         self._lacking: tuple[str | None, dict[str, Any]] | None = None
         """The first event held back, where it has no usage: its name and what it says."""
@@ -324,11 +324,11 @@ class PlainStream(NativeStream):
             if self.error is not None:
                 return
             self.ended = self._watch(event.name, parsed)
-            begun = self._untold.begun(parsed)
+            begun = self._missing_usage.begun(parsed)
             if begun is not None:
                 out.append(encode(orjson.dumps(begun), event.name))
                 return
-            if not self._held and self._untold.lacks(parsed):
+            if not self._held and self._missing_usage.lacks(parsed):
                 self._lacking = (event.name, parsed)
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
 

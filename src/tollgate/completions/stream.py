@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.estimate import believed, completed, untold
+from tollgate.completions.estimate import believed, completed, missing_sides
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
@@ -186,7 +186,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     usage = believed(exchange, stage.usage())
     exchange.reported_tier = stage.tier()
     estimated = False
-    lacking = untold(usage)
+    lacking = missing_sides(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:
         usage, estimated = await completed(usage, lacking, stage.estimate)
     elif left and not stage.counted:

@@ -21,12 +21,12 @@ from tollgate.completions.attempt import (
     without_secrets,
 )
 from tollgate.completions.converted_stream import encode_events
-from tollgate.completions.estimate import believed, completed, estimate_usage, texts_of_parts, untold
+from tollgate.completions.estimate import believed, completed, estimate_usage, missing_sides, texts_of_parts
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
 from tollgate.completions.polling import finished_answer
 from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
-from tollgate.completions.untold import written_usage
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
@@ -48,7 +48,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     told = believed(exchange, usage)
-    lacking, estimated = untold(told), False
+    lacking, estimated = missing_sides(told), False
     if hub is None and lacking:  # rare: most that tell no usage are answers all the same
         read = tap_response(offer.mapping, edited)
         _check_content(offer, read)

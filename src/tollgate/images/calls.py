@@ -41,7 +41,7 @@ class JobGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StepAnswer:
     """A provider's answer to a step: its body as it came, and what it means."""
 
     body: Any
@@ -51,7 +51,7 @@ class Said:
 
 async def run_step(
     services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]
-) -> Said:
+) -> StepAnswer:
     """Make one call. `job` is what `$job` reads, `given` the checked input.
 
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
@@ -79,7 +79,7 @@ async def run_step(
         log.warning(words, offer.provider, outcome.unknown_word[:80])
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))
-    return Said(content, outcome, http)
+    return StepAnswer(content, outcome, http)
 
 
 async def _ask(

@@ -21,7 +21,7 @@ from tollgate.money import CONTEXT, round_cost, show
 from tollgate.public_errors import public_status
 
 if TYPE_CHECKING:
-    from tollgate.images.calls import Said
+    from tollgate.images.calls import StepAnswer
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
 
@@ -54,7 +54,7 @@ def usage_row(
     outcome: Outcome,
     offer: ImageOffer | None,
     given: dict[str, Any] | None,
-    said: Said | None,
+    said: StepAnswer | None,
     job: dict[str, Any],
     rates: Rates,
 ) -> UsageRow:
@@ -97,7 +97,7 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError)
 
 
 def _charge(
-    offer: ImageOffer, given: dict[str, Any] | None, said: Said | None, job: dict[str, Any], outcome: Outcome
+    offer: ImageOffer, given: dict[str, Any] | None, said: StepAnswer | None, job: dict[str, Any], outcome: Outcome
 ) -> Decimal:
     values = offer.values(answer=said.body if said else {}, input=given or {}, job=job, http=said.http if said else {})
     try:

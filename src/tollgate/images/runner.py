@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamFailed,
     UpstreamRejected,
 )
-from tollgate.images.calls import JobGone, Said, job_error, run_step
+from tollgate.images.calls import JobGone, StepAnswer, job_error, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
 from tollgate.images.order import Order, Unsaved
@@ -180,7 +180,7 @@ class Jobs:
         except (UpstreamError, JobGone):
             return pending
 
-    async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> Said:
+    async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> StepAnswer:
         began = self.clock()
         said = await run_step(self.services, offer, offer.submit, job_facts(generation), given)
         self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
@@ -278,7 +278,7 @@ class Jobs:
                 return await self._expire(generation)
             raise
 
-    async def _moved(self, generation: Generation, said: Said) -> Generation:
+    async def _moved(self, generation: Generation, said: StepAnswer) -> Generation:
         """Store a new pending status or state; nothing is written when nothing changed."""
         status = "processing" if generation.status == "processing" else said.outcome.status
         moved = replace(with_state(generation, said), status=status)
@@ -286,7 +286,9 @@ class Jobs:
             await self._store(moved)
         return moved
 
-    async def _settle(self, generation: Generation, offer: ImageOffer, given: dict[str, Any], said: Said) -> Generation:
+    async def _settle(
+        self, generation: Generation, offer: ImageOffer, given: dict[str, Any], said: StepAnswer
+    ) -> Generation:
         """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
         outcome = said.outcome
         if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
@@ -308,7 +310,7 @@ class Jobs:
         outcome: Outcome,
         offer: ImageOffer | None = None,
         given: dict[str, Any] | None = None,
-        said: Said | None = None,
+        said: StepAnswer | None = None,
     ) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step;
         a lost race changes nothing."""

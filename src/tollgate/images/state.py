@@ -13,7 +13,7 @@ from tollgate.errors import BadRequest
 from tollgate.nesting import holds_more, too_deep
 
 if TYPE_CHECKING:
-    from tollgate.images.calls import Said
+    from tollgate.images.calls import StepAnswer
     from tollgate.images.money import Terms
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
@@ -83,7 +83,7 @@ def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[st
     return job
 
 
-def with_state(generation: Generation, said: Said) -> Generation:
+def with_state(generation: Generation, said: StepAnswer) -> Generation:
     """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
     facts = {
         name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None

@@ -28,7 +28,7 @@ _MARKED = orjson.dumps(_MARK)
 _TEXT = {str}
 
 Rules = Callable[..., Any]
-Said = tuple[bytes, int]
+Sent = tuple[bytes, int]
 """The client's events as they are sent, and how many there are."""
 Lead = Callable[[str | None], bytes]
 """What an event with this SSE name is sent with before its JSON."""
@@ -48,7 +48,7 @@ class Alike:
         self.used = False
         """An event was alike."""
 
-    def take(self, run: Run, written: list[bytes], lead: Lead) -> Said:
+    def take(self, run: Run, written: list[bytes], lead: Lead) -> Sent:
         """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up
         to the first that cannot be told this way."""
         part = self._part

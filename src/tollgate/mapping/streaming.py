@@ -10,7 +10,7 @@ from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
-from tollgate.mapping.stream_alike import Alike, Lead, Said, alike
+from tollgate.mapping.stream_alike import Alike, Lead, Sent, alike
 from tollgate.mapping.stream_marked import MarkedRun
 from tollgate.mapping.stream_run import Run, settled_stop
 from tollgate.mapping.stream_words import SILENT, Speaker
@@ -110,7 +110,7 @@ class StreamConverter:
         self._vain = 0 if self.pattern is not None and self.pattern.used else self._vain + 1
         self.pattern = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
 
-    def feed_alike(self, written: list[bytes], lead: Lead) -> Said:
+    def feed_alike(self, written: list[bytes], lead: Lead) -> Sent:
         """`feed` for events that are the pattern but for their texts, given as they are written in JSON;
         it may take only the first of them. What is said of them is SSE, `lead` before the JSON of each."""
         return self.pattern.take(self._run, written, lead) if self.pattern is not None else (b"", 0)

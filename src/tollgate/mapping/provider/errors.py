@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from tollgate.config.model import DEFAULT_RETRY_STATUSES
 from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRejected
-from tollgate.mapping.provider.said import (
+from tollgate.mapping.provider.error_details import (
     MAX_MESSAGE,
-    Said,
+    ErrorDetails,
     read_error,
     retry_after,
     seconds_of,
@@ -172,7 +172,7 @@ class ErrorRules:
         counts_as = number if 400 <= number <= 599 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
         return self._classified(counts_as, said, headers, body)
 
-    def _classified(self, status: int, said: Said, headers: Mapping[str, str], body: Any) -> Verdict:
+    def _classified(self, status: int, said: ErrorDetails, headers: Mapping[str, str], body: Any) -> Verdict:
         kind: Kind
         alarm: AlarmKind | None = None
         listed = self._by_status.get(status)
@@ -196,7 +196,13 @@ class ErrorRules:
         return self._verdict(kind, alarm, said, status, headers, body, {})
 
     def _verdict(
-        self, kind: Kind, alarm: AlarmKind | None, said: Said, status: int, headers: Mapping[str, str], body: Any,
+        self,
+        kind: Kind,
+        alarm: AlarmKind | None,
+        said: ErrorDetails,
+        status: int,
+        headers: Mapping[str, str],
+        body: Any,
         reads: Mapping[str, Read],
     ) -> Verdict:
         told = headers.get("x-should-retry")
@@ -216,7 +222,7 @@ class ErrorRules:
             wait, status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error",
         )
 
-    def _said(self, body: Any, reads: Mapping[str, Read]) -> Said:
+    def _said(self, body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
         said = read_error(body, self.redact)
         if self._reads or reads:
             for name in ("message", "type", "code", "param"):

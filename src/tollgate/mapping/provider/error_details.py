@@ -39,7 +39,7 @@ _DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ErrorDetails:
     """The four things an error body says; empty text where it says nothing."""
 
     message: str = ""
@@ -48,19 +48,19 @@ class Said:
     param: str = ""
 
 
-def read_error(body: Any, redact: Callable[[str], str] = str) -> Said:
+def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:
     """Message, type, code and param of an error body, whatever its shape; all may be empty.
     `redact` takes our secrets out of a text."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, str):
-        return Said(plain_text(body, redact))
+        return ErrorDetails(plain_text(body, redact))
     if not isinstance(body, dict):
-        return Said()
+        return ErrorDetails()
     inner = body.get("error")
     if not isinstance(inner, dict):
         inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
-    return Said(
+    return ErrorDetails(
         showable(_message(body), MAX_MESSAGE, redact),
         *(
             showable(word, _MAX_WORD, redact)

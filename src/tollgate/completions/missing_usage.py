@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
 
-class Untold:
+class MissingUsage:
     """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told`
     asks whether the provider has said anything of usage so far. `name` is what the first event must call the model,
     where the client takes no other name."""
