@@ -175,7 +175,9 @@ def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> lis
     named = " ".join(lost)
     misses = []
     if dialect == "bedrock" and got.results and got.media:
-        got.said = [text for text in got.said if text != "."]  # parts results from the files that follow them
+        # it parts results from the files that follow them, and stands beside documents that have no text
+        got.said = [text for text in got.said if text != "."]
+        got.user = [text for text in got.user if text != "."]
     for member in ("system", "user", "said"):
         w, g = (compare.unnamed("".join(getattr(x, member)), [*wanted.names, *got.names]) for x in (wanted, got))
         if w != g and sorted(w) != sorted(g):
