@@ -7,8 +7,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from tests.support.image_provider import (
+    PNG,
+    Provider,
+    at,
+    close_services,
+    image_model,
+    make_offer,
+    open_services,
+    runtime_of,
+    settled,
+)
 
-from image_fakes import PNG, Provider, at, close_services, image_model, make_offer, open_services, runtime_of, settled
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Credits
 from tollgate.errors import (
