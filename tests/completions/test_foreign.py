@@ -595,3 +595,25 @@ async def test_an_error_behind_a_byte_order_mark_is_read(tmp_path):
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi"})
         told = reply.json()["error"]
         assert (reply.status_code, told["message"], told["param"]) == (400, "odd knob", "knob")
+
+
+@pytest.mark.parametrize("figure", [b"NaN", b"Infinity", b"-Infinity"])
+async def test_a_figure_that_is_none_costs_no_answer_and_no_event(tmp_path, figure):
+    choice = {"index": 0, "finish_reason": "stop", "logprobs": {"content": [{"token": "a", "logprob": "FIGURE"}]}}
+    text = 'NaN "quoted", -Infinity \\ and Infinity'
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    whole = {"id": "c", "choices": [{**choice, "message": {"role": "assistant", "content": text}}], "usage": usage}
+    event = {"id": "c", "choices": [{**choice, "delta": {"content": text}}], "usage": usage}
+    raw = json.dumps(whole).encode().replace(b'"FIGURE"', figure)
+    blocks = [b"data: %b\n\n" % json.dumps(event).encode().replace(b'"FIGURE"', figure), b"data: [DONE]\n\n"]
+    providers = {"acme": provider("acme", "chat")}
+    async with inprocess(tmp_path / "whole", providers=providers, apps={"acme": replying(body=raw)}) as here:
+        native = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]
+        assert native["message"]["content"] == text and native["logprobs"]["content"][0]["logprob"] is None
+        said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+        assert said["content"] == [{"type": "text", "text": text}]
+    streaming = {"acme": replying(blocks=blocks, headers=SSE)}
+    async with inprocess(tmp_path / "stream", providers=providers, apps=streaming) as here:
+        said = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        deltas = [event["delta"] for event in events_of(said) if event["type"] == "content_block_delta"]
+        assert "".join(delta["text"] for delta in deltas) == text and "message_stop" in said.text

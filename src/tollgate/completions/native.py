@@ -29,6 +29,9 @@ _SHORT = 4096
 so."""
 _SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 """Escaped backslashes and whole pairs, which stay as they are, and halves of a pair."""
+_NO_FIGURES = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|-?Infinity|NaN', re.DOTALL)
+"""Texts, which stay as they are, and what is no figure outside them. A text that does not end is one, too: what comes
+behind it is not looked at again for each of its quotes."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -128,9 +131,11 @@ def valid_utf8(raw: bytes) -> bytes:
 
 
 def _mended(raw: bytes) -> bytes:
-    """What other readers of JSON take: a byte order mark in front, broken characters, and halves of a character as
-    escapes, which providers leave who count or cut a text in UTF-16. Each such half becomes U+FFFD."""
-    return _SURROGATES.sub(lambda found: found[1] or b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
+    """What other readers of JSON take: a byte order mark in front, broken characters, halves of a character as escapes,
+    which providers leave who count or cut a text in UTF-16, and figures that are none, as Python writes them for
+    log probabilities. Each such half becomes U+FFFD, and such a figure null."""
+    raw = _SURROGATES.sub(lambda found: found[1] or b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
+    return _NO_FIGURES.sub(lambda found: found[1] or b"null", raw) if b"NaN" in raw or b"Infinity" in raw else raw
 
 
 def _names_twice(raw: bytes, anew: bytes) -> bool:
