@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.offers import make_catalog, model, offer, price, route
 
+from support.offers import make_catalog, model, offer, price, route
 from tollgate.catalog import ANONYMOUS, EVERYTHING, Access, access_of, may_use, model_entry
 from tollgate.config.model import Pricing, Volume
 from tollgate.routing import make_route

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.offers import make_catalog, model, offer, route
 
+from support.offers import make_catalog, model, offer, route
 from tollgate.config.model import Retry
 from tollgate.health import Health
 from tollgate.routing import Needs, Sticky, fingerprint, make_route, plan

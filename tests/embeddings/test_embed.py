@@ -8,9 +8,9 @@ import json
 from decimal import Decimal
 
 import pytest
-from tests.support.image_provider import Provider
 
 from completions.test_pipeline import Leaving
+from support.image_provider import Provider
 from support.inprocess import inprocess, unspoken
 from support.usage_files import rows
 

@@ -19,7 +19,8 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.typing import ConnectionState
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.http1 import (
+
+from support.http1 import (
     READ,
     REFUSED,
     Found,
@@ -31,7 +32,6 @@ from tests.support.http1 import (
     requests,
     whole,
 )
-
 from tollgate.engines.http1 import Http1
 
 ANSWER = b'{"said": "so"}'

@@ -14,7 +14,10 @@ import h11
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.http1 import (
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from support.http1 import (
     READ,
     REFUSED,
     Found,
@@ -26,9 +29,6 @@ from tests.support.http1 import (
     requests,
     whole,
 )
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from tollgate.engines.uvicorn import _Connection
 from tollgate.http import DIRECT, Responder
 from tollgate.services import Reply

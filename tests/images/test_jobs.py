@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from tests.support.image_provider import (
+
+from support.image_provider import (
     PNG,
     Provider,
     at,
@@ -18,7 +19,6 @@ from tests.support.image_provider import (
     runtime_of,
     settled,
 )
-
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Credits
 from tollgate.errors import (

@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from tests.providers.shipped import REPOSITORY, SHARED
+from providers.shipped import REPOSITORY, SHARED
 
 FACTS = SHARED / "catalog" / "models.json"
 ABSENT = "no facts about models at shared/catalog/models.json beside the repository"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.providers.shipped import offers
+from providers.shipped import offers
 
 
 def test_openai_models_before_the_family_that_takes_breakpoints_are_sent_none() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from tests.providers import facts, shipped
 
+from providers import facts, shipped
 from tollgate.config.model import Model
 
 pytestmark = pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)

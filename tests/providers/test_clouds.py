@@ -18,12 +18,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.providers import traffic
-from tests.providers.shipped import REPOSITORY, offers
-from tests.support.inprocess import inprocess
-from tests.upstream.scripted import ok, upstream
 
+from providers import traffic
+from providers.shipped import REPOSITORY, offers
+from support.inprocess import inprocess
 from tollgate.completions.native import native_headers
+from upstream.scripted import ok, upstream
 
 SECRET_KEY = "wJalr-made-up-secret"
 AWS = {

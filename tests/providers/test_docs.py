@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.providers import shipped
+from providers import shipped
 
 
 def test_the_table_names_every_provider_with_its_secrets() -> None:

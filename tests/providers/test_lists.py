@@ -6,7 +6,8 @@ import json
 from decimal import Decimal
 
 import pytest
-from tests.providers import facts, shipped
+
+from providers import facts, shipped
 
 
 def listed(body):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.providers.shipped import offers
+from providers.shipped import offers
 
 
 def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -> None:

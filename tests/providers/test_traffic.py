@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.providers import facts, shipped, traffic
 
+from providers import facts, shipped, traffic
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_response, tap_response
 from tollgate.mapping.provider import Offer
 from tollgate.tariff import price_usage

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.providers import facts
-from tests.replay.traffic import FOLDER, read_sse
+from providers import facts
+from replay.traffic import FOLDER, read_sse
 
 ABSENT = "no recorded traffic at shared/traffic beside the repository"
 

@@ -11,8 +11,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.offers import make_catalog
-
+from support.offers import make_catalog
 from tollgate.config.load import Mark
 from tollgate.config.model import Credits, Gateway, Model, Retry, Store, Timeouts
 from tollgate.health import Health

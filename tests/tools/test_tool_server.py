@@ -14,8 +14,8 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.support.image_provider import Provider
 
+from support.image_provider import Provider
 from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
 from tollgate.images import jobs_of
