@@ -108,7 +108,7 @@ class App:
         method = scope["method"]
         responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], bodiless=method == "HEAD")
         route, argument = endpoints.find(path)
-        dialect = route.dialect if route else endpoints.nowhere(path)
+        dialect = route.dialect if route else endpoints.dialect_of_unknown(path)
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 499

@@ -246,6 +246,6 @@ def find(path: str) -> tuple[Route | None, str]:
     return None, ""
 
 
-def nowhere(path: str) -> str:
+def dialect_of_unknown(path: str) -> str:
     """The dialect in which a path without an endpoint is told so: that of the API which the path would belong to."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"

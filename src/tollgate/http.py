@@ -39,7 +39,8 @@ class Direct(Protocol):
         """Call `tell` when the client leaves; None takes that back. Without it a task must wait for the message."""
 
     def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
-        """ASGI's own, by which it is told whether the request still has it."""
+        """The `send` that the server gave this request. Where the application has another one, something between them
+        wraps it and wants to see the messages, so `answer` may not be used."""
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
         """A whole answer in one call instead of two messages."""

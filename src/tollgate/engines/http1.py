@@ -98,15 +98,15 @@ class Http1:
         self._parsed: _Head | None = None
         """The newest request that was read."""
         self._bare = 0
-        """Bytes since a head was complete or a body went on."""
+        """Bytes read since the last complete head or piece of a body: the size of the head that is arriving."""
         self._came = 0
-        """Bytes of bodies."""
+        """Bytes of request bodies read so far."""
         self._looked: tuple[_Head | None, int] = (None, 0)
-        """The newest request and what had come, when `lags` was asked last."""
+        """`_parsed` and `_came` as they were when `lags` was asked last."""
         self._first: bytes | None = b""
-        """What came, until it is known not to be HTTP/2; then None."""
+        """The first bytes of the connection, kept until it is certain that they do not begin HTTP/2; then None."""
         self._deaf = False
-        """What comes now is not for us: after a refusal, or a request that ends the connection."""
+        """What arrives now is not read: it follows a refusal, or a request that ends the connection."""
         self._over = False
         """Nothing more is sent."""
         self._stream: HTTPStream | None = None

@@ -28,17 +28,17 @@ class Wire(Protocol):
     """What a turn needs of its connection."""
 
     done: asyncio.Future[None]
-    """Has come, and is given to whoever need not wait."""
+    """A future that is done already: what `send` returns to whoever need not wait."""
     room: asyncio.Future[None] | None
-    """Comes when a client that reads slowly has caught up; None while it does."""
+    """Done when a client that reads slowly has caught up; None while it keeps up."""
     server: ServerState
-    """Knows the headers of every answer."""
+    """Holds the headers that every answer gets."""
 
     def write(self, data: bytes) -> None:
-        """Write, at the end of this turn of the event loop at the latest."""
+        """Write to the client, at the end of this turn of the event loop at the latest."""
 
     def read_on(self) -> None:
-        """The application waits for what comes."""
+        """Go on reading: the application waits for more of the body."""
 
     def answered(self, turn: Turn) -> None:
         """The answer is complete."""

@@ -1,5 +1,6 @@
-"""uvicorn's server over connections of our own, the engine of the extra of that name. It is given sockets, and signals
-are left to the caller."""
+"""The engine of the extra `uvicorn`: uvicorn's server, with a connection class of our own in place of its protocol.
+
+The server is given sockets that are bound already; signals are left to the caller."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class _Connection(asyncio.Protocol):
     came.
 
     It takes the place of uvicorn's `HttpToolsProtocol`, which costs twice as much and knows no bounds to what comes
-    beside a body. What cannot be read is told after the answers before it; nothing behind it is read.
+    beside a body. What cannot be read is answered with an error after the answers to the requests before it; nothing
+    behind it is read.
     """
 
     def __init__(
@@ -117,25 +119,25 @@ class _Connection(asyncio.Protocol):
         self._target = b""
         self._headers: Headers = []
         self._newest: Turn | None = None
-        """To the request that was read last."""
+        """The answer to the request that was read last."""
         self._active: Turn | None = None
-        """To the request whose turn it is."""
+        """The answer to the request whose turn it is."""
         self._waiting: deque[tuple[Turn, dict[str, Any]]] = deque()
-        """Behind it, with their scopes."""
+        """The answers to the requests behind that one, with their scopes."""
         self._refusal = 0
-        """The status of what cannot be read; nothing behind it is."""
+        """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
         self._wish: tuple[bytes, bytes, str, Headers] | None = None
         """Method, target, version and headers of the request read last, if it wishes for another protocol."""
         self._bare = 0
-        """Bytes since a head was complete or a body went on."""
+        """Bytes read since the last complete head or piece of a body: the size of the head that is arriving."""
         self._came = 0
-        """Bytes of bodies."""
+        """Bytes of request bodies read so far."""
         self._looked: tuple[Turn | None, int] = (None, 0)
-        """The newest request and what had come, when the clock struck last."""
+        """`_newest` and `_came` as they were when `_look` ran last."""
         self._since = 0.0
-        """Since when there is no request to answer, or one is beginning to come."""
+        """When the connection became idle, or when the head of the next request began to arrive."""
         self._begun = False
-        """Something of the next request is here, or of the rest of one whose answer has left."""
+        """Some bytes of the next request have arrived, or of the rest of one that is answered already."""
         self._paused = False
         self._stuck: asyncio.TimerHandle | None = None
 

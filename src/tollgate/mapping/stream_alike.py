@@ -1,5 +1,5 @@
-"""Upstream events that are the one before but for a text: what stands around the text is compared, byte by byte, and
-only the text is read.
+"""Upstream events that differ from the one before in nothing but a text: the bytes around the text are compared, and
+only the text is parsed.
 
 A mapping's rule promises with `steady: true` that nothing but the delta itself depends on its text. Everything else is
 seen on the event that is the pattern: that the text stands in it once, and that the rules say this one delta of it and
@@ -46,7 +46,7 @@ class Alike:
         self.before = before
         self.after = after
         self.used = False
-        """An event was alike."""
+        """An event did fit this pattern."""
 
     def take(self, run: Run, written: list[bytes], lead: Lead) -> Sent:
         """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up
