@@ -83,9 +83,9 @@ class Parts:
         return part
 
     def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
-        """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a new
-        call; without a name it goes on (some servers draw another id for every fragment). Without both, a name begins
-        a new one once the arguments of the last are whole."""
+        """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a
+        new call; without a name it goes on (some servers draw another id for every fragment). Without both, a name
+        begins a new one once the arguments of the last are whole."""
         if kind == "tool_call":
             if key is None and not id:
                 last = self._last_call
