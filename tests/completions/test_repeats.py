@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapping.test_properties import CLIENTS, MAPPINGS, QUICK, chat_answers
+from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
 from mapping.test_stream_frames import AWKWARD, call, chunk
 from tollgate.completions import converted_stream
 from tollgate.completions.converted_stream import ConvertedStream

@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgate.config.load import plain, read_file
+from mapping.answers import CALLS, CLIENTS, MAPPINGS, NAMES, QUICK, chat_answers
+from tollgate.config.load import plain
 from tollgate.errors import TollgateError
 from tollgate.mapping import (
     Context,
-    Mapping,
     StreamConverter,
     Tap,
-    compile_mapping,
     convert_error,
     convert_request,
     convert_response,
@@ -29,16 +27,6 @@ from tollgate.mapping import (
     response_to_hub,
     tap_response,
     tap_usage,
-)
-
-FOLDER = Path(__file__).parents[2] / "mappings"
-NAMES = ("chat", "responses", "messages", "gemini")
-CLIENTS = ("chat", "responses", "messages")
-MAPPINGS: dict[str, Mapping] = {
-    name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES
-}
-QUICK = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 WORDS = st.sampled_from([
@@ -193,67 +181,6 @@ def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str
 
 
 # -- a stream says what the whole answer says
-
-ARGUMENTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | st.text("xyé", max_size=5), max_size=3).map(
-    json.dumps
-)
-CALLS = st.lists(st.tuples(st.sampled_from(["f", "g"]), ARGUMENTS), max_size=4)
-TEXT = st.text("ab é", max_size=8)
-
-
-def cut(draw: Any, text: str) -> list[str]:
-    """Text in pieces."""
-    places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
-    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
-
-
-@st.composite
-def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A whole chat answer, and the same as a stream whose calls may interleave."""
-    text, thought, calls = draw(TEXT), draw(TEXT), draw(CALLS)
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    if thought:
-        message["reasoning_content"] = thought
-    if calls:
-        message["tool_calls"] = [
-            {"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": args}}
-            for i, (name, args) in enumerate(calls)
-        ]
-    whole = {
-        "id": "a",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
-    }
-    deltas = [{"reasoning_content": piece} for piece in cut(draw, thought)] + [
-        {"content": piece} for piece in cut(draw, text)
-    ]
-    waiting = [
-        [{"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": ""}},
-         *({"index": i, "function": {"arguments": piece}} for piece in cut(draw, args))]
-        for i, (name, args) in enumerate(calls)
-    ]
-    opened = 0  # calls are announced in order; their arguments may mix
-    while any(waiting):
-        ready = [i for i, rest in enumerate(waiting) if rest and i <= opened]
-        i = draw(st.sampled_from(ready))
-        deltas.append({"tool_calls": [waiting[i].pop(0)]})
-        if i == opened:
-            opened += 1
-    chunks = [
-        {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        for delta in deltas
-    ]
-    chunks.append({
-        "id": "a",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
-    })
-    chunks.append({"id": "a", "choices": [], "usage": whole["usage"]})
-    return whole, chunks
-
 
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK

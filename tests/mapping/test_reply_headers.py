@@ -2,7 +2,7 @@
 
 import pytest
 
-from mapping.test_properties import MAPPINGS
+from mapping.answers import MAPPINGS
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.ledger.limits import Limits, Window

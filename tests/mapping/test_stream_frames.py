@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from mapping.test_properties import CLIENTS, MAPPINGS, QUICK, chat_answers
+from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.stream_frames import is_steady
