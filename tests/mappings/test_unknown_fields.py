@@ -28,6 +28,7 @@ WHOLE = {
         "messages[].reasoning_details[] reasoning.encrypted",
         "messages[].reasoning_details[] reasoning.summary",
         "messages[].reasoning_details[] reasoning.text",  # a thought is put together from neighbours
+        "messages[].provider_specific_fields.reasoning_details[] reasoning.text",  # the same, where LiteLLM keeps it
     },
     "responses": {
         "tools[] web_search",
