@@ -11,8 +11,8 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_pipeline import GOOD, SECRET, Leaving, provider
-from support.inprocess import inprocess, replying
+from completions.test_pipeline import GOOD, SECRET, provider
+from support.inprocess import Leaving, inprocess, replying
 from support.usage_files import rows
 from tollgate.completions.aside import is_long
 

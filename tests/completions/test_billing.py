@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows_by_id
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -26,7 +26,6 @@ MESSAGE = {
 }
 ASK = {"model": "acme/one", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
 BASE = Decimal(2)
-SSE = {"content-type": "text/event-stream"}
 
 
 def provider(speaks: str = "chat", url: str = "app://acme/chat", more: str = "") -> str:

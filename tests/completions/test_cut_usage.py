@@ -8,10 +8,8 @@ from decimal import Decimal
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, Leaving, inprocess, replying
 from support.usage_files import rows
-
-from .test_pipeline import SSE, Leaving
 
 WORDS = [f" word{place}" for place in range(40)]
 

@@ -7,13 +7,12 @@ from decimal import Decimal
 import pytest
 
 from support.eventstream import message
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 from tollgate.errors import ConfigErrors
 
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
 JSON = {"content-type": "application/json"}
-SSE = {"content-type": "text/event-stream"}
 
 OWN = """
 mapping: NAME

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_foreign import ANSWER, ASK, BITS, JSON, OWN, SSE, STREAM, provider, write_mapping
+from completions.test_foreign import ANSWER, ASK, BITS, JSON, OWN, STREAM, provider, write_mapping
 from providers.shipped import offers
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 
 ONLY = OWN.replace(OWN[OWN.index("response:") : OWN.index("error:")], "") + STREAM

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from completions.test_foreign import ASK, SSE
+from completions.test_foreign import ASK
 from completions.test_gathered import told
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 
 PROVIDER = """

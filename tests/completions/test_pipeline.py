@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, Leaving, inprocess, replying
 from support.usage_files import rows
 from tollgate.errors import Unavailable
 
@@ -56,7 +56,6 @@ def delta(text=None, finish=None, **more):
             "choices": [{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}], **more}
 
 
-SSE = {"content-type": "text/event-stream"}
 STREAM = streamed(
     delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]"
 )
@@ -243,34 +242,6 @@ async def test_a_route_that_keeps_failing_cools_down_and_retry_after_is_told(tmp
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert len(calls) == 1, "a route that asked for 30 seconds was asked again"
-
-
-class Leaving:
-    """An ASGI client that sends a body and leaves after `seconds`, or after `blocks` body messages."""
-
-    def __init__(self, body: dict, key: str, *, seconds: float | None = None, blocks: int | None = None) -> None:
-        self.raw = json.dumps(body).encode()
-        self.scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
-                      "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]}
-        self.seconds, self.blocks = seconds, blocks
-        self.gone = asyncio.Event()
-        self.sent = []
-        self.asked = False
-
-    async def receive(self):
-        if not self.asked:
-            self.asked = True
-            return {"type": "http.request", "body": self.raw, "more_body": False}
-        if self.seconds is not None:
-            await asyncio.sleep(self.seconds)
-            self.gone.set()
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message):
-        self.sent.append(message)
-        if self.blocks is not None and len(self.sent) > self.blocks:
-            self.gone.set()
 
 
 @pytest.mark.parametrize(

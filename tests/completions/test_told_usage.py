@@ -9,10 +9,9 @@ from decimal import Decimal
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, provider
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 
-SSE = {"content-type": "text/event-stream"}
 FAILS = "errors: {rules: [{when: $.type == 'response.failed', verdict: next, message: $.response.error.message}]}"
 ZERO = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 XAI = {

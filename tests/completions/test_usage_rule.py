@@ -7,10 +7,8 @@ import json
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
-
-from .test_pipeline import SSE
 
 RULE = {
     "chat": 'usage: {read: {input: 70, output: "{{ $.usage.completion_tokens }}"}}',

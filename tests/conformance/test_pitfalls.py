@@ -23,12 +23,11 @@ import pytest
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, events, provider, whole
 from replay.clients import complete_response, published, published_event
 from support import sdks
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows_by_id
 from tollgate.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
-SSE = {"content-type": "text/event-stream"}
 CLIENTS = ("chat", "responses", "messages")
 
 

@@ -9,9 +9,8 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_pipeline import Leaving
 from support.image_provider import Provider
-from support.inprocess import inprocess, unspoken
+from support.inprocess import Leaving, inprocess, unspoken
 from support.usage_files import rows
 
 ACME = """

@@ -8,6 +8,7 @@ Fakes are upstream apps (`app://acme/...`), so nothing between the client and th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,6 +34,10 @@ _mappings: dict[str, Any] = {}
 _runtimes: list[Runtime] = []
 """One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again,
 as at a reload."""
+
+
+SSE = {"content-type": "text/event-stream"}
+"""The headers of an upstream that streams."""
 
 
 @dataclass
@@ -160,3 +165,33 @@ def replying(
         return status, headers or {"content-type": "application/json"}, chunks()
 
     return app
+
+
+class Leaving:
+    """An ASGI client that sends a body and leaves after `seconds`, or after `blocks` body messages."""
+
+    def __init__(
+        self, body: dict[str, Any], key: str, *, seconds: float | None = None, blocks: int | None = None
+    ) -> None:
+        self.raw = json.dumps(body).encode()
+        self.scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
+                      "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]}
+        self.seconds, self.blocks = seconds, blocks
+        self.gone = asyncio.Event()
+        self.sent: list[Any] = []
+        self.asked = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.asked:
+            self.asked = True
+            return {"type": "http.request", "body": self.raw, "more_body": False}
+        if self.seconds is not None:
+            await asyncio.sleep(self.seconds)
+            self.gone.set()
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+        if self.blocks is not None and len(self.sent) > self.blocks:
+            self.gone.set()
