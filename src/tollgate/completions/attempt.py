@@ -240,6 +240,16 @@ def reported_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
     )
 
 
+def without_frames(error: UpstreamError) -> UpstreamError:
+    """The error, no longer remembering where it was raised.
+
+    The frames there have the answer, which has the error, and the request with its body: who refers to itself stays in
+    memory until the collector looks, and it looks after many requests, since hardly one leaves it anything to do.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
 def without_secrets(raw: bytes, offer: Offer) -> bytes:
     """Bytes of a provider's own that tell a failure: it may quote our key in them."""
     return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from tollgate.completions.attempt import AttemptFailed
+from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.errors import InternalError, RateLimited, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
@@ -32,16 +32,22 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
         try:
             answered = await once(offer)
         except AttemptFailed as failure:
-            metrics.attempts[offer.provider, failure.error.code] += 1
-            if failure.final:
-                exchange.services.health.rejected(offer.route, offer.provider)
-                raise failure.error from None
-            exchange.route_failed(failure.error)
-            errors.append(failure.error)
+            error, final = without_frames(failure.error), failure.final
         else:
             metrics.attempts[offer.provider, "ok"] += 1
             return answered
-    raise _worst(errors) from None
+        metrics.attempts[offer.provider, error.code] += 1
+        if final:
+            exchange.services.health.rejected(offer.route, offer.provider)
+            errors = [error]
+            break
+        exchange.route_failed(error)
+        errors.append(error)
+    try:
+        raise _worst(errors)
+    finally:
+        del error
+        errors.clear()  # this frame is one of those that the error remembers
 
 
 async def settle_failure(

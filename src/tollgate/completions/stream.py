@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
-from tollgate.completions.attempt import AttemptFailed
+from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import believed, completed, missing_sides
 from tollgate.completions.exchange import Exchange
@@ -122,7 +122,7 @@ async def _pump(
                 rest = await _rest(blocks, stage) if stage.ended and not answer.ended else b""
                 held += rest + stage.close()
         except UpstreamError as error:
-            stage.error = error
+            stage.error = without_frames(error)
         estimated = await count_usage(exchange, stage)
         if stage.error is not None:
             exchange.route_failed(stage.error)

@@ -73,7 +73,7 @@ class Sandbox:
                 raised
                 if isinstance(raised, Fault)
                 else Fault(400, "The JSON body of your request is nested too deeply.")
-            )
+            ).with_traceback(None)  # which has this frame, and the request in it: they would keep each other
             return (fault.status, {**base, **fault.headers},
                     Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats))
         return status, {**base, "content-type": kind}, Body(make, self.stats)

@@ -208,7 +208,9 @@ class Answer:
         self.parts.clear()
         self._rest = b""
         if not self._done and self._error is None:
-            self._stop(UpstreamUnreachable("the answer was abandoned", provider=self._call.provider))
+            self._stop(self._abandoned())
+        elif self._error is not None:  # raised, it remembers the frames of whoever read, and those have this answer
+            self._error = self._abandoned()
 
     async def close(self) -> None:
         """`abort` under the name that pairs with open."""
@@ -269,6 +271,9 @@ class Answer:
         if not self._done and self._error is None:
             self.fail(error)
             self._source.abort()
+
+    def _abandoned(self) -> UpstreamUnreachable:
+        return UpstreamUnreachable("the answer was abandoned", provider=self._call.provider)
 
     def _too_large(self, limit: int) -> UpstreamFailed:
         return UpstreamFailed(
