@@ -239,7 +239,8 @@ def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
         )
         assert listening.getresponse().readline() == b": listening\n"
         began = time.monotonic()
-        assert running.stop() == 0 and time.monotonic() - began < 6
+        assert running.stop() == 0
+        assert time.monotonic() - began < 20, "a stop that waits for it takes the 30 seconds of drain_seconds"
 
 
 def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
