@@ -32,27 +32,23 @@ def check_across(gateway: Gateway, providers: Sequence[Provider], document: Docu
 
 
 def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
-    document = provider.document
-    stem = Path(document.file).stem
-    if provider.name and provider.name != stem:
-        return [
-            document.problem(
-                find(document.root, ["provider"]),
-                f'found "{provider.name}", wanted the file\'s own name "{stem}"',
-                path="provider",
-                hint=f"or name the file {provider.name}.yaml",
-            )
-        ]
-    if provider.name and provider.name in seen:
-        return [
-            document.problem(
-                find(document.root, ["provider"]),
-                f'provider "{provider.name}" is also in {seen[provider.name].document.file}',
-                path="provider",
-            )
-        ]
-    seen[provider.name] = provider
-    return []
+    """A name is one provider's. Its file should have it too, for whoever looks for it."""
+    document, stem = provider.document, Path(provider.document.file).stem
+    first = seen.setdefault(provider.name, provider) if provider.name else provider
+    if first is not provider:
+        at = find(document.root, ["provider"])
+        return [document.problem(at, f'provider "{provider.name}" is also in {first.document.file}', path="provider")]
+    if provider.name in ("", stem):
+        return []
+    return [
+        document.problem(
+            find(document.root, ["provider"]),
+            f'found "{provider.name}", which is not the file\'s own name "{stem}"',
+            path="provider",
+            hint=f"or name the file {provider.name}.yaml",
+            level="warning",
+        )
+    ]
 
 
 def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
