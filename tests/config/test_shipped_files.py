@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tollgate.cli.check import Options, check
 from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Map, plain, read_text
@@ -95,3 +96,10 @@ def test_editors_are_told_the_schema(path: Path) -> None:
     said = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
     assert said, first
     assert Path(os.path.normpath(path.parent / said[1])).is_file()
+
+
+def test_every_example_of_every_shipped_file_holds() -> None:
+    """Those of providers that are off, too: `tests/mappings` runs the mappings' alone."""
+    report = check(REPOSITORY / "gateway.yaml", Options())
+    assert [problem.render() for problem in report.problems] == []
+    assert report.runtime is not None and len(report.runtime.providers) > 60
