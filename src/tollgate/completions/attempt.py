@@ -260,6 +260,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     try:
         raw = await answer.read(_MAX_ERROR_BYTES)
     except TollgateError:
+        answer.abort()  # it has the error, which remembers this frame
         raw = b""
     try:
         body, _ = parsed_answer(raw)
@@ -276,6 +277,7 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         raw = await answer.read(_MAX_ERROR_BYTES)
         body = orjson.loads(raw)
     except (TollgateError, orjson.JSONDecodeError):
+        answer.abort()  # as in `_refused`
         body = None
     if isinstance(body, (dict, list)):
         verdict = offer.errors.judge(answer.status, answer.headers, body)

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import sys
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,7 @@ import yaml
 from tollgate.config.fields import read_only
 from tollgate.config.known import Known
 
-_CLASSES = frozenset({("decimal", "Decimal"), ("pathlib", "PosixPath"), ("pathlib", "WindowsPath")})
+_CLASSES = frozenset((kind.__module__, kind.__name__) for kind in (Decimal, type(Path())))
 
 
 def dump_known(known: Known) -> bytes:
