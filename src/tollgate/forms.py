@@ -14,14 +14,15 @@ def encode_fields(fields: Mapping[str, object]) -> bytes:
 
     {"q": "a b", "n": 2, "on": true, "stop": ["x", "y"]} -> q=a+b&n=2&on=true&stop=x&stop=y
     """
-    return urlencode(list(_pairs(fields))).encode()
+    return urlencode([(name, field_text(item)) for name, item in form_fields(fields)]).encode()
 
 
-def _pairs(fields: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def form_fields(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The fields of a form, of whatever encoding: a list is its field several times, null is left out."""
     for name, value in fields.items():
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if item is not None:
-                yield str(name), field_text(item)
+                yield str(name), item
 
 
 def field_text(value: object) -> str:

@@ -127,8 +127,7 @@ def messages_error_code(error: UpstreamRejected) -> str | None:
 
 def messages_error_message(error: UpstreamRejected) -> str:
     """The provider's words. Where they tell that the prompt is too long, they begin as this format's own provider
-    begins them:
-    its clients know it by the words alone, and Claude Code makes the conversation shorter then."""
+    begins them: its clients know it by the words alone, and Claude Code makes the conversation shorter then."""
     if error.upstream_code != _TOO_LONG or _TOO_LONG_WORDS in error.message.lower():
         return error.message
     return f"{_TOO_LONG_WORDS}: {error.message}"

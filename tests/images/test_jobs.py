@@ -104,6 +104,28 @@ async def look(services, key, job_id):
     return json.loads((await get_generation(services, key, job_id)).body)["data"]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "kind", "sent"),
+    [
+        ("json", "application/json", b'{"model":"draw-1","prompt":"a cat","n":1,"seed":null}'),
+        ("form", "application/x-www-form-urlencoded", b"model=draw-1&prompt=a+cat&n=1"),
+        ("multipart", "multipart/form-data; boundary=tollgate-", b'name="prompt"\r\n\r\na cat\r\n'),
+    ],
+)
+async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, encoding, kind, sent):
+    submit = Step(
+        "submit", "POST", lambda values: "app://acme/jobs",
+        lambda values: {"id": "p1", "status": "succeeded", "images": URL}, {},
+        lambda values: {"model": values["$"]["model"], **values["$"]["input"], "seed": None}, encoding,
+    )
+    services, key, provider = await gateway(Script((200, {})), make_offer(submit=submit))
+    await create(services, key, {"prompt": "a cat", "n": 1})
+    await settled(services)
+    assert provider.headers[0]["content-type"].startswith(kind)
+    assert sent in provider.bodies[0]
+    assert b"seed" not in provider.bodies[0] or encoding == "json"
+
+
 @pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
 async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
     """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on

@@ -69,10 +69,8 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
             if edited and is_long(inbound.body)
             else passed_body(exchange, offer)
         )
-        headers, url = (
-            native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers)),
-            offer.url(stream, inbound.query),
-        )
+        headers = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers))
+        url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
     call = Call(
@@ -290,7 +288,6 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:
     """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON
-    documents:
-    what comes instead is an event there, and judged as one."""
+    documents: what comes instead is an event there, and judged as one."""
     kind = answer.headers.get("content-type", "")
     return not kind.startswith("text/html" if offer.framing in _JSON_FRAMINGS else ("text/html", "application/json"))

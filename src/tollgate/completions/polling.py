@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, holds_too_much
 from tollgate.completions.exchange import Exchange
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
@@ -40,7 +41,7 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     """
     polling = offer.polling
     assert polling is not None
-    first = _parsed(raw)
+    first = await _parsed(raw)
     if first is None or not polling.waits(first):
         return answer, raw
     began = time.perf_counter()
@@ -69,7 +70,7 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Any
                 raise AttemptFailed(miss.error) from None
             continue
         missed = 0
-        if not polling.waits(_parsed(raw)):
+        if not polling.waits(await _parsed(raw)):
             break
     if polling.fetch is None:
         return answer, raw
@@ -96,7 +97,7 @@ async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Any) -> 
         raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
     if 200 <= answer.status < 300:
         return answer, raw
-    body = _parsed(raw)
+    body = await _parsed(raw)
     said = raw.decode("utf-8", "replace") if body is None else body
     verdict = offer.errors.judge(answer.status, answer.headers, said)
     assert verdict is not None
@@ -131,8 +132,12 @@ async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) ->
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
 
 
-def _parsed(raw: bytes) -> Any:
+async def _parsed(raw: bytes) -> Any:
     """An answer as JSON; None for what is none, and for more values than a whole answer may have."""
+    return await aside(_read, raw) if is_large(raw) else _read(raw)
+
+
+def _read(raw: bytes) -> Any:
     try:
         return None if holds_too_much(raw) else orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -70,7 +70,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         out = await aside(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
-        await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+        if ids:
+            await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     await exchange.settle_answer(estimated=estimated, told=exchange.failure)
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from tollgate.forms import field_text
+from tollgate.forms import field_text, form_fields
 
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.IGNORECASE)
 
@@ -21,19 +21,16 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
     """The body and its content type. ValueError when a file part's content is not base64."""
     boundary = "tollgate-" + secrets.token_hex(16)
     out = bytearray()
-    for name, value in fields.items():
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if item is None:
-                continue
-            out += f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'.encode()
-            if isinstance(item, Mapping) and "file" in item:
-                data, mime = _content(name, item)
-                filename = str(item.get("name") or name)
-                out += f'; filename="{_quoted(filename)}"\r\nContent-Type: {_line(mime)}\r\n\r\n'.encode()
-                out += data
-            else:
-                out += b"\r\n\r\n" + field_text(item).encode()
-            out += b"\r\n"
+    for name, item in form_fields(fields):
+        out += f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'.encode()
+        if isinstance(item, Mapping) and "file" in item:
+            data, mime = _content(name, item)
+            filename = str(item.get("name") or name)
+            out += f'; filename="{_quoted(filename)}"\r\nContent-Type: {_line(mime)}\r\n\r\n'.encode()
+            out += data
+        else:
+            out += b"\r\n\r\n" + field_text(item).encode()
+        out += b"\r\n"
     out += f"--{boundary}--\r\n".encode()
     return bytes(out), f"multipart/form-data; boundary={boundary}"
 

@@ -207,6 +207,7 @@ def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
     same text in `field`: those after the first have `-2`, `-3`, ... behind it. What needs no change is the very same
     object."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
 
     def walked(node: Any) -> Any:
         if type(node) is list:
@@ -218,10 +219,11 @@ def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
         for name, member in node.items():
             new = member if name in closed else walked(member)
             if name == key and type(new) is dict and type(text := new.get(field)) is str:
-                number, free = 1, text
+                number, free = numbers.get(text, 1), text
                 while free in taken:
                     number += 1
                     free = f"{text}-{number}"
+                numbers[text] = number  # a thousand of one name are not counted from the start each
                 taken.add(free)
                 if free != text:
                     new = {**new, field: free}

@@ -89,26 +89,23 @@ class Offer:
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
+    streams: bool = field(init=False)
+    """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and nobody has
+    to ask for the answer again. Of one that does not, the whole answer is asked for."""
+    whole: bool = field(init=False)
+    """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
+
+    def __post_init__(self) -> None:
+        mapping, can, polled = self.mapping, self.can, self.polling is not None
+        streams = (mapping is None or mapping.stream_in is not None) and can.get("streams") is not False
+        whole = (mapping is None or "response.to_hub" in mapping.sections) and can.get("whole") is not False
+        object.__setattr__(self, "streams", streams and not polled)
+        object.__setattr__(self, "whole", whole or polled)
 
     def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
         address = self.address.stream if stream else self.address.whole
         return with_query(address, query) if query else address
-
-    @property
-    def streams(self) -> bool:
-        """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and nobody
-        has to ask for the answer again. Of one that does not, the whole answer is asked for."""
-        return (self.mapping is None or self.mapping.stream_in is not None) and self.polling is None and (
-            self.can.get("streams") is not False
-        )
-
-    @property
-    def whole(self) -> bool:
-        """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
-        return self.polling is not None or self.can.get("whole") is not False and (
-            self.mapping is None or "response.to_hub" in self.mapping.sections
-        )
 
     def encoded(self, document: Any) -> bytes:
         """A request's document as the bytes to send. TypeError where it cannot be JSON."""
