@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tollgate.completions.aside import aside, is_large, is_long
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.bound import most_it_costs
@@ -20,6 +19,7 @@ from tollgate.completions.gathered import gathered_reply, make_anew
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
+from tollgate.completions.off_loop import is_large, is_long, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for, referenced_ids
@@ -48,7 +48,7 @@ async def complete(
     runtime = services.runtime.current
     gateway = runtime.gateway
     if is_large(inbound.body):
-        body, outline, needs = await aside(_read, inbound, gateway.server)
+        body, outline, needs = await run_off_loop(_read, inbound, gateway.server)
     else:
         body, outline, needs = _read(inbound, gateway.server)
     model = chat_model(services, inbound, body["model"])
@@ -102,7 +102,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     try:
         if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
             if is_long(exchange.inbound.body):
-                await aside(make_anew, exchange, offer)
+                await run_off_loop(make_anew, exchange, offer)
             else:
                 make_anew(exchange, offer)
         if exchange.stream and offer.streams:

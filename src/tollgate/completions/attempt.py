@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.aside import aside, is_large, is_long
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
+from tollgate.completions.off_loop import is_large, is_long, run_off_loop
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import (
     BadRequest,
@@ -65,7 +65,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
         body = (
-            await aside(passed_body, exchange, offer)
+            await run_off_loop(passed_body, exchange, offer)
             if edited and is_long(inbound.body)
             else passed_body(exchange, offer)
         )
@@ -137,7 +137,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     source = runtime.mappings[exchange.inbound.dialect]
     long = is_long(exchange.inbound.body)
     hub = (
-        await aside(request_to_hub, source, exchange.body, context)
+        await run_off_loop(request_to_hub, source, exchange.body, context)
         if long
         else request_to_hub(source, exchange.body, context)
     )
@@ -154,7 +154,9 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         raise
     if offer.request_edits is not None:
         document = (
-            await aside(offer.request_edits, document, context) if long else offer.request_edits(document, context)
+            await run_off_loop(offer.request_edits, document, context)
+            if long
+            else offer.request_edits(document, context)
         )
     read_tier = offer.mapping.sent_tier
     exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None

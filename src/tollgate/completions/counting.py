@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.aside import aside, is_large
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.config.model import Server
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
@@ -31,7 +31,7 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     """
     large = is_large(inbound.body)
     server = services.runtime.current.gateway.server
-    body = await aside(_read, inbound, server) if large else _read(inbound, server)
+    body = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
     model = chat_model(services, inbound, body["model"])
     row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
                    asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tollgate import tokens
-from tollgate.completions.aside import is_large
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.off_loop import is_large
 from tollgate.mapping import Tap
 from tollgate.usage import beyond_belief
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.aside import aside
+from tollgate.completions.off_loop import run_off_loop
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline
 from tollgate.mapping import request_from_hub
@@ -36,7 +36,7 @@ async def request_with_bytes(
         made: dict[str, Any] = {}
         try:
             made = (
-                await aside(request_from_hub, mapping, hub, context)
+                await run_off_loop(request_from_hub, mapping, hub, context)
                 if long
                 else request_from_hub(mapping, hub, context)
             )

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, holds_too_much
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.polling import Astray, Place, Polling
@@ -134,7 +134,7 @@ async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) ->
 
 async def _parsed(raw: bytes) -> Any:
     """An answer as JSON; None for what is none, and for more values than a whole answer may have."""
-    return await aside(_read, raw) if is_large(raw) else _read(raw)
+    return await run_off_loop(_read, raw) if is_large(raw) else _read(raw)
 
 
 def _read(raw: bytes) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.aside import aside, is_large
 from tollgate.completions.attempt import (
     UNFINISHED,
     AttemptFailed,
@@ -25,6 +24,7 @@ from tollgate.completions.estimate import believed, completed, estimate_usage, m
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import finished_answer
 from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
 from tollgate.errors import UpstreamFailed
@@ -41,7 +41,9 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         answer, raw = await finished_answer(exchange, offer, answer, raw)
     large = is_large(raw)
     raw, body, edited, hub = (
-        await aside(_understood, exchange, offer, answer, raw) if large else _understood(exchange, offer, answer, raw)
+        await run_off_loop(_understood, exchange, offer, answer, raw)
+        if large
+        else _understood(exchange, offer, answer, raw)
     )
     if offer.usage_read is not None:
         usage = offer.usage_read(body, answer_headers=answer.headers)
@@ -67,7 +69,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     else:
         write = _events if exchange.stream else _converted_bytes
         hub = {**hub, "usage": exchange.reported_usage()}
-        out = await aside(write, exchange, hub) if large else write(exchange, hub)
+        out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         if ids:

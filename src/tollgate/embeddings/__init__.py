@@ -15,9 +15,9 @@ from typing import Any
 
 from tollgate import tokens
 from tollgate.catalog import CatalogModel, access_of
-from tollgate.completions.aside import aside, is_large
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.embeddings.attempt import Embedded, attempt, count_items
 from tollgate.embeddings.reply import reply_of
@@ -34,7 +34,7 @@ __all__ = ["embed"]
 async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
-    request = await aside(_read, services, inbound) if is_large(inbound.body) else _read(services, inbound)
+    request = await run_off_loop(_read, services, inbound) if is_large(inbound.body) else _read(services, inbound)
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200])

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 _LARGE_BYTES = 32 * 1024
 _LARGE_OBJECTS = 1000
@@ -35,7 +35,7 @@ def is_long(raw: bytes) -> bool:
     return len(raw) > _LARGE_BYTES and (is_large(raw) or raw.count(b"{") + raw.count(b"[") > _LARGE_OBJECTS)
 
 
-async def aside(work: Callable[Given, Made], *args: Given.args, **options: Given.kwargs) -> Made:
+async def run_off_loop(work: Callable[Params, Result], *args: Params.args, **options: Params.kwargs) -> Result:
     """What `work` gives, from a thread. A caller that is cancelled leaves at once; the thread ends what it began for
     nobody."""
     return await asyncio.get_running_loop().run_in_executor(_executor, lambda: work(*args, **options))

@@ -1,4 +1,4 @@
-"""Long conversations are converted beside the event loop: others are answered meanwhile, and a client may leave."""
+"""Long conversations are converted off the event loop: others are answered meanwhile, and a client may leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from completions.test_pipeline import GOOD, SECRET, provider
 from support.inprocess import Leaving, inprocess, replying
 from support.usage_files import rows
-from tollgate.completions.aside import is_long
+from tollgate.completions.off_loop import is_long
 
 TURNS = 40_000
 LONG = {
