@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.completions.marks import pieces
+from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage
 from tollgate.completions.native_stream import ChatStream, PlainStream
 from tollgate.errors import UpstreamFailed
@@ -175,7 +175,7 @@ BLOCK = b"data: a\n\ndata: b\n\n: note\n\ndata: X1\n\ndata: c\n\ndata: X2 Y\n\nd
 
 
 def test_a_block_is_cut_at_its_marked_events_only():
-    cut, rest = pieces(BLOCK, (b"X", b"Y", b"absent"))
+    cut, rest = split_at_marks(BLOCK, (b"X", b"Y", b"absent"))
     assert cut == [
         (False, b"data: a\n\ndata: b\n\n: note\n\n"),
         (True, b"data: X1\n\n"),
@@ -194,7 +194,7 @@ def test_a_block_is_cut_at_its_marked_events_only():
 )
 def test_the_pieces_are_the_block_in_runs_of_events_that_are_marked_or_are_not(blocks):
     block = b"".join(blocks)
-    cut, rest = pieces(block, (b"X", b"Y"))
+    cut, rest = split_at_marks(block, (b"X", b"Y"))
     assert b"".join(piece for _, piece in cut) + rest == block
     assert [marked for marked, _ in cut[1:]] == [not marked for marked, _ in cut[:-1]]
     for marked, piece in cut:

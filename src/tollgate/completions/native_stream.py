@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.marks import pieces
+from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import UpstreamError, UpstreamUnreachable
@@ -125,7 +125,7 @@ class NativeStream:
                 return before + self._take(self._decoder.feed(block))
             if not block or self.ended or self.error is not None:
                 return before
-        cut, rest = pieces(block, self._marks)
+        cut, rest = split_at_marks(block, self._marks)
         if len(cut) == 1 and not cut[0][0] and not rest and not before:
             return valid_utf8(cut[0][1])
         out = [before]

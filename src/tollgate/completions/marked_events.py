@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def pieces(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes]], bytes]:
+def split_at_marks(block: bytes, marks: Sequence[bytes]) -> tuple[list[tuple[bool, bytes]], bytes]:
     """Cut `block` (which begins at an event's first byte, line ends are line feeds) into ((marked, bytes), ...) and the
     unfinished event at its end.
 
-    pieces(b"a\\n\\nb\\n\\nX\\n\\nc", [b"X"]) -> ([(False, b"a\\n\\nb\\n\\n"), (True, b"X\\n\\n")], b"c")
+    split_at_marks(b"a\\n\\nb\\n\\nX\\n\\nc", [b"X"]) -> ([(False, b"a\\n\\nb\\n\\n"), (True, b"X\\n\\n")], b"c")
     """
     last = block.rfind(b"\n\n") + 2
     if last < 2:
