@@ -8,7 +8,7 @@ import orjson
 
 from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
-from tollgate.completions.repeats import take_repeats
+from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
@@ -155,14 +155,14 @@ class ConvertedStream:
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:
-        """The same as `_take` of a block's events, with those taken together that are alike (`repeats.py`): a few are
+        """The same as `_take` of a block's events, with those taken together that are alike (`repeated_deltas.py`): a few are
         read one by one, the last of them is tried as the pattern for those behind it, and so on."""
         out: list[bytes] = []
         events, converter = self._events, self._converter
         at, end = 0, len(block)
         while at < end and self.error is None:
             if not events.pending:
-                said, at = take_repeats(converter, block, at)
+                said, at = take_repeated_deltas(converter, block, at)
                 if said:
                     out.append(said)
                     continue

@@ -19,7 +19,7 @@ _SEARCHED = 16
 search anew at every hit, which takes longer for a longer text."""
 
 
-def take_repeats(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
+def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
     """The client's events for those at the start of `block[at:]` that are like the converter's pattern, and where in
     the block those end; nothing and `at` where there is no pattern, or the first event is not like it."""
     pattern = converter.pattern

@@ -16,7 +16,7 @@ from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
 from mapping.test_stream_frames import AWKWARD, call, chunk
 from tollgate.completions import converted_stream
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.repeats import take_repeats
+from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
 from tollgate.sse import Decoder
@@ -28,11 +28,11 @@ together: list[int] = []
 @pytest.fixture(autouse=True)
 def _counting() -> Iterator[None]:
     def take(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-        said, end = take_repeats(converter, block, at)
+        said, end = take_repeated_deltas(converter, block, at)
         together.append(said.count(b"\n\n"))
         return said, end
 
-    with patch.object(converted_stream, "take_repeats", take):
+    with patch.object(converted_stream, "take_repeated_deltas", take):
         yield
 
 
