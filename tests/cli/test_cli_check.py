@@ -236,7 +236,7 @@ def test_the_can_words_that_code_reads_are_listed() -> None:
     places = (
         "routing.py",
         "embeddings/__init__.py",
-        "completions/bound.py",
+        "completions/cost_bound.py",
         "completions/exchange.py",
         "mapping/provider/offer.py",
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from tollgate.completions.attempt import send
 from tollgate.completions.body import check_fields, read_json
-from tollgate.completions.bound import most_it_costs
+from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import gathered_reply, make_anew
