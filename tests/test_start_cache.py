@@ -16,11 +16,11 @@ from tollgate.config import load
 from tollgate.config.build import load_gateway
 from tollgate.config.kept import dump_known, load_known
 from tollgate.config.load import read_text
-from tollgate.mapping import compiler, emit, kept
+from tollgate.mapping import code_cache, compiler, emit
+from tollgate.mapping.code_cache import CodeCache
 from tollgate.mapping.compiler import compile_mapping
-from tollgate.mapping.emit import keeping
+from tollgate.mapping.emit import using_code_cache
 from tollgate.mapping.functions import Filter
-from tollgate.mapping.kept import KeptCode
 from tollgate.start_cache import StartCache
 
 TEXT = """
@@ -33,7 +33,7 @@ error:
 
 
 def _build(code, text=TEXT, name="acme.yaml"):
-    with keeping(code):
+    with using_code_cache(code):
         return compile_mapping(read_text(text, name))
 
 
@@ -122,7 +122,7 @@ def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkey
     monkeypatch.setattr(load, "read_text", lambda *_: pytest.fail("read"))
     document = load.Document("acme.yaml", text, None)
     cache = StartCache(tmp_path / "var")
-    with keeping(cache.code):
+    with using_code_cache(cache.code):
         again = compile_mapping(document)
     assert not cache.code.changed
     assert (again.name, again.warnings, again.sections.keys(), again.walkers.keys()) == (
@@ -140,7 +140,7 @@ def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkey
 
 
 def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
-    with keeping(StartCache(store).code):
+    with using_code_cache(StartCache(store).code):
         mapping = compile_mapping(
             read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")}
         )
@@ -237,7 +237,7 @@ def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage)
 )
 def test_a_table_of_another_kind_is_refused(payload):
     with pytest.raises(ValueError, match="not a table of code"):
-        KeptCode.load(payload)
+        CodeCache.load(payload)
 
 
 @pytest.mark.parametrize(
@@ -285,12 +285,12 @@ def test_a_link_is_not_followed(store, file, loaded, tmp_path):
 @pytest.mark.parametrize("part", ["engine", "python"])
 def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
     if part == "python":
-        monkeypatch.setattr(kept.importlib.util, "MAGIC_NUMBER", b"next")
+        monkeypatch.setattr(code_cache.importlib.util, "MAGIC_NUMBER", b"next")
     else:
-        here = Path(kept.__file__).parent
+        here = Path(code_cache.__file__).parent
         shutil.copytree(here, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(here.parent / "config", tmp_path / "config", ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.setattr(kept, "__file__", str(tmp_path / "mapping" / "kept.py"))
+        monkeypatch.setattr(code_cache, "__file__", str(tmp_path / "mapping" / "code_cache.py"))
         assert _found(store, store / "cache" / "code.bin")
         with (tmp_path / "mapping" / "directives" / "when.py").open("a") as file:
             file.write("# changed")

@@ -20,10 +20,10 @@ from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
-from tollgate.mapping.emit import keeping
+from tollgate.mapping.code_cache import CodeCache
+from tollgate.mapping.emit import using_code_cache
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffers
-from tollgate.mapping.kept import KeptCode
 from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.routing import Route, make_route
@@ -76,14 +76,14 @@ class RuntimeHolder:
 
 
 def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None,
-                  everything: bool = False, kept: KeptCode | None = None) -> Runtime:
+                  everything: bool = False, code_cache: CodeCache | None = None) -> Runtime:
     """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once.
 
     A provider that is off is compiled only for `everything` (`tollgate check`): a start need not pay for the twenty it
     will not use, and a slip in one of them is no reason not to serve. The same goes for mappings nobody then needs.
-    `kept` is code from an earlier start.
+    `code_cache` is code from an earlier start.
     """
-    with collector_resting(), keeping(kept):
+    with collector_resting(), using_code_cache(code_cache):
         return _built(loaded, previous, discovered, everything)
 
 

@@ -100,7 +100,7 @@ def load(
     for note in loaded.notes:
         log.debug("%s", note)
     loaded = replace(loaded, gateway=adjust(loaded.gateway))
-    runtime = build_runtime(loaded, kept=cache.code if cache else None)
+    runtime = build_runtime(loaded, code_cache=cache.code if cache else None)
     loaded.known.let_go()
     return runtime
 

@@ -21,7 +21,7 @@ from typing import TypeVar
 from tollgate.config.build import Loaded
 from tollgate.config.kept import dump_known, known_stamp, load_known
 from tollgate.config.known import Known
-from tollgate.mapping.kept import KeptCode, stamp
+from tollgate.mapping.code_cache import CodeCache, stamp
 
 log = logging.getLogger("tollgate.cache")
 
@@ -39,7 +39,7 @@ class StartCache:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self.code: KeptCode = self._take(CODE, stamp, KeptCode.load) or KeptCode()
+        self.code: CodeCache = self._take(CODE, stamp, CodeCache.load) or CodeCache()
         self.known: Known | None = self._take(FILES, known_stamp, load_known)
 
     def write(self, loaded: Loaded) -> bool:
@@ -48,7 +48,7 @@ class StartCache:
         known, before = loaded.known, self.known
         if before is None or not known.same(before):
             written = self._leave(FILES, known_stamp() + dump_known(known)) or written
-        self.code, self.known = KeptCode(), None
+        self.code, self.known = CodeCache(), None
         return written
 
     def _take(self, name: str, stamp_of: Callable[[], bytes], load: Callable[[bytes], T]) -> T | None:

@@ -155,8 +155,9 @@ class ConvertedStream:
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:
-        """The same as `_take` of a block's events, with those taken together that are alike (`repeated_deltas.py`): a few are
-        read one by one, the last of them is tried as the pattern for those behind it, and so on."""
+        """The same as `_take` of a block's events, with those taken together that are alike
+        (`repeated_deltas.py`): a few are read one by one, the last of them is tried as the pattern for those behind it,
+        and so on."""
         out: list[bytes] = []
         events, converter = self._events, self._converter
         at, end = 0, len(block)

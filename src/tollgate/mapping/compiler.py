@@ -17,7 +17,7 @@ from tollgate.mapping import templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import let, when
-from tollgate.mapping.emit import executed, kept_now
+from tollgate.mapping.emit import current_code_cache, executed
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
@@ -128,20 +128,20 @@ class _Built:
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
     """Compile a protocol file, or take what it came to before (`keeping`).
     `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
-    kept = None if plugins or trace else kept_now()
+    cache = None if plugins or trace else current_code_cache()
     if (
-        kept is not None
-        and isinstance(built := kept.get_file(document), _Built)
-        and (code := kept.get(built.code)) is not None
+        cache is not None
+        and isinstance(built := cache.get_file(document), _Built)
+        and (code := cache.get(built.code)) is not None
     ):
         return Mapping(document, executed(code, document.file, {**_runtime(built), **built.names}), built)
     unit = Unit(document, plugins=plugins, trace=trace)
     built = _built(unit, document, plugins)
     runtime = _runtime(built) | (tracing(document.file) if trace else {})
     mapping = Mapping(document, unit.build(runtime), built)
-    if kept is not None and built.examples is None:
+    if cache is not None and built.examples is None:
         built.code, built.names = unit.module.key, unit.module.names
-        kept.put_file(document, built)
+        cache.put_file(document, built)
     return mapping
 
 

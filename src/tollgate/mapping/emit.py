@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
 
-from tollgate.mapping.kept import KeptCode
+from tollgate.mapping.code_cache import CodeCache
 
 _INDENT = "    "
 
@@ -137,12 +137,12 @@ class Module:
         if not self._functions:
             return {**runtime, **self.names}
         text, lines = self.source()
-        self.key = _kept.key(text, lines, self.file) if _kept is not None else b""
-        code = _kept.get(self.key) if _kept is not None else None
+        self.key = _code_cache.key(text, lines, self.file) if _code_cache is not None else b""
+        code = _code_cache.get(self.key) if _code_cache is not None else None
         if code is None:
             code = self._compiled(text, lines)
-            if _kept is not None:
-                _kept.put(self.key, code)
+            if _code_cache is not None:
+                _code_cache.put(self.key, code)
         return executed(code, self.file, {**runtime, **self.names})
 
     def _compiled(self, text: str, lines: list[int]) -> CodeType:
@@ -160,24 +160,24 @@ def executed(code: CodeType, file: str, names: dict[str, object]) -> dict[str, o
     return namespace
 
 
-_kept: KeptCode | None = None
+_code_cache: CodeCache | None = None
 
 
-def kept_now() -> KeptCode | None:
-    """The store of compiled code in use, as given to `keeping`."""
-    return _kept
+def current_code_cache() -> CodeCache | None:
+    """The store of compiled code in use, as given to `using_code_cache`."""
+    return _code_cache
 
 
 @contextmanager
-def keeping(kept: KeptCode | None) -> Iterator[None]:
-    """Within this block, modules take compiled code from `kept` where it has it, and put there what they had to
+def using_code_cache(cache: CodeCache | None) -> Iterator[None]:
+    """Within this block, modules take compiled code from `cache` where it has it, and put there what they had to
     compile."""
-    global _kept
-    before, _kept = _kept, kept
+    global _code_cache
+    before, _code_cache = _code_cache, cache
     try:
         yield
     finally:
-        _kept = before
+        _code_cache = before
 
 
 def _relocated(code: CodeType, lines: list[int]) -> CodeType:

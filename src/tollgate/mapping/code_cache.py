@@ -27,7 +27,7 @@ from tollgate.mapping.functions import FILTERS
 _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
 
 
-class KeptCode:
+class CodeCache:
     """Compiled code of an earlier start, and what this start took of it or had to make."""
 
     def __init__(self, known: dict[bytes, CodeType | bytes] | None = None) -> None:
@@ -90,7 +90,7 @@ class KeptCode:
         return marshal.dumps(self._used | packed)
 
     @classmethod
-    def load(cls, raw: bytes) -> KeptCode:
+    def load(cls, raw: bytes) -> CodeCache:
         """From bytes that `dump` made: never from any others, as marshal trusts them. ValueError when they are none."""
         try:
             known = marshal.loads(raw)
