@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tollgate import start_cache
-from tollgate.config import kept as kept_files
-from tollgate.config import load
+from tollgate.config import load, reusable_bytes
 from tollgate.config.build import load_gateway
-from tollgate.config.kept import dump_known, load_known
 from tollgate.config.load import read_text
+from tollgate.config.reusable_bytes import dump_reusable, load_reusable
 from tollgate.mapping import code_cache, compiler, emit
 from tollgate.mapping.code_cache import CodeCache
 from tollgate.mapping.compiler import compile_mapping
@@ -57,8 +56,8 @@ def loaded(tmp_path, monkeypatch):
     return _load()
 
 
-def _load(known=None):
-    return load_gateway(environ={"ACME_KEY": CANARY}, previous=known)
+def _load(previous=None):
+    return load_gateway(environ={"ACME_KEY": CANARY}, previous=previous)
 
 
 @pytest.fixture
@@ -79,7 +78,10 @@ def file(store, request):
 def _found(store, file):
     """Whether the next start uses what stands in the file."""
     cache = StartCache(store)
-    return cache.known is not None if file.name == start_cache.FILES else not (_build(cache.code), cache.code.made)[1]
+    if file.name == start_cache.FILES:
+        return cache.reusable is not None
+    _build(cache.code)
+    return not cache.code.made
 
 
 def _code_of(mapping):
@@ -102,7 +104,7 @@ def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkey
         "message": "NO",
         "code": "x",
     }
-    assert not cache.write(_load(cache.known))
+    assert not cache.write(_load(cache.reusable))
 
 
 MANY = TEXT + """
@@ -186,7 +188,7 @@ def test_a_second_start_reads_no_file_again(store, loaded, monkeypatch):
         "read_text",
         lambda text, name: before(text, name) if name == "gateway.yaml" else pytest.fail(f"{name} was read"),
     )
-    again = _load(StartCache(store).known)
+    again = _load(StartCache(store).reusable)
     provider, wanted = again.gateway.providers["acme"], loaded.gateway.providers["acme"]
     assert (
         provider.models == wanted.models
@@ -199,9 +201,9 @@ def test_a_second_start_reads_no_file_again(store, loaded, monkeypatch):
 def test_a_changed_file_is_read_again(store, tmp_path):
     (tmp_path / "providers" / "acme.yaml").write_text(PROVIDER.replace("9999", "1"))
     cache = StartCache(store)
-    again = _load(cache.known)
+    again = _load(cache.reusable)
     assert not again.warnings and str(again.gateway.providers["acme"].models[0].price.prices["completion"]) == "1"
-    assert cache.write(again) and not _load(StartCache(store).known).warnings
+    assert cache.write(again) and not _load(StartCache(store).reusable).warnings
 
 
 def test_no_secret_is_left(store):
@@ -211,7 +213,7 @@ def test_no_secret_is_left(store):
 
 def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "providers")  # names of files are relative to it
-    assert StartCache(store).known is None
+    assert StartCache(store).reusable is None
 
 
 @pytest.mark.parametrize(
@@ -247,13 +249,13 @@ def test_a_table_of_another_kind_is_refused(payload):
 )
 def test_files_of_another_kind_are_refused(payload):
     with pytest.raises(ValueError, match="not what files came to"):
-        load_known(payload)
+        load_reusable(payload)
 
 
 def test_files_are_taken_over_whole(loaded):
-    known = load_known(dump_known(loaded.known))
-    assert known is not None and set(known.documents()) == set(loaded.known.documents())
-    assert not known.same(loaded.known) and known.same(known)
+    reusable = load_reusable(dump_reusable(loaded.reusable))
+    assert reusable is not None and set(reusable.documents()) == set(loaded.reusable.documents())
+    assert not reusable.same(loaded.reusable) and reusable.same(reusable)
 
 
 @pytest.mark.parametrize("target", ["file", "folder"])
@@ -298,8 +300,8 @@ def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
 
 
 def test_another_version_reads_files_anew(store, monkeypatch):
-    monkeypatch.setattr(kept_files.yaml, "__version__", "next")
-    assert StartCache(store).known is None
+    monkeypatch.setattr(reusable_bytes.yaml, "__version__", "next")
+    assert StartCache(store).reusable is None
 
 
 def test_files_and_folder_are_the_owners_alone(store):

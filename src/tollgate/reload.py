@@ -106,7 +106,7 @@ class Reloader:
 
     def _build(self) -> Runtime:
         before = self._holder.current
-        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.known)
+        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         changed = [
             (before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()
@@ -118,7 +118,7 @@ class Reloader:
             if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
-        loaded.known.let_go()
+        loaded.reusable.let_go()
         self._try_out(before, runtime)
         return runtime
 

@@ -84,7 +84,7 @@ def load(
 ) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
     loaded = load_gateway(
-        path, environ=environ if environ is not None else os.environ, previous=cache.known if cache else None
+        path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
     for warning in (*loaded.warnings, *check_unpriced(loaded.gateway.providers.values())):
         log.warning("%s", warning.render(source=False))
@@ -101,7 +101,7 @@ def load(
         log.debug("%s", note)
     loaded = replace(loaded, gateway=adjust(loaded.gateway))
     runtime = build_runtime(loaded, code_cache=cache.code if cache else None)
-    loaded.known.let_go()
+    loaded.reusable.let_go()
     return runtime
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tollgate.config.build import Loaded
-from tollgate.config.kept import dump_known, known_stamp, load_known
-from tollgate.config.known import Known
+from tollgate.config.reusable import Reusable
+from tollgate.config.reusable_bytes import dump_reusable, load_reusable, reusable_stamp
 from tollgate.mapping.code_cache import CodeCache, stamp
 
 log = logging.getLogger("tollgate.cache")
@@ -40,15 +40,15 @@ class StartCache:
     def __init__(self, store: Path) -> None:
         self._store = store
         self.code: CodeCache = self._take(CODE, stamp, CodeCache.load) or CodeCache()
-        self.known: Known | None = self._take(FILES, known_stamp, load_known)
+        self.reusable: Reusable | None = self._take(FILES, reusable_stamp, load_reusable)
 
     def write(self, loaded: Loaded) -> bool:
         """Leave what this start used for the next one. False when there was nothing new, or it cannot be written."""
         written = self.code.changed and self._leave(CODE, stamp() + self.code.dump())
-        known, before = loaded.known, self.known
-        if before is None or not known.same(before):
-            written = self._leave(FILES, known_stamp() + dump_known(known)) or written
-        self.code, self.known = CodeCache(), None
+        reusable, before = loaded.reusable, self.reusable
+        if before is None or not reusable.same(before):
+            written = self._leave(FILES, reusable_stamp() + dump_reusable(reusable)) or written
+        self.code, self.reusable = CodeCache(), None
         return written
 
     def _take(self, name: str, stamp_of: Callable[[], bytes], load: Callable[[bytes], T]) -> T | None:

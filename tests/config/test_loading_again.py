@@ -44,9 +44,9 @@ class Folder:
 
     def load(self, previous=None):
         loaded = load_gateway(
-            self.path / "gateway.yaml", environ=self.environ, previous=previous.known if previous else None
+            self.path / "gateway.yaml", environ=self.environ, previous=previous.reusable if previous else None
         )
-        loaded.known.let_go()
+        loaded.reusable.let_go()
         return loaded
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tollgate.config.build import load_gateway
 from tollgate.config.included import over_shared
-from tollgate.config.kept import dump_known, load_known
 from tollgate.config.load import plain, read_text
+from tollgate.config.reusable_bytes import dump_reusable, load_reusable
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure
@@ -50,9 +50,9 @@ class Folder:
         (self.path / "providers" / name).parent.mkdir(parents=True, exist_ok=True)
         (self.path / "providers" / name).write_text(text)
 
-    def load(self, known=None, key="k", **more):
-        loaded = load_gateway(self.path, environ={"ACME_KEY": key} if key else {}, previous=known, **more)
-        loaded.known.let_go()
+    def load(self, previous=None, key="k", **more):
+        loaded = load_gateway(self.path, environ={"ACME_KEY": key} if key else {}, previous=previous, **more)
+        loaded.reusable.let_go()
         return loaded
 
     def mistakes(self, **more) -> list[str]:
@@ -215,24 +215,24 @@ def test_an_example_of_a_shared_file_is_run_for_each(files):
 
 def test_a_change_of_a_shared_file_is_taken_up_by_all(files):
     first = files.load()
-    again = files.load(first.known)
+    again = files.load(first.reusable)
     assert all(again.gateway.providers[name] is first.gateway.providers[name] for name in ("one", "two"))
     assert files.path / "providers" / "shared" / "acme.yaml" in again.gateway.files
     files.write(
         "shared/acme.yaml",
         SHARED.replace("context: 100", "context: 200").replace("$secret.ACME_KEY", "$secret.OTHER_KEY?"),
     )
-    second = files.load(again.known, key=None)
+    second = files.load(again.reusable, key=None)
     assert [(p.off, p.models[0].context) for p in second.gateway.providers.values()] == [("", 200)] * 2
     assert build_runtime(second).providers["one"].offers["acme/large"][0].model.context == 200
 
 
 def test_a_start_from_the_cache_takes_both_over(files, monkeypatch):
     monkeypatch.chdir(files.path)
-    known = load_known(dump_known(files.load().known))
-    again = files.load(known)
+    reusable = load_reusable(dump_reusable(files.load().reusable))
+    again = files.load(reusable)
     assert all(
-        again.gateway.providers[name] is known.sources[f"providers/{name}.yaml"].provider for name in ("one", "two")
+        again.gateway.providers[name] is reusable.sources[f"providers/{name}.yaml"].provider for name in ("one", "two")
     )
     assert (
         build_runtime(again).providers["one"].offers["acme/large"][0].url(stream=False) == "https://one.example/v1/chat"

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from tollgate.config.build import load_gateway
-from tollgate.config.known import Known
+from tollgate.config.reusable import Reusable
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
@@ -98,8 +98,8 @@ async def inprocess(
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
     """The configuration at `path`, read and compiled as at a reload of that among the
     earlier ones which has most in common with it."""
-    loaded = load_gateway(path, environ=environ, previous=Known({}, _mappings, ()))
-    _mappings.update(loaded.known.mappings)
+    loaded = load_gateway(path, environ=environ, previous=Reusable({}, _mappings, ()))
+    _mappings.update(loaded.reusable.mappings)
     texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
     nearest = max(
         _runtimes,

@@ -16,11 +16,11 @@ from tollgate.config.cross import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
 from tollgate.config.included import include, names_models, share
-from tollgate.config.known import Known, Source
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.reading import Reading
+from tollgate.config.reusable import Reusable, Source
 from tollgate.config.sanity import check_prices
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
@@ -47,13 +47,13 @@ class Loaded:
     """What each provider file came to, for the next load."""
 
     @property
-    def known(self) -> Known:
+    def reusable(self) -> Reusable:
         """What the next load may take over."""
-        return Known(dict(self.sources), dict(self.gateway.mappings), self.warnings)
+        return Reusable(dict(self.sources), dict(self.gateway.mappings), self.warnings)
 
 
 def load_gateway(
-    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Known | None = None
+    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Reusable | None = None
 ) -> Loaded:
     """Read a gateway file (or a folder with one) and all it names.
 
@@ -112,10 +112,12 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 class _Loading:
     """One run over the files, collecting problems."""
 
-    def __init__(self, environ: Mapping[str, str], *, everything: bool = False, previous: Known | None = None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], *, everything: bool = False, previous: Reusable | None = None
+    ) -> None:
         self.environ = environ
         self.everything = everything
-        self.known = dict(previous.sources) if previous is not None and not everything else {}
+        self.sources_before = dict(previous.sources) if previous is not None and not everything else {}
         self.documents = previous.documents() if previous is not None and not everything else {}
         self.said_before = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
@@ -136,8 +138,8 @@ class _Loading:
         documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in of_providers]
         trees: list[tuple[Document, Map | Source]] = []
         for read in documents:
-            doc, known = self._unchanged(read)
-            tree = known or self._with_shared(doc)
+            doc, source = self._unchanged(read)
+            tree = source or self._with_shared(doc)
             if tree is not None:
                 trees.append((doc, tree))
         referred = {
@@ -255,7 +257,7 @@ class _Loading:
     def _unchanged(self, document: Document) -> tuple[Document, Source | None]:
         """What an unchanged file came to before, where its shared files are unchanged too; else None, and the document
         without its shared files."""
-        source = self.known.get(document.file)
+        source = self.sources_before.get(document.file)
         if source is None or source.provider.document is not document:
             return document, None
         shared = zip(source.included[:document.shared], document.included, strict=False)

@@ -20,25 +20,25 @@ from typing import Any
 import yaml
 
 from tollgate.config.fields import read_only
-from tollgate.config.known import Known
+from tollgate.config.reusable import Reusable
 
 _CLASSES = frozenset((kind.__module__, kind.__name__) for kind in (Decimal, type(Path())))
 
 
-def dump_known(known: Known) -> bytes:
-    """What was read, as bytes. The trees in it are dropped, as by `Known.let_go`."""
-    known.let_go()
+def dump_reusable(reusable: Reusable) -> bytes:
+    """What was read, as bytes. The trees in it are dropped, as by `Reusable.let_go`."""
+    reusable.let_go()
     # File by file: pickling keeps track of every object meanwhile, which for all at once is ten times their bytes.
-    parts = [[_bytes(entry) for entry in table.items()] for table in (known.sources, known.mappings)]
-    return _bytes((os.getcwd(), *parts, known.warnings))
+    parts = [[_bytes(entry) for entry in table.items()] for table in (reusable.sources, reusable.mappings)]
+    return _bytes((os.getcwd(), *parts, reusable.warnings))
 
 
 def _bytes(value: object) -> bytes:
     return pickle.dumps(value, protocol=5)
 
 
-def load_known(raw: bytes) -> Known | None:
-    """From bytes that `dump_known` made; None when they are of another working
+def load_reusable(raw: bytes) -> Reusable | None:
+    """From bytes that `dump_reusable` made; None when they are of another working
     directory (names of files are relative to it).
 
     Names no class but those of the configuration; still, never give it bytes others can write.
@@ -48,7 +48,7 @@ def load_known(raw: bytes) -> Known | None:
         folder, sources, mappings, warnings = _value(raw)
         if folder != os.getcwd():
             return None
-        return Known(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
+        return Reusable(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError,
         ValueError) as error:
         raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
@@ -58,7 +58,7 @@ def _value(raw: bytes) -> Any:
     return _Reader(io.BytesIO(raw)).load()
 
 
-def known_stamp() -> bytes:
+def reusable_stamp() -> bytes:
     """What all of it depends on beside the texts: the code that reads configurations, Python and PyYAML."""
     found = hashlib.blake2b(digest_size=20)
     here = Path(__file__).parent

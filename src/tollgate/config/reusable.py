@@ -24,8 +24,8 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What files came to in an earlier load, by their shown names."""
+class Reusable:
+    """What files came to in an earlier load, by their names as messages show them."""
 
     sources: Mapping[str, Source]
     mappings: Mapping[str, Document]
@@ -42,7 +42,7 @@ class Known:
         included = [other for document in own for other in document.included]
         return {document.file: document for document in (*own, *included, *self.mappings.values()) if document.text}
 
-    def same(self, other: Known) -> bool:
+    def same(self, other: Reusable) -> bool:
         """Whether everything was taken over from `other`, and nothing of it is missing."""
         one, two = self.documents(), other.documents()
         return (
