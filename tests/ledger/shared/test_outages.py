@@ -18,7 +18,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.shared import link, news, tables
+from tollgate.ledger.shared import change_listener, link, tables
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -318,7 +318,7 @@ async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
         pass
 
     monkeypatch.setattr(asyncpg.Connection, "add_listener", in_vain)
-    monkeypatch.setattr(news, "_HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(change_listener, "_HELLO_SECONDS", 0.2)
     with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"):
         await ledger_of(store("a"), Credits()).open()
 

@@ -3,8 +3,8 @@ section 6).
 
 The same methods as `Ledger`, which this one is. What must be decided once for all gateways is decided in the database:
 holds, limits, charges and the ends of jobs in `rounds`, changes of records in `records`. Memory keeps what every
-request looks up (keys, accounts), kept up to date by `news`, and balances as they were last heard, which are never too
-low for long: they refuse the hopeless early, and the hold decides.
+request looks up (keys, accounts), kept up to date by `change_listener`, and balances as they were last heard, which are
+never too low for long: they refuse the hopeless early, and the hold decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a shared ledger is connected to: its rounds, its records, the news of others, and its usage files."""
+"""What a shared ledger is connected to: its rounds, its records, the changes of others, and its usage files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Generation, Grant
+from tollgate.ledger.shared.change_listener import ChangeListener
 from tollgate.ledger.shared.link import Desk, connect
-from tollgate.ledger.shared.news import News
 from tollgate.ledger.shared.records import Records
 from tollgate.ledger.shared.rounds import Balances, Rounds
 from tollgate.ledger.shared.sessions import SharedSessions
@@ -32,11 +32,11 @@ class SharedBackend:
         self.records = Records(self.desk)
         self.sessions = SharedSessions(self.desk)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
-        self._news = News(settings.url, f"{name} news", self.reread, self._read_all)
+        self._listener = ChangeListener(settings.url, f"{name} news", self.reread, self._read_all)
 
     @property
     def problem(self) -> str:
-        return self.rounds.problem or self._news.problem
+        return self.rounds.problem or self._listener.problem
 
     @property
     def last_seq(self) -> int:
@@ -72,7 +72,7 @@ class SharedBackend:
                 self._settings.instance,
             )
             self.rounds.start(max(published, newest) + 1)
-            await self._news.open()
+            await self._listener.open()
         except BaseException:
             self._publishing.let_go()
             await self.rounds.close()
@@ -102,7 +102,7 @@ class SharedBackend:
     async def close(self) -> None:
         if self._serving:
             await self.rounds.close()
-            await self._news.close()
+            await self._listener.close()
             await self._publishing.close()
         self.desk.close()
 

@@ -7,8 +7,8 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 
+from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.link import CALL_SECONDS, Desk
-from tollgate.ledger.shared.news import CHANNEL
 
 _NAME = "dashboard"
 

@@ -26,7 +26,7 @@ _LOOK_SECONDS = 10.0
 _HELLO_SECONDS = 5.0
 
 
-class News:
+class ChangeListener:
     """Calls `changed(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after
     every loss."""
 
