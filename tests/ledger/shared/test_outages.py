@@ -18,7 +18,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.shared import change_listener, link, tables
+from tollgate.ledger.shared import change_listener, connections, tables
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -307,7 +307,7 @@ async def test_tables_of_the_version_before_are_brought_up_to_date(
 
 async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
     """PgBouncer refuses a connection that begins with other settings."""
-    assert link._options("x")["server_settings"].keys() == {"application_name", "timezone"}
+    assert connections._options("x")["server_settings"].keys() == {"application_name", "timezone"}
     assert await alice.ledger._shared.rounds._connection.fetchval("SHOW tcp_keepalives_idle") == "10"
 
 
@@ -324,7 +324,8 @@ async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
 
 
 async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing() -> None:
-    with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"), link.driver_errors():
+    told = pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions")
+    with told, connections.driver_errors():
         raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 

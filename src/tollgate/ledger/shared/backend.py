@@ -11,7 +11,7 @@ from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.shared.change_listener import ChangeListener
-from tollgate.ledger.shared.link import Desk, connect
+from tollgate.ledger.shared.connections import Desk, connect
 from tollgate.ledger.shared.records import Records
 from tollgate.ledger.shared.rounds import Balances, Rounds
 from tollgate.ledger.shared.sessions import SharedSessions

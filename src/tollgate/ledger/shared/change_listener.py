@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.link import POOLED, Lost, connect, driver_errors
+from tollgate.ledger.shared.connections import POOLED, Lost, connect, driver_errors
 
 if TYPE_CHECKING:
     from asyncpg import Connection

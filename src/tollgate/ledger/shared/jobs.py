@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.ledger.generations import Generations
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode_row
-from tollgate.ledger.shared.link import Lost
+from tollgate.ledger.shared.connections import Lost
 from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow

@@ -18,7 +18,7 @@ from tollgate.config.model import Store
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
-from tollgate.ledger.shared.link import KEEPALIVE, Desk
+from tollgate.ledger.shared.connections import KEEPALIVE, Desk
 from tollgate.ledger.shared.records import GONE
 from tollgate.ledger.usage_source import UsageSource
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from tollgate.ledger.links import LINK_SECONDS, SignInLinks, digest
-from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.connections import Desk
 
 
 class SharedLinks(SignInLinks):

@@ -28,7 +28,7 @@ from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.segments import sync_directory
 from tollgate.ledger.shared.change_listener import CHANNEL
-from tollgate.ledger.shared.link import connect, driver_errors, storable
+from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.usage_row import COLUMNS

@@ -13,7 +13,7 @@ from tollgate.errors import NotFound
 from tollgate.ledger.administration import account_exists
 from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord, decode, encode, fitting
 from tollgate.ledger.shared.change_listener import CHANNEL
-from tollgate.ledger.shared.link import Desk, storable
+from tollgate.ledger.shared.connections import Desk, storable
 from tollgate.wire import PENDING
 
 ACCOUNT = tuple(each.name for each in fields(Account))

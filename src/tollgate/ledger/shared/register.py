@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.connections import Desk
 from tollgate.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, remembered
 
 log = logging.getLogger("tollgate.minted")

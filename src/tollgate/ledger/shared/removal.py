@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time
 from tollgate.config.model import Store
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.retention import Retention
-from tollgate.ledger.shared.link import Desk
+from tollgate.ledger.shared.connections import Desk
 
 log = logging.getLogger("tollgate.ledger")
 

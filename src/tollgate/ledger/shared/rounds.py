@@ -23,7 +23,7 @@ import orjson
 
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.shared.link import Lost, Refused, connect, driver_errors, storable
+from tollgate.ledger.shared.connections import Lost, Refused, connect, driver_errors, storable
 from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
 from tollgate.ledger.shared.tables import migrate
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from tollgate.ledger.shared.change_listener import CHANNEL
-from tollgate.ledger.shared.link import CALL_SECONDS, Desk
+from tollgate.ledger.shared.connections import CALL_SECONDS, Desk
 
 _NAME = "dashboard"
 

@@ -18,8 +18,8 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
+from tollgate.ledger.shared.connections import CALL_SECONDS, Desk
 from tollgate.ledger.shared.leftovers import Leftovers
-from tollgate.ledger.shared.link import CALL_SECONDS, Desk
 from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.usage_row import COLUMNS, base_type
 from tollgate.ledger.usage_source import HOUR
