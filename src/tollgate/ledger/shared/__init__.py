@@ -24,7 +24,7 @@ from tollgate.ledger.records import CAP_WINDOWS, Account, AccountSums, CapWindow
 from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
 from tollgate.ledger.shared.links import SharedLinks
-from tollgate.ledger.shared.register import SharedRegister
+from tollgate.ledger.shared.minted_ids import SharedRegister
 from tollgate.ledger.usage_row import UsageRow
 
 __all__ = ["SharedLedger"]
