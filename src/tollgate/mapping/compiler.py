@@ -28,9 +28,9 @@ from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.stream_frames import framed
+from tollgate.mapping.stream_handlers import Handlers, Speaker
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
 from tollgate.mapping.stream_out import StreamOut, compile_stream_out
-from tollgate.mapping.stream_words import Handlers, Speaker
 from tollgate.mapping.text import is_literal
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
@@ -76,8 +76,8 @@ class Mapping:
             for name, reads in built.reads.items()
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
-        """The `usage` of `response.to_hub` alone, as a function of (answer, context):
-        what an answer that passes as it is is asked."""
+        """The `usage` of `response.to_hub` alone, as a function of (answer, context): what an answer that passes as it
+        is is asked."""
         self.sent_tier: Section | None = namespace.get(_SENT_TIER)  # type: ignore[assignment]
         """The service tier a request of this format asks for, as a function of (request, context);
         None where there are none."""
@@ -126,8 +126,8 @@ class _Built:
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
-    """Compile a protocol file, or take what it came to before (`keeping`).
-    `ConfigErrors` holds everything wrong with it. `trace` is for `explain`."""
+    """Compile a protocol file, or take what it came to before (`keeping`). `ConfigErrors` holds everything wrong with
+    it. `trace` is for `explain`."""
     cache = None if plugins or trace else current_code_cache()
     if (
         cache is not None
@@ -297,8 +297,8 @@ def _sent_tier(unit: Unit, root: Map) -> None:
 
 
 def _conditions(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.base64_vectors` and `request.asked_model`: sections like the others,
-    but conditions over the client's request (`$`) and its `$headers`."""
+    """`request.base64_vectors` and `request.asked_model`: sections like the others, but conditions over the client's
+    request (`$`) and its `$headers`."""
     request = root.get("request")
     if not isinstance(request, Map):
         return

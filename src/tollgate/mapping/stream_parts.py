@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate.mapping.context import Context
+from tollgate.mapping.stream_handlers import Speaker
 from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable, unfit
-from tollgate.mapping.stream_words import Speaker
 from tollgate.mapping.values import text_of
 
 

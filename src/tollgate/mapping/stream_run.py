@@ -11,9 +11,9 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.context import Context
+from tollgate.mapping.stream_handlers import Speaker
 from tollgate.mapping.stream_part import NO_MORE, Part, complete, describe, hashable, merged
 from tollgate.mapping.stream_parts import Parts
-from tollgate.mapping.stream_words import Speaker
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
 

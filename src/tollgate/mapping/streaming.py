@@ -11,9 +11,9 @@ from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.stream_alike import Alike, Lead, Sent, alike
+from tollgate.mapping.stream_handlers import SILENT, Speaker
 from tollgate.mapping.stream_marked import MarkedRun
 from tollgate.mapping.stream_run import Run, settled_stop
-from tollgate.mapping.stream_words import SILENT, Speaker
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames
@@ -21,8 +21,8 @@ are asked for) the bytes of an object's JSON."""
 
 DONE = "[DONE]"
 _MOST_VAIN = 8
-"""Events in a row that were no pattern for another, after which no more are tried.
-A part that begins has three or four of them."""
+"""Events in a row that were no pattern for another, after which no more are tried. A part that begins has three or four
+of them."""
 _NAMED = {"$event", "data"}
 
 
@@ -99,8 +99,8 @@ class StreamConverter:
 
     @property
     def follows(self) -> bool:
-        """Whether it is worth while to call `follow`:
-        not where the events of an upstream differ in more than their text."""
+        """Whether it is worth while to call `follow`: not where the events of an upstream differ in more than their
+        text."""
         return self._vain < _MOST_VAIN
 
     def follow(self, name: str | None, data: bytes) -> None:
@@ -199,8 +199,8 @@ class StreamConverter:
 
 
 def _name_unread(target: Mapping, run: Run, context: Context) -> None:
-    """At the end, what the answer held and the client's format has no place for:
-    in the words in which a whole answer names it."""
+    """At the end, what the answer held and the client's format has no place for: in the words in which a whole answer
+    names it."""
     walker = target.walkers.get("response.from_hub")
     if walker is not None:
         # what else there is tells of the answer itself
@@ -311,8 +311,8 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
 
 
 def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
-    """The usage of a whole answer that passes through,
-    without looking at the rest of it where the mapping's usage can be asked alone."""
+    """The usage of a whole answer that passes through, without looking at the rest of it where the mapping's usage can
+    be asked alone."""
     if source.usage_in is None or type(body) is not dict:
         return tap_response(source, body).get("usage") or {}
     context = Context()
