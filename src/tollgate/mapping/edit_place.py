@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.mapping.emit import Code
+from tollgate.mapping.path_code import item_test
 from tollgate.mapping.paths import Step, Where
-from tollgate.mapping.reading import item_test
 from tollgate.mapping.scope import Scope
 from tollgate.mapping.values import text_of
 

@@ -14,8 +14,8 @@ from tollgate.mapping.functions import TESTS, Filter
 from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import comparison, one_text
+from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.reading import read, read_by_filter, reads_of
 from tollgate.mapping.reads import Places, hand_over
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth

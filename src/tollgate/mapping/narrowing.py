@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tollgate.mapping.functions import PLAIN
 from tollgate.mapping.grammar import nodes
+from tollgate.mapping.path_code import reads_of
 from tollgate.mapping.paths import Path, PathError, parse_path
-from tollgate.mapping.reading import reads_of
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Scope
 
@@ -61,8 +61,8 @@ class Narrowing:
 
 
 class Plain:
-    """"this expression is true only where `$name` is a text, a number or a boolean",
-    which has nothing below it to read."""
+    """"this expression is true only where `$name` is a text, a number or a boolean", which has nothing below it to
+    read."""
 
     __slots__ = ("name",)
 

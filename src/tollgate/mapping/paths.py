@@ -2,7 +2,7 @@
 
 What most paths are made of (fields, places, `[*]`, one comparison with a word or number) is split here; everything else
 is parsed by jsonpath-ng, which takes a millisecond for each, and its tree taken apart. A tree with a node not known
-here stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `reading.py`.
+here stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `path_code.py`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from tollgate.config.slips import loose_name
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.operators import one_text
+from tollgate.mapping.path_code import read
 from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
-from tollgate.mapping.reading import read
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot
 
 NOTHING_WORD = "$nothing"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.destinations import ToField, store
+from tollgate.mapping.path_code import dict_view, read
 from tollgate.mapping.paths import Path
-from tollgate.mapping.reading import dict_view, read
 from tollgate.mapping.scope import Lowered, Site, Spot
 from tollgate.mapping.text import lower_scalar, path_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tollgate.config.load import Map, Scalar
 from tollgate.mapping.destinations import Destination
 from tollgate.mapping.loss import MARKERS
+from tollgate.mapping.path_code import reads_of
 from tollgate.mapping.paths import Path, Step, parse_path
-from tollgate.mapping.reading import reads_of
 from tollgate.mapping.reads import take
 from tollgate.mapping.scope import Site
 from tollgate.mapping.text import lower_words, paths_in

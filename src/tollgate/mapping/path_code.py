@@ -1,5 +1,5 @@
-"""Lowering a path to Python: straight `.get` chains, containers looked up once,
-helper functions for paths that give lists.
+"""Lowering a path to Python: straight `.get` chains, containers looked up once, helper functions for paths that give
+lists.
 
 A container that is read through is kept in a local as "a dict, or an empty one", so that every read after it is one
 plain `.get`; the local is shared by all reads in the same block.
