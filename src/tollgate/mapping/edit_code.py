@@ -17,8 +17,8 @@ from tollgate.mapping.edit_values import ValueVerbs
 from tollgate.mapping.emit import Code
 from tollgate.mapping.paths import Descend, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
+from tollgate.mapping.scalars import lower_words
 from tollgate.mapping.scope import Scope, Site, Unit, Var
-from tollgate.mapping.text import lower_words
 
 NEVER_LOST = frozenset({"model", "stream", "stream_options"})
 """Fields that are the gateway's own business: it sets them whatever the caller said."""

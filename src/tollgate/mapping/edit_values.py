@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.mapping.edit_place import Place
 from tollgate.mapping.edit_reading import Edit, Entry
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
 from tollgate.mapping.templates import value_of
-from tollgate.mapping.text import NOTHING_WORD, is_literal, literal
 
 Put = Callable[[str], None]
 """Writes the statements that store a Python expression where the old value stood."""

@@ -16,8 +16,8 @@ from typing import Any
 from tollgate.config.load import List, Map, Mark, Node, Scalar, walk
 from tollgate.mapping import hub
 from tollgate.mapping.reads import Reads
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal
 from tollgate.mapping.scope import Unit, suggest
-from tollgate.mapping.text import NOTHING_WORD, is_literal
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
 _INSIDE = ("$value", "$else", "$absent", "$first")

@@ -18,8 +18,8 @@ from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Mark, Marks, S
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, unit_with
 from tollgate.mapping.reads import Reads
+from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
-from tollgate.mapping.text import is_literal
 from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")

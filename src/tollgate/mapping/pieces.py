@@ -18,13 +18,13 @@ from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.failures import clean
 from tollgate.mapping.functions import Filter
+from tollgate.mapping.scalars import is_literal, literal, lower_scalar, split
 from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
-from tollgate.mapping.text import is_literal, literal, lower_scalar, split
 from tollgate.mapping.values import RUNTIME, text_of
 
 Names = Iterable[str] | Mapping[str, frozenset[str] | None]
-"""Names a piece may read, without the dollar; `$` stands for the document.
-A mapping also says which fields each has."""
+"""Names a piece may read, without the dollar; `$` stands for the document. A mapping also says which fields each
+has."""
 
 
 class Functions:
@@ -72,8 +72,8 @@ def compile_template(document: Document, node: Node, *, names: Names, defines: F
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
-    """A place that takes an expression without braces (`when:`, `unwrap:`);
-    ask it with `.test(...)` or for its value."""
+    """A place that takes an expression without braces (`when:`, `unwrap:`); ask it with `.test(...)` or for its
+    value."""
 
     def body(site: Site) -> None:
         if isinstance(node, Scalar) and isinstance(node.value, bool):

@@ -10,8 +10,8 @@ from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
 from tollgate.mapping.reads import Reads
+from tollgate.mapping.scalars import NOTHING_WORD, lower_words
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
-from tollgate.mapping.text import NOTHING_WORD, lower_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
 from tollgate.mapping.emit import Code
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
+from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
 from tollgate.mapping.stream_frames import is_steady
-from tollgate.mapping.text import is_literal, literal
 
 MOMENTS = ("start", "finish", "error")
 STEPS = ("lost", "name", "open", "delta", "close")

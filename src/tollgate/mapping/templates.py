@@ -13,8 +13,8 @@ from dataclasses import replace
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
 from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, ToNamedList, store, store_built
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site, suggest
-from tollgate.mapping.text import NOTHING_WORD, is_literal, lower_scalar, path_of
 
 Body = Callable[[Site, Map, Destination], None]
 """What remains of a node once `$each`, `$let` and `$when` are dealt with."""

@@ -6,8 +6,8 @@ from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.destinations import ToField, store
 from tollgate.mapping.path_code import dict_view, read
 from tollgate.mapping.paths import Path
+from tollgate.mapping.scalars import lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site, Spot
-from tollgate.mapping.text import lower_scalar, path_of
 
 
 def emit(site: Site, node: Map, target: str) -> None:

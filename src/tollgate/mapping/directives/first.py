@@ -9,8 +9,8 @@ from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToLocal, store
 from tollgate.mapping.emit import Code
 from tollgate.mapping.reads import Places
+from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site
-from tollgate.mapping.text import NOTHING_WORD, lower_scalar, path_of
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:

@@ -11,8 +11,8 @@ from tollgate.mapping.destinations import ToLocal, ToNamedList
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.reads import gathered
+from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
-from tollgate.mapping.text import NOTHING_WORD, lower_scalar
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _MENTIONED = re.compile(r"\$(\w+)")
@@ -85,8 +85,8 @@ def _named(site: Site, name: str, value: Node) -> Var:
 
 
 def _lowered(site: Site, value: Node) -> Lowered | None:
-    """A value that is a path (or a `$first` of paths) keeps its places:
-    what is read through the name counts as read there."""
+    """A value that is a path (or a `$first` of paths) keeps its places: what is read through the name counts as read
+    there."""
     if isinstance(value, Scalar) and value.value != NOTHING_WORD:
         return lower_scalar(site, value)
     return first.lowered(site, value)

@@ -8,8 +8,8 @@ from tollgate.mapping.loss import MARKERS
 from tollgate.mapping.path_code import reads_of
 from tollgate.mapping.paths import Path, Step, parse_path
 from tollgate.mapping.reads import take
+from tollgate.mapping.scalars import lower_words, paths_in
 from tollgate.mapping.scope import Site
-from tollgate.mapping.text import lower_words, paths_in
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:

@@ -12,8 +12,8 @@ from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
 from tollgate.mapping.scope import Lowered, Scope, Site, Spot, suggest
-from tollgate.mapping.text import NOTHING_WORD, is_literal, literal, lower_scalar
 
 _OWN = ("$each", "$let", "$when", "$match")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.directives import when
+from tollgate.mapping.scalars import lower_words
 from tollgate.mapping.scope import Site
-from tollgate.mapping.text import lower_words
 
 KEYS = ("when", "say", "param")
 
