@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.mapping.results import distinct_calls, results_behind_calls
+from tollgate.mapping.tool_results import distinct_calls, results_behind_calls
 
 
 def turns(*said: str) -> list[dict]:
