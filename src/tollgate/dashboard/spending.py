@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tollgate.dashboard import charts
+from tollgate.dashboard.formatting import money_axis, plain_money
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.ledger.reports import Filters
 from tollgate.measures import Report
 

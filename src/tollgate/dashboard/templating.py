@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tollgate.dashboard import words
+from tollgate.dashboard import formatting
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -31,15 +31,15 @@ def environment() -> Environment:
         "money", "plain_money", "number", "compact", "share", "milliseconds", "when", "exact", "exact_time", "clock",
         "span", "price", "limits",
     ):
-        made.filters[name] = getattr(words, name)
+        made.filters[name] = getattr(formatting, name)
     for name in made.list_templates(extensions=["html"]):
         made.get_template(name)
     return made
 
 
 class Statics:
-    """The few files pages load, held in memory; their addresses change with their content,
-    so browsers may keep them."""
+    """The few files pages load, held in memory; their addresses change with their content, so browsers may keep
+    them."""
 
     def __init__(self) -> None:
         self.files = {

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from tollgate.dashboard import charts
+from tollgate.dashboard.formatting import money_axis, plain_money
 from tollgate.dashboard.pages.usage import RANGES, costs_by
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import money_axis, plain_money
 from tollgate.ledger.reports import Filters
 
 _NEWEST = 8

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from tollgate.dashboard.formatting import TOKEN_KINDS
 from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_wish
 from tollgate.dashboard.visit import Visit
-from tollgate.dashboard.words import TOKEN_KINDS
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS

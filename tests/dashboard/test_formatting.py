@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from tollgate.dashboard import words
+from tollgate.dashboard import formatting
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -19,11 +19,11 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     ids=["nothing", "tenths", "fine", "finest", "negative", "large"],
 )
 def test_money_has_every_digit(amount, said):
-    assert words.money(Decimal(amount)).striptags() == said
+    assert formatting.money(Decimal(amount)).striptags() == said
 
 
 def test_money_of_nothing_is_a_dash():
-    assert words.money(None).striptags() == "–"
+    assert formatting.money(None).striptags() == "–"
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_money_of_nothing_is_a_dash():
     [(0, "0"), (950, "950"), (1200, "1.2k"), (34_000, "34k"), (999_999, "1M"), (5_600_000, "5.6M"), (2e9, "2B")],
 )
 def test_counts_are_compact(value, said):
-    assert words.compact(value) == said
+    assert formatting.compact(value) == said
 
 
 @pytest.mark.parametrize(
     ("value", "said"), [(0.42, "0.4 ms"), (842.3, "842 ms"), (999.9, "1.0 s"), (12_345, "12 s"), (183_000, "3 min 3 s")]
 )
 def test_times_are_readable(value, said):
-    assert words.milliseconds(value) == said
+    assert formatting.milliseconds(value) == said
 
 
 @pytest.mark.parametrize(("value", "said"), [(0, "0%"), (0.0001, "<0.1%"), (0.0123, "1.2%"), (0.5, "50%"), (1, "100%")])
 def test_a_small_share_is_not_shown_as_none(value, said):
-    assert words.share(value) == said
+    assert formatting.share(value) == said
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_a_small_share_is_not_shown_as_none(value, said):
     ],
 )
 def test_times_are_relative(gap, said):
-    assert words.relative(NOW + gap, NOW) == said
+    assert formatting.relative(NOW + gap, NOW) == said
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(Decimal("0E-12"), "0"), (Decimal("0.140000000000"), "0.14"), ("text", "text"), (None, words.DASH)],
+    [(Decimal("0E-12"), "0"), (Decimal("0.140000000000"), "0.14"), ("text", "text"), (None, formatting.DASH)],
 )
 def test_a_value_of_a_row_is_shown_in_plain_notation(value, said):
-    assert words.exact(value) == said
+    assert formatting.exact(value) == said
 
 
 def test_a_relative_time_has_the_exact_one_as_its_title():
-    said = words.when(NOW - timedelta(hours=2), NOW)
+    said = formatting.when(NOW - timedelta(hours=2), NOW)
     assert 'title="2026-11-21 10:00:00 UTC"' in said and 'datetime="2026-11-21T10:00:00+00:00"' in said
 
 
@@ -80,7 +80,7 @@ def test_a_relative_time_has_the_exact_one_as_its_title():
     ],
 )
 def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
-    assert words.money_axis(value, step) == said
+    assert formatting.money_axis(value, step) == said
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
     ],
 )
 def test_prices_are_exact(amount, currency, said):
-    assert words.price(Decimal(amount), currency).striptags() == said
+    assert formatting.price(Decimal(amount), currency).striptags() == said
