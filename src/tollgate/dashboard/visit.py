@@ -1,5 +1,5 @@
-"""One request to the pages: who asks, what was sent, and how to answer.
-Handlers get a `Visit` and give a Starlette response."""
+"""One request to the pages: who asks, what was sent, and how to answer. Handlers get a `Visit` and give a Starlette
+response."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgate.accounts import KeyView, key_views
+from tollgate.dashboard.client_address import client_address
 from tollgate.dashboard.sessions import Session
-from tollgate.dashboard.visitor import visitor_address
 from tollgate.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Visit:
     def address(self) -> str:
         """Where the visitor comes from, for the throttle; behind proxies that the settings trust, as those say."""
         client, proxies = self.request.client, self.services.runtime.current.gateway.server.trusted_proxies
-        return visitor_address(client.host if client else "", self.request.headers.getlist("x-forwarded-for"), proxies)
+        return client_address(client.host if client else "", self.request.headers.getlist("x-forwarded-for"), proxies)
 
     async def key_names(self, account: str | None) -> dict[str, str]:
         """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""

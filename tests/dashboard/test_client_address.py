@@ -9,8 +9,8 @@ import pytest
 
 from support.inprocess import inprocess
 from tollgate.dashboard import signin
+from tollgate.dashboard.client_address import client_address
 from tollgate.dashboard.throttle import BY_ADDRESS
-from tollgate.dashboard.visitor import visitor_address
 
 from .browser import Browser
 
@@ -49,7 +49,7 @@ OURS = tuple(map(ip_network, ("127.0.0.1", "10.0.0.0/8", "2001:db8::/32")))
     ],
 )
 def test_the_address_is_what_the_last_proxy_of_ours_saw(peer, forwarded, proxies, address):
-    assert visitor_address(peer, forwarded, proxies) == address
+    assert client_address(peer, forwarded, proxies) == address
 
 
 async def guess(here, *forwarded, account, peer="127.0.0.1"):

@@ -14,9 +14,9 @@ from tollgate.config.model import Proxies
 Address = IPv4Address | IPv6Address
 
 
-def visitor_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str:
-    """The visitor's address: `peer` is who connected (empty through a unix socket),
-    `forwarded` the `X-Forwarded-For` headers as they came.
+def client_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str:
+    """The visitor's address: `peer` is who connected (empty through a unix socket), `forwarded` the `X-Forwarded-For`
+    headers as they came.
 
     ("127.0.0.1", ["6.6.6.6, 203.0.113.7"], (127.0.0.1/32,)) -> "203.0.113.7"
     """
