@@ -19,7 +19,7 @@ import orjson
 
 from tollgate.config.load import Problem
 from tollgate.config.model import Model, Timeouts
-from tollgate.config.sanity import first_names, lacking
+from tollgate.config.price_warnings import first_names, lacking
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 from tollgate.upstream import Call

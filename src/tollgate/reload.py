@@ -19,7 +19,7 @@ from tollgate.config.build import load_gateway
 from tollgate.config.files import GATEWAY_FILE
 from tollgate.config.load import Document, List, Map, Problem, read_text
 from tollgate.config.model import Gateway
-from tollgate.config.sanity import check_unpriced
+from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -113,8 +113,8 @@ class Reloader:
         ]
         # a provider whose file says the same is the same object
         changed = [(old, new) for old, new in changed if old is not new]
-        said = {*before.loaded.warnings, *check_unpriced(old for old, _ in changed if old is not None)}
-        for warning in (*loaded.warnings, *check_unpriced(new for _, new in changed)):
+        said = {*before.loaded.warnings, *unpriced_warnings(old for old, _ in changed if old is not None)}
+        for warning in (*loaded.warnings, *unpriced_warnings(new for _, new in changed)):
             if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())

@@ -11,8 +11,8 @@ from tollgate.cli.check import Options, check
 from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Map, plain, read_text
+from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.shape import check_shape
-from tollgate.config.slips import check_slips
 
 REPOSITORY = Path(__file__).parents[2]
 PROVIDERS = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
@@ -35,7 +35,7 @@ def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
 def test_no_provider_is_warned_of_once_its_secrets_are_set(loaded: Loaded) -> None:
     """What is said of a provider that is on, an operator would read at every start and could not mend."""
     on = [replace(provider, off="") for provider in loaded.gateway.providers.values()]
-    assert [problem.render() for provider in on for problem in check_slips(provider)] == []
+    assert [problem.render() for provider in on for problem in provider_warnings(provider)] == []
 
 
 def test_of_mappings_nobody_needs_only_the_names_are_known() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
 from tollgate.config.load import Map, find, read_file
-from tollgate.config.sanity import check_unpriced
+from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
 from tollgate.wording import nearest
 
@@ -26,7 +26,7 @@ def run(report: Report, options: Options) -> None:
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
     report.problems += [
-        *check_unpriced(gateway.providers.values()),
+        *unpriced_warnings(gateway.providers.values()),
         *_idle(gateway),
         *check_can(gateway),
         *_usage(gateway),

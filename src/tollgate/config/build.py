@@ -18,14 +18,14 @@ from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file,
 from tollgate.config.included import include, names_models, share
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
 from tollgate.config.model import Gateway, Provider
+from tollgate.config.price_warnings import price_warnings
 from tollgate.config.provider import SECRET_PLACES, read_provider
+from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.reading import Reading
 from tollgate.config.reusable import Reusable, Source
-from tollgate.config.sanity import check_prices
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
 from tollgate.config.shape import check_shape
-from tollgate.config.slips import check_slips
 from tollgate.config.yaml_tree import MAX_NODES
 from tollgate.errors import ConfigErrors
 from tollgate.wire import CLIENT_FORMATS
@@ -155,7 +155,7 @@ class _Loading:
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
         errors = [problem for problem in self.problems if problem.level == "error"]
-        self.problems += check_prices(gateway, self.fresh, errors)
+        self.problems += price_warnings(gateway, self.fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         return Loaded(
             gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources
@@ -298,7 +298,7 @@ class _Loading:
                         f"{'are' if len(unset) > 1 else 'is'} not set",
                 )
             if provider.name in self.fresh:
-                self.problems += check_slips(provider)
+                self.problems += provider_warnings(provider)
                 if not self.everything and not self.wrong:
                     # at once: the trees of all files together are most of what a start takes
                     provider.document.let_go()

@@ -51,7 +51,7 @@ class Problem:
     hint: str = ""
     line_text: str = ""
     level: str = "error"
-    """`error` stops a load; `warning` is only said (price sanity and the like)."""
+    """`error` stops a load; `warning` is only said (a price that looks wrong and the like)."""
 
     def render(self, *, source: bool = True) -> str:
         """`file:line:column: path: message (hint)` and, with `source`, the line with a caret below it."""

@@ -2,7 +2,7 @@
 
 A price may stand in quotes or not: the loader kept its digits either way. What is no exact decimal, below zero, or in a
 form no person would check is a problem. What a price is applied to is `tariff.py`; whether it looks right is
-`sanity.py`.
+`price_warnings.py`.
 """
 
 from __future__ import annotations

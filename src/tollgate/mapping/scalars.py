@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tollgate.config.load import Scalar
-from tollgate.config.slips import loose_name
+from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.operators import one_text

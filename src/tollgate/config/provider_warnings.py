@@ -26,7 +26,7 @@ _LISTS = ("retry", "next", "stop", "credit", "key")
 """The status lists of `errors:` in the order in which they are asked."""
 
 
-def check_slips(provider: Provider) -> list[Problem]:
+def provider_warnings(provider: Provider) -> list[Problem]:
     """All warnings about a provider's file. Asked for before the file's tree is let go of."""
     return list(_of(provider))
 

@@ -36,7 +36,7 @@ _MOST_SINGLY = 5
 _MOST_NAMED = 3
 
 
-def check_prices(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
+def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
     """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or
     currency is among what is `wrong` is not judged: it would be with the default."""
     broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}
@@ -52,7 +52,7 @@ def check_prices(gateway: Gateway, only: Container[str], wrong: Iterable[Problem
     return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
 
 
-def check_unpriced(providers: Iterable[Provider]) -> list[Problem]:
+def unpriced_warnings(providers: Iterable[Provider]) -> list[Problem]:
     """Warnings about models whose tokens cost nothing because no price says what they cost."""
     return [problem for provider in providers for problem in _unpriced(provider)]
 
