@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tollgate.collecting import collector_resting
-from tollgate.config.cross import check_across
+from tollgate.config.cross_checks import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
 from tollgate.config.included import include, names_models, share
