@@ -24,7 +24,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
-from tollgate.engines.reading import REFUSALS, STATUS_LINES, Refused, checked_headers, without_wish
+from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, without_wish
 from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
 

@@ -2,8 +2,7 @@
 9112).
 
 The connection (`uvicorn.py`) reads; a turn knows nothing of other requests and holds no `scope`, which leads back to it
-by its extension `DIRECT`:
-every request would stay in memory until the collector comes by.
+by its extension `DIRECT`: every request would stay in memory until the collector comes by.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tollgate.engines.reading import STATUS_LINES
+from tollgate.engines.request_head import STATUS_LINES
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState

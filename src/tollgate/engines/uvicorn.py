@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
-from tollgate.engines.reading import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_wish
+from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.turn import MOST_UNREAD, Turn
 from tollgate.engines.writes import Writes
