@@ -18,9 +18,9 @@ import uvicorn
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
+from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
 from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_wish
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
-from tollgate.engines.turn import MOST_UNREAD, Turn
 from tollgate.engines.writes import Writes
 from tollgate.http import DIRECT
 from tollgate.services import new_request_id
@@ -118,11 +118,11 @@ class _Connection(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._target = b""
         self._headers: Headers = []
-        self._newest: Turn | None = None
+        self._newest: HttpExchange | None = None
         """The answer to the request that was read last."""
-        self._active: Turn | None = None
+        self._active: HttpExchange | None = None
         """The answer to the request whose turn it is."""
-        self._waiting: deque[tuple[Turn, dict[str, Any]]] = deque()
+        self._waiting: deque[tuple[HttpExchange, dict[str, Any]]] = deque()
         """The answers to the requests behind that one, with their scopes."""
         self._refusal = 0
         """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
@@ -132,7 +132,7 @@ class _Connection(asyncio.Protocol):
         """Bytes read since the last complete head or piece of a body: the size of the head that is arriving."""
         self._came = 0
         """Bytes of request bodies read so far."""
-        self._looked: tuple[Turn | None, int] = (None, 0)
+        self._looked: tuple[HttpExchange | None, int] = (None, 0)
         """`_newest` and `_came` as they were when `_look` ran last."""
         self._since = 0.0
         """When the connection became idle, or when the head of the next request began to arrive."""
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
         path = raw_path.decode("ascii")
         keep = version != "1.0" and parser.should_keep_alive()
         continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
-        self._newest = turn = Turn(self, version, head=method == b"HEAD", keep=keep, continues=continues)
+        self._newest = exchange = HttpExchange(self, version, head=method == b"HEAD", keep=keep, continues=continues)
         scope = {
             "type": "http",
             "asgi": _ASGI,
@@ -235,24 +235,24 @@ class _Connection(asyncio.Protocol):
             "query_string": query,
             "root_path": "",
             "headers": headers,
-            "extensions": {DIRECT: turn},
+            "extensions": {DIRECT: exchange},
             **self._addresses,
         }
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
         if self._active is None or self._active.complete:
-            self._begin(turn, scope)
+            self._begin(exchange, scope)
         else:
-            self._waiting.append((turn, scope))
+            self._waiting.append((exchange, scope))
             if len(self._waiting) > _MOST_WAITING:  # a few are read on: it is how the end of a connection is noticed
                 self._pause()
 
     def on_body(self, data: bytes) -> None:
         self._bare = 0
         self._came += len(data)
-        turn = self._newest
-        if turn is not None and not turn.complete and self._wish is None:
-            turn.add(data)
-            if turn.unread > MOST_UNREAD:
+        exchange = self._newest
+        if exchange is not None and not exchange.complete and self._wish is None:
+            exchange.add(data)
+            if exchange.unread > MOST_UNREAD:
                 self._pause()
 
     def on_message_complete(self) -> None:
@@ -305,35 +305,35 @@ class _Connection(asyncio.Protocol):
 
     # Answering.
 
-    def _begin(self, turn: Turn, scope: dict[str, Any]) -> None:
-        self._active = turn
-        turn.task = task = self.loop.create_task(self._run(turn, scope))
+    def _begin(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
+        self._active = exchange
+        exchange.task = task = self.loop.create_task(self._run(exchange, scope))
         self.server.tasks.add(task)
 
-    async def _run(self, turn: Turn, scope: dict[str, Any]) -> None:
+    async def _run(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
         try:
-            await self._app(scope, turn.receive, turn.send)
-            if not (turn.complete or turn.gone):
+            await self._app(scope, exchange.receive, exchange.send)
+            if not (exchange.complete or exchange.gone):
                 log.error("the answer to %s %r was not completed", scope["method"], scope["path"])
         except Exception:
             log.exception("the answer to %s %r failed", scope["method"], scope["path"])
         finally:
-            if not (turn.complete or turn.gone):
-                self._break_off(turn)
-            if turn.task is not None:
-                self.server.tasks.discard(turn.task)
-                turn.task = None
+            if not (exchange.complete or exchange.gone):
+                self._break_off(exchange)
+            if exchange.task is not None:
+                self.server.tasks.discard(exchange.task)
+                exchange.task = None
 
-    def _break_off(self, turn: Turn) -> None:
+    def _break_off(self, exchange: HttpExchange) -> None:
         """Close the connection under an answer that was not completed; where none of it has left, with a 500."""
-        if not turn.started and not self.transport.is_closing():
+        if not exchange.started and not self.transport.is_closing():
             request_id = self._answer_plainly(500, b"Internal Server Error")
             log.error("its client was answered with 500, as request %s", request_id)
         self._writes.close()
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, exchange: HttpExchange) -> None:
         """See `Wire`."""
-        if not turn.keep:
+        if not exchange.keep:
             self._writes.close()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
@@ -380,8 +380,12 @@ class _Connection(asyncio.Protocol):
     def _lags(self) -> bool:
         """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
         coming."""
-        turn, (looked, came) = self._newest, self._looked
-        self._looked = turn, self._came
+        exchange, (looked, came) = self._newest, self._looked
+        self._looked = exchange, self._came
         return (
-            turn is not None and turn is looked and turn.more and not self._paused and self._came - came < SLOWEST_BYTES
+            exchange is not None
+            and exchange is looked
+            and exchange.more
+            and not self._paused
+            and self._came - came < SLOWEST_BYTES
         )

@@ -1,8 +1,8 @@
 """One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC
 9112).
 
-The connection (`uvicorn.py`) reads; a turn knows nothing of other requests and holds no `scope`, which leads back to it
-by its extension `DIRECT`: every request would stay in memory until the collector comes by.
+The connection (`uvicorn.py`) reads; an exchange knows nothing of other requests and holds no `scope`, which leads back
+to it by its extension `DIRECT`: every request would stay in memory until the collector comes by.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BODILESS = (204, 304)
 
 
 class Wire(Protocol):
-    """What a turn needs of its connection."""
+    """What an exchange needs of its connection."""
 
     done: asyncio.Future[None]
     """A future that is done already: what `send` returns to whoever need not wait."""
@@ -39,11 +39,11 @@ class Wire(Protocol):
     def read_on(self) -> None:
         """Go on reading: the application waits for more of the body."""
 
-    def answered(self, turn: Turn) -> None:
+    def answered(self, exchange: HttpExchange) -> None:
         """The answer is complete."""
 
 
-class Turn:
+class HttpExchange:
     """The state of one request; `receive` and `send` are ASGI's."""
 
     __slots__ = (
