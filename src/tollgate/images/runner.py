@@ -25,9 +25,9 @@ from tollgate.errors import (
     UpstreamFailed,
     UpstreamRejected,
 )
+from tollgate.images.billing import Terms, expected_cost, refused_row, usage_row
 from tollgate.images.calls import JobGone, StepAnswer, job_error, run_step
 from tollgate.images.catalog import image_routes
-from tollgate.images.money import Terms, expected_cost, refused_row, usage_row
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state

@@ -13,8 +13,8 @@ from tollgate.errors import BadRequest
 from tollgate.nesting import holds_more, too_deep
 
 if TYPE_CHECKING:
+    from tollgate.images.billing import Terms
     from tollgate.images.calls import StepAnswer
-    from tollgate.images.money import Terms
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.mapping.images.outcome import Outcome
