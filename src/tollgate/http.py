@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from tollgate.content_encoding import Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
-from tollgate.packing import Damaged, UnknownCoding, Unpacker
 from tollgate.services import LastBlock, Reply
 
 Scope = MutableMapping[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tollgate.content_encoding import Damaged, UnknownCoding, Unpacker
 from tollgate.errors import UpstreamFailed, UpstreamUnreachable
-from tollgate.packing import Damaged, UnknownCoding, Unpacker
 
 
 class AnswerUnpacker(Unpacker):
