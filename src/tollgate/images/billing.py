@@ -40,10 +40,10 @@ class Terms:
     rates: Rates
 
 
-def expected_cost(offer: ImageOffer, given: dict[str, Any], rates: Rates) -> Decimal:
+def expected_cost(offer: ImageOffer, job_input: dict[str, Any], rates: Rates) -> Decimal:
     """What the job should cost in credits, by what it asks for. Raises `BadRequest` when its price table refuses it."""
     try:
-        native = offer.price.expected(offer.values(answer={}, input=given))
+        native = offer.price.expected(offer.values(answer={}, input=job_input))
     except PriceMissing as missing:
         raise BadRequest(f"input: no price is set for {missing}", "input") from None
     return round_cost(CONTEXT.multiply(native, rates.get(offer.price.currency, Decimal(1))))
@@ -53,8 +53,8 @@ def usage_row(
     generation: Generation,
     outcome: Outcome,
     offer: ImageOffer | None,
-    given: dict[str, Any] | None,
-    said: StepAnswer | None,
+    job_input: dict[str, Any] | None,
+    answer: StepAnswer | None,
     job: dict[str, Any],
     rates: Rates,
 ) -> UsageRow:
@@ -62,7 +62,7 @@ def usage_row(
     prepared = generation.row or {}
     native, currency, rate, prices = ZERO, "USD", Decimal(1), ""
     if outcome.status == "succeeded" and offer is not None:
-        native = _charge(offer, given, said, job, outcome)
+        native = _charge(offer, job_input, answer, job, outcome)
         currency = offer.price.currency
         rate = rates.get(currency, Decimal(1))
         prices = orjson.dumps({
@@ -97,9 +97,14 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError)
 
 
 def _charge(
-    offer: ImageOffer, given: dict[str, Any] | None, said: StepAnswer | None, job: dict[str, Any], outcome: Outcome
+    offer: ImageOffer,
+    job_input: dict[str, Any] | None,
+    answer: StepAnswer | None,
+    job: dict[str, Any],
+    outcome: Outcome,
 ) -> Decimal:
-    values = offer.values(answer=said.body if said else {}, input=given or {}, job=job, http=said.http if said else {})
+    body, http = (answer.body, answer.http) if answer else ({}, {})
+    values = offer.values(answer=body, input=job_input or {}, job=job, http=http)
     try:
         return offer.price.charge(values, outcome.images)
     except (PriceMissing, MappingFailure) as missing:

@@ -50,17 +50,17 @@ class StepAnswer:
 
 
 async def run_step(
-    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]
+    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
 ) -> StepAnswer:
-    """Make one call. `job` is what `$job` reads, `given` the checked input.
+    """Make one call. `job` is what `$job` reads, `job_input` the checked input.
 
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
     is: another route or another time may do better.
     """
-    content, answer = await _ask(services, offer, step, job, given)
+    content, answer = await _ask(services, offer, step, job, job_input)
     http = {"status": answer.status, "headers": dict(answer.headers)}
     try:
-        result = step.result(offer.values(answer=content, input=given, job=job, http=http))
+        result = step.result(offer.values(answer=content, input=job_input, job=job, http=http))
     except MappingFailure as failure:
         log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
         raise _failed("the answer does not fit its file", answer, offer) from None
@@ -83,11 +83,11 @@ async def run_step(
 
 
 async def _ask(
-    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]
+    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
 ) -> tuple[Any, Answer]:
     """Make the call of a step; its JSON, and the answer it stood in. Raises what `run_step` does."""
     try:
-        call = _call(offer, step, job, given)
+        call = _call(offer, step, job, job_input)
     except MappingFailure as failure:
         log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
         raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
@@ -111,8 +111,8 @@ def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
     return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
 
 
-def _call(offer: ImageOffer, step: Step, job: dict[str, Any], given: dict[str, Any]) -> Call:
-    values = offer.values(answer={"input": given, "model": offer.model.upstream}, input=given, job=job)
+def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]) -> Call:
+    values = offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=job)
     url = _address(offer, step, values)
     headers = offer.headers()
     headers.update((name, str(value)) for name, read in step.headers.items() if (value := read(values)) is not None)

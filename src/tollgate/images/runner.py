@@ -71,7 +71,7 @@ class Jobs:
         offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
         offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
         terms = Terms({offer.provider: offer for offer, _ in offers}, self._gateway.credits.rates)
-        costs = [expected_cost(offer, given, terms.rates) for offer, given in offers]
+        costs = [expected_cost(offer, job_input, terms.rates) for offer, job_input in offers]
         if not order.counted:
             await self.services.ledger.admit(order.key)
         hold = await self.services.ledger.hold(order.key, max(costs))
@@ -145,7 +145,7 @@ class Jobs:
     ) -> Generation:
         try:
             while True:
-                offer, given = offers[0]
+                offer, job_input = offers[0]
                 if offer.synchronous:
                     await self.services.ledger.create_generation(generation)
                     self.keep(generation, hold, terms)
@@ -153,7 +153,7 @@ class Jobs:
                     return generation
                 generation = attempted(generation, offer)
                 try:
-                    said = await self._submit(generation, offer, given)
+                    answer = await self._submit(generation, offer, job_input)
                     break
                 except UpstreamError as error:
                     note_failure(self.services, offer, error, generation.id)
@@ -163,8 +163,8 @@ class Jobs:
                         self.services.metrics.outcomes[row.outcome] += 1
                         await self.services.ledger.record(row, hold)
                         raise
-            stored = with_state(generation, said)
-            pending = replace(stored, status=said.outcome.status if said.outcome.status in PENDING else "starting")
+            stored = with_state(generation, answer)
+            pending = replace(stored, status=answer.outcome.status if answer.outcome.status in PENDING else "starting")
             try:
                 await self.services.ledger.create_generation(pending)
             except Unavailable as error:
@@ -173,25 +173,25 @@ class Jobs:
             hold.release()
             raise
         self.keep(pending, hold, terms)
-        if said.outcome.status in PENDING:
+        if answer.outcome.status in PENDING:
             return pending
         try:
-            return await self._settle(pending, offer, given, said)
+            return await self._settle(pending, offer, job_input, answer)
         except (UpstreamError, JobGone):
             return pending
 
-    async def _submit(self, generation: Generation, offer: ImageOffer, given: dict[str, Any]) -> StepAnswer:
+    async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:
         began = self.clock()
-        said = await run_step(self.services, offer, offer.submit, job_facts(generation), given)
+        answer = await run_step(self.services, offer, offer.submit, job_facts(generation), job_input)
         self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
         if (
-            said.outcome.status in PENDING
-            and not said.outcome.facts.get("id")
+            answer.outcome.status in PENDING
+            and not answer.outcome.facts.get("id")
             and offer.poll is not None
             and not offer.names_jobs
         ):
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
-        return said
+        return answer
 
     def _run(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> None:
         """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
@@ -202,7 +202,7 @@ class Jobs:
 
     async def _call(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
-        for offer, given in offers:
+        for offer, job_input in offers:
             generation = attempted(generation, offer)
             generation = replace(
                 generation,
@@ -213,16 +213,16 @@ class Jobs:
             if not await self._store(generation):
                 return await self.stored(generation.account_id, generation.id)
             try:
-                said = await self._submit(generation, offer, given)
-                if said.outcome.status in PENDING and offer.synchronous:
+                answer = await self._submit(generation, offer, job_input)
+                if answer.outcome.status in PENDING and offer.synchronous:
                     raise UpstreamFailed(
                         "the provider says it is not done, and its file has no poll step", provider=offer.provider
                     )
-                begun = with_state(generation, said)
-                if said.outcome.status in PENDING:
+                begun = with_state(generation, answer)
+                if answer.outcome.status in PENDING:
                     await self._store(begun)
                     return begun
-                return await self._settle(begun, offer, given, said)
+                return await self._settle(begun, offer, job_input, answer)
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
             except UpstreamError as error:
@@ -257,13 +257,13 @@ class Jobs:
         try:
             if offer is None or offer.poll is None:
                 return await self._expire(generation) if late else generation
-            given = offer.schema.filled(generation.input)
-            said = await run_step(self.services, offer, offer.poll, job_facts(generation), given)
-            if said.outcome.status in PENDING:
+            job_input = offer.schema.filled(generation.input)
+            answer = await run_step(self.services, offer, offer.poll, job_facts(generation), job_input)
+            if answer.outcome.status in PENDING:
                 if late:
                     return await self._expire(generation)
-                return await self._moved(generation, said)
-            return await self._settle(with_state(generation, said), offer, given, said)
+                return await self._moved(generation, answer)
+            return await self._settle(with_state(generation, answer), offer, job_input, answer)
         except JobGone:
             age = (datetime.now(UTC) - generation.created_at).total_seconds()
             if age < _FORGETFUL_SECONDS and not late:
@@ -278,26 +278,26 @@ class Jobs:
                 return await self._expire(generation)
             raise
 
-    async def _moved(self, generation: Generation, said: StepAnswer) -> Generation:
+    async def _moved(self, generation: Generation, answer: StepAnswer) -> Generation:
         """Store a new pending status or state; nothing is written when nothing changed."""
-        status = "processing" if generation.status == "processing" else said.outcome.status
-        moved = replace(with_state(generation, said), status=status)
+        status = "processing" if generation.status == "processing" else answer.outcome.status
+        moved = replace(with_state(generation, answer), status=status)
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
             await self._store(moved)
         return moved
 
     async def _settle(
-        self, generation: Generation, offer: ImageOffer, given: dict[str, Any], said: StepAnswer
+        self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any], answer: StepAnswer
     ) -> Generation:
         """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
-        outcome = said.outcome
+        outcome = answer.outcome
         if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
-            fetched = await run_step(self.services, offer, offer.fetch, job_facts(generation), given)
+            fetched = await run_step(self.services, offer, offer.fetch, job_facts(generation), job_input)
             if fetched.outcome.status in PENDING:
-                return await self._moved(generation, said)
+                return await self._moved(generation, answer)
             generation = with_state(generation, fetched)
-            said, outcome = fetched, fetched.outcome
-        return await self._end(generation, outcome, offer, given, said)
+            answer, outcome = fetched, fetched.outcome
+        return await self._end(generation, outcome, offer, job_input, answer)
 
     async def _expire(self, generation: Generation) -> Generation:
         assert generation.deadline_at is not None
@@ -309,8 +309,8 @@ class Jobs:
         generation: Generation,
         outcome: Outcome,
         offer: ImageOffer | None = None,
-        given: dict[str, Any] | None = None,
-        said: StepAnswer | None = None,
+        job_input: dict[str, Any] | None = None,
+        answer: StepAnswer | None = None,
     ) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step;
         a lost race changes nothing."""
@@ -318,7 +318,7 @@ class Jobs:
         terms = watch.terms if watch is not None else None
         priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
         rates = terms.rates if terms is not None else self._gateway.credits.rates
-        row = usage_row(generation, outcome, priced, given, said, job_facts(generation, outcome), rates)
+        row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
         hold = self._holds.get(generation.id)

@@ -48,16 +48,16 @@ class Watch:
         self.looks += 1
 
 
-def check_storable(given: object, max_nesting: int) -> None:
+def check_storable(job_input: object, max_nesting: int) -> None:
     """Refuse an input that could not be checked in a moment or kept with its job: of too many values, nested too deep,
     or holding what JSON as we write it has no form for."""
-    if holds_more([given], _MOST_VALUES):
+    if holds_more([job_input], _MOST_VALUES):
         raise BadRequest(f"input holds more than {_MOST_VALUES} values", "input")
     most = max_nesting - 1  # a body is a level around its input
-    if too_deep([given], most + 1):
+    if too_deep([job_input], most + 1):
         raise BadRequest(f"input is nested more than {most} levels deep", "input")
     try:
-        orjson.dumps(given)
+        orjson.dumps(job_input)
     except orjson.JSONEncodeError as error:
         raise BadRequest(f"input cannot be read: {error}", "input") from None
 
@@ -83,20 +83,20 @@ def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[st
     return job
 
 
-def with_state(generation: Generation, said: StepAnswer) -> Generation:
+def with_state(generation: Generation, answer: StepAnswer) -> Generation:
     """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
     facts = {
-        name: value for name, value in said.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None
+        name: value for name, value in answer.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None
     }
     found = facts.pop("id", None)
     state = {**(generation.upstream_state or {}), **facts}
-    if said.outcome.unknown_word is not None:
-        state[UNKNOWN_WORD] = said.outcome.unknown_word
+    if answer.outcome.unknown_word is not None:
+        state[UNKNOWN_WORD] = answer.outcome.unknown_word
     return replace(
         generation,
         upstream_id=str(found) if found not in (None, "") else generation.upstream_id,
         upstream_state=state or None,
-        answer=said.body,
+        answer=answer.body,
         updated_at=datetime.now(UTC),
     )
 
