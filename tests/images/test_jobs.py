@@ -618,11 +618,11 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
     services.ledger.update_generation = late
     with pytest.raises(Unsaved):
         await look(services, key, made["id"])
-    assert made["id"] in jobs.pending
+    assert made["id"] in jobs.tracked.pending
     now = jobs.clock() + 60
     jobs.clock = lambda: now
     await Refresher(jobs).tick(10)
-    assert jobs.pending == {}
+    assert jobs.tracked.pending == {}
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
 
@@ -655,7 +655,7 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     for now in (3.0, 6.0, 9.0):
         await refresher.tick(10)
     assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "succeeded"
-    assert jobs.pending == {}
+    assert jobs.tracked.pending == {}
     assert services.ledger.balance(key.account_id) == Decimal("9.96")
 
 
@@ -866,7 +866,7 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     made = await create(services, key)
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
-    jobs.pending.clear()  # as if another instance had looked after it
+    jobs.tracked.pending.clear()  # as if another instance had looked after it
     await services.ledger.update_generation(
         made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)}
     )
@@ -910,7 +910,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     jobs.clock = lambda: now
     await refresher.resume()
     await refresher.tick(10)
-    assert (jobs.pending, provider.calls) == ({}, [])
+    assert (jobs.tracked.pending, provider.calls) == ({}, [])
     now += 30
     await refresher.tick(10)
     now += 3

@@ -37,7 +37,7 @@ class Refresher:
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
         for generation in await self._services.ledger.pending():
-            if self._gateway_of(generation) == self._own and generation.id not in self._jobs.pending:
+            if self._gateway_of(generation) == self._own and generation.id not in self._jobs.tracked.pending:
                 await self._go_on(generation, await self._hold(generation))
 
     async def _hold(self, generation: Generation) -> Hold | None:
@@ -52,7 +52,7 @@ class Refresher:
 
     async def _go_on(self, generation: Generation, hold: Hold | None) -> None:
         """Look after a job whose process ended."""
-        self._jobs.keep(generation, hold)
+        self._jobs.tracked.keep(generation, hold, now=self._jobs.clock())
         await self._jobs.call_again(generation)
 
     @property
@@ -72,12 +72,12 @@ class Refresher:
             await self._adopt()
         waiting = [
             (watch.due, job_id)
-            for job_id, watch in self._jobs.pending.items()
+            for job_id, watch in self._jobs.tracked.pending.items()
             if watch.due <= now and not self._jobs.busy(job_id)
         ]
         due = [job_id for _, job_id in nsmallest(most, waiting)]
         for job_id in due:
-            self._jobs.pending[job_id].next(now)
+            self._jobs.tracked.pending[job_id].next(now)
         if due:
             await asyncio.wait(
                 [self._services.tasks.spawn(self._visit(job_id)) for job_id in due], timeout=_VISIT_SECONDS
@@ -86,14 +86,14 @@ class Refresher:
     async def _adopt(self) -> None:
         """Look after jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
         now, ledger = datetime.now(UTC), self._services.ledger
-        others = [each for each in await ledger.pending() if each.id not in self._jobs.pending]
+        others = [each for each in await ledger.pending() if each.id not in self._jobs.tracked.pending]
         gone = await ledger.gone({self._gateway_of(each) for each in others} - {self._own})
         for generation in others:
             instance = self._gateway_of(generation)
             if instance in gone & self._gone:
                 await self._take_over(generation, instance)
             elif generation.deadline_at is not None and generation.deadline_at < now:
-                self._jobs.keep(generation, None)
+                self._jobs.tracked.keep(generation, None, now=self._jobs.clock())
         self._gone = gone
 
     async def _take_over(self, generation: Generation, instance: str) -> None:
@@ -109,14 +109,14 @@ class Refresher:
             await self._go_on(adopted, hold)
 
     async def _visit(self, job_id: str) -> None:
-        watch = self._jobs.pending.get(job_id)
+        watch = self._jobs.tracked.pending.get(job_id)
         if watch is None:
             return
         try:
             if (await self._jobs.refreshed(watch.account_id, job_id)).status not in PENDING:
-                self._jobs.forget(job_id)
+                self._jobs.tracked.forget(job_id)
         except NotFound:
-            self._jobs.forget(job_id)
+            self._jobs.tracked.forget(job_id)
         except TollgateError as error:
             log.info("job %s could not be refreshed: %s", job_id, error.message)
         except Exception:

@@ -1,8 +1,7 @@
-"""The life of image jobs: submit, poll, fetch, and the one transition that charges.
+"""The life of image jobs: submit, poll, fetch.
 
-Rules that must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending
-status writes the usage row; a caller who got an id finds the job again after a restart; nothing here waits for a
-provider while holding anything another request needs.
+What must stay true: a caller who got an id finds the job again after a restart; nothing here waits for a provider while
+holding anything another request needs. How a job is stored, ends and is charged is `tracked.py`'s.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import (
     BadRequest,
-    NotFound,
     TollgateError,
     Unavailable,
     UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
 )
-from tollgate.images.billing import Terms, expected_cost, refused_row, usage_row
+from tollgate.images.billing import Terms, expected_cost, refused_row
 from tollgate.images.calls import JobGone, StepAnswer, job_error, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
-from tollgate.images.state import Watch, attempted, changes, check_storable, is_job_id, job_facts, route_of, with_state
+from tollgate.images.state import attempted, check_storable, job_facts, route_of, with_state
+from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
@@ -50,15 +49,14 @@ _MOST_RUNS = 3
 
 
 class Jobs:
-    """All jobs of one gateway process. `pending` are those this process looks after, by id."""
+    """All jobs of one gateway process; those it looks after are `tracked`."""
 
     def __init__(self, services: Services, clock: Callable[[], float] = time.monotonic) -> None:
         self.services = services
         self.clock = clock
-        self._holds: dict[str, Hold] = {}
+        self.tracked = TrackedJobs(services)
         self._flights: dict[str, asyncio.Task[Generation]] = {}
         self._running: dict[str, asyncio.Task[Generation]] = {}
-        self.pending: dict[str, Watch] = {}
 
     # What the endpoints and the tools call.
 
@@ -92,21 +90,12 @@ class Jobs:
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
         """A job of this account as the provider sees it now. Raises `NotFound`,
         and `UpstreamError` when it cannot be asked."""
-        generation = await self.stored(account_id, job_id)
+        generation = await self.tracked.stored(account_id, job_id)
         return await self._refresh(generation) if generation.status in PENDING else generation
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and
-        `Unsaved` for one that ended and could not be stored yet."""
-        if not is_job_id(job_id):
-            raise NotFound("generation not found")
-        try:
-            generation = await self.services.ledger.get_generation(account_id, job_id.lower())
-        except Unavailable as error:
-            raise Unsaved(error.message) from error
-        if generation is None:
-            raise NotFound("generation not found")
-        return generation
+        """A job of this account as it is stored. Raises as `TrackedJobs.stored` does."""
+        return await self.tracked.stored(account_id, job_id)
 
     async def wait(
         self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None
@@ -114,7 +103,7 @@ class Jobs:
         """The job when it has ended, or as it is after so many seconds, or when the gateway is to stop; provider
         hiccups in between are waited out."""
         ends = self.clock() + seconds
-        every = self._pace(generation)
+        every = self.tracked.pace(generation)
         polls = 0
         while generation.status in PENDING and not self.services.draining:
             pause = min(every[min(polls, len(every) - 1)], ends - self.clock())
@@ -148,7 +137,7 @@ class Jobs:
                 offer, job_input = offers[0]
                 if offer.synchronous:
                     await self.services.ledger.create_generation(generation)
-                    self.keep(generation, hold, terms)
+                    self.tracked.keep(generation, hold, terms, now=self.clock())
                     self._run(generation, offers)
                     return generation
                 generation = attempted(generation, offer)
@@ -172,7 +161,7 @@ class Jobs:
         except BaseException:
             hold.release()
             raise
-        self.keep(pending, hold, terms)
+        self.tracked.keep(pending, hold, terms, now=self.clock())
         if answer.outcome.status in PENDING:
             return pending
         try:
@@ -210,8 +199,8 @@ class Jobs:
                 updated_at=datetime.now(UTC),
                 row={**generation.row, "runs": generation.row["runs"] + 1},
             )
-            if not await self._store(generation):
-                return await self.stored(generation.account_id, generation.id)
+            if not await self.tracked.store(generation):
+                return await self.tracked.stored(generation.account_id, generation.id)
             try:
                 answer = await self._submit(generation, offer, job_input)
                 if answer.outcome.status in PENDING and offer.synchronous:
@@ -220,7 +209,7 @@ class Jobs:
                     )
                 begun = with_state(generation, answer)
                 if answer.outcome.status in PENDING:
-                    await self._store(begun)
+                    await self.tracked.store(begun)
                     return begun
                 return await self._settle(begun, offer, job_input, answer)
             except JobGone:
@@ -235,7 +224,7 @@ class Jobs:
             except BadRequest as error:
                 last = error
                 break
-        return await self._end(generation, Outcome("failed", error=job_error(last)))
+        return await self.tracked.end(generation, Outcome("failed", error=job_error(last)))
 
     # Following a job.
 
@@ -243,7 +232,7 @@ class Jobs:
         """Ask the provider, once for everybody who asks at the same time."""
         running = self._running.get(generation.id)
         if running is not None:
-            return await self.stored(generation.account_id, generation.id)
+            return await self.tracked.stored(generation.account_id, generation.id)
         flight = self._flights.get(generation.id)
         if flight is None:
             flight = self.services.settlements.spawn(self._poll(generation))
@@ -256,35 +245,27 @@ class Jobs:
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
         try:
             if offer is None or offer.poll is None:
-                return await self._expire(generation) if late else generation
+                return await self.tracked.expire(generation) if late else generation
             job_input = offer.schema.filled(generation.input)
             answer = await run_step(self.services, offer, offer.poll, job_facts(generation), job_input)
             if answer.outcome.status in PENDING:
                 if late:
-                    return await self._expire(generation)
-                return await self._moved(generation, answer)
+                    return await self.tracked.expire(generation)
+                return await self.tracked.move(generation, answer)
             return await self._settle(with_state(generation, answer), offer, job_input, answer)
         except JobGone:
             age = (datetime.now(UTC) - generation.created_at).total_seconds()
             if age < _FORGETFUL_SECONDS and not late:
                 return generation
-            return await self._end(generation, Outcome("failed", error="the provider no longer knows this job"))
+            return await self.tracked.end(generation, Outcome("failed", error="the provider no longer knows this job"))
         except (UpstreamRejected, BadRequest) as error:
-            return await self._end(generation, Outcome("failed", error=job_error(error)))
+            return await self.tracked.end(generation, Outcome("failed", error=job_error(error)))
         except UpstreamError as error:
             if error.alarm is not None and offer is not None:  # our key or balance there: new jobs would fail as well
                 note_failure(self.services, offer, error, generation.id)
             if late:
-                return await self._expire(generation)
+                return await self.tracked.expire(generation)
             raise
-
-    async def _moved(self, generation: Generation, answer: StepAnswer) -> Generation:
-        """Store a new pending status or state; nothing is written when nothing changed."""
-        status = "processing" if generation.status == "processing" else answer.outcome.status
-        moved = replace(with_state(generation, answer), status=status)
-        if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
-            await self._store(moved)
-        return moved
 
     async def _settle(
         self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any], answer: StepAnswer
@@ -294,49 +275,10 @@ class Jobs:
         if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
             fetched = await run_step(self.services, offer, offer.fetch, job_facts(generation), job_input)
             if fetched.outcome.status in PENDING:
-                return await self._moved(generation, answer)
+                return await self.tracked.move(generation, answer)
             generation = with_state(generation, fetched)
             answer, outcome = fetched, fetched.outcome
-        return await self._end(generation, outcome, offer, job_input, answer)
-
-    async def _expire(self, generation: Generation) -> Generation:
-        assert generation.deadline_at is not None
-        seconds = (generation.deadline_at - generation.created_at).total_seconds()
-        return await self._end(generation, Outcome("failed", error=f"the provider did not finish within {seconds:g} s"))
-
-    async def _end(
-        self,
-        generation: Generation,
-        outcome: Outcome,
-        offer: ImageOffer | None = None,
-        job_input: dict[str, Any] | None = None,
-        answer: StepAnswer | None = None,
-    ) -> Generation:
-        """The one transition out of a pending status: images, cost and usage row in one step;
-        a lost race changes nothing."""
-        watch = self.pending.get(generation.id)
-        terms = watch.terms if watch is not None else None
-        priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
-        rates = terms.rates if terms is not None else self._gateway.credits.rates
-        row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
-        ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
-                        cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
-        hold = self._holds.get(generation.id)
-        try:
-            won = await self.services.ledger.update_generation(
-                generation.id, PENDING, changes(ended, ended=True), row, hold
-            )
-        except Unavailable as error:
-            raise Unsaved(error.message) from error
-        self.forget(generation.id)
-        if won:
-            self.services.metrics.outcomes[row.outcome] += 1
-            return ended
-        return await self.stored(generation.account_id, generation.id)
-
-    async def _store(self, generation: Generation) -> bool:
-        """Keep a job that is still pending; False when it has ended meanwhile."""
-        return await self.services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
+        return await self.tracked.end(generation, outcome, offer, job_input, answer)
 
     # What the refresher needs too.
 
@@ -344,37 +286,20 @@ class Jobs:
         """Whether somebody asks about this job already, or its call is held."""
         return job_id in self._running or job_id in self._flights
 
-    def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
-        """Look after a running job from now on; without `terms` it is charged by the
-        prices of the day on which it ends."""
-        if hold is not None:
-            self._holds[generation.id] = hold
-        self.pending[generation.id] = Watch(generation.account_id, self._pace(generation), self.clock(), terms)
-
-    def forget(self, job_id: str) -> None:
-        """Look after a job no longer; what it may cost is free again."""
-        self.pending.pop(job_id, None)
-        hold = self._holds.pop(job_id, None)
-        if hold is not None:
-            hold.release()
-
     async def call_again(self, generation: Generation) -> None:
         """Make the call again that a held job was in when its process ended; a polled job needs nothing."""
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
         if offer is None or not offer.synchronous:
             return
         if generation.row.get("runs", 0) >= _MOST_RUNS:
-            await self._end(generation, Outcome("failed", error="interrupted too often by restarts of the gateway"))
+            interrupted = Outcome("failed", error="interrupted too often by restarts of the gateway")
+            await self.tracked.end(generation, interrupted)
         else:
             self._run(generation, [(offer, offer.schema.filled(generation.input))])
 
     @property
     def _gateway(self) -> Gateway:
         return self.services.runtime.current.gateway
-
-    def _pace(self, generation: Generation) -> tuple[float, ...]:
-        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
-        return offer.every if offer is not None else (5.0,)
 
 
 async def _outlived(task: asyncio.Task[Generation]) -> Generation:

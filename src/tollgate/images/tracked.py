@@ -1,0 +1,114 @@
+"""The pending jobs this process looks after: what each may cost, when it is asked about next, and how it ends.
+
+What must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending status,
+in `end`, writes the usage row. Asking providers is `runner.py`'s and `refresher.py`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tollgate.errors import NotFound, Unavailable
+from tollgate.images.billing import Terms, usage_row
+from tollgate.images.order import Unsaved
+from tollgate.images.state import Watch, changes, is_job_id, job_facts, with_state
+from tollgate.ledger import Generation
+from tollgate.mapping.images.outcome import Outcome
+from tollgate.wire import PENDING
+
+if TYPE_CHECKING:
+    from tollgate.images.calls import StepAnswer
+    from tollgate.ledger import Hold
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.services import Services
+
+
+class TrackedJobs:
+    """The jobs of one process by id, in `pending`, with the holds on their accounts' credits."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._holds: dict[str, Hold] = {}
+        self.pending: dict[str, Watch] = {}
+
+    def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None, *, now: float) -> None:
+        """Look after a running job from `now` (of the clock of `Jobs`) on; without `terms` it is charged by the prices
+        of the day on which it ends."""
+        if hold is not None:
+            self._holds[generation.id] = hold
+        self.pending[generation.id] = Watch(generation.account_id, self.pace(generation), now, terms)
+
+    def forget(self, job_id: str) -> None:
+        """Look after a job no longer; what it may cost is free again."""
+        self.pending.pop(job_id, None)
+        hold = self._holds.pop(job_id, None)
+        if hold is not None:
+            hold.release()
+
+    def pace(self, generation: Generation) -> tuple[float, ...]:
+        """Seconds between questions about a job, as its provider's file says; the last of them holds for all others."""
+        offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
+        return offer.every if offer is not None else (5.0,)
+
+    async def stored(self, account_id: str, job_id: str) -> Generation:
+        """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and
+        `Unsaved` for one that ended and could not be stored yet."""
+        if not is_job_id(job_id):
+            raise NotFound("generation not found")
+        try:
+            generation = await self._services.ledger.get_generation(account_id, job_id.lower())
+        except Unavailable as error:
+            raise Unsaved(error.message) from error
+        if generation is None:
+            raise NotFound("generation not found")
+        return generation
+
+    async def store(self, generation: Generation) -> bool:
+        """Store a job that is still pending; False when it has ended meanwhile."""
+        return await self._services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
+
+    async def move(self, generation: Generation, answer: StepAnswer) -> Generation:
+        """The job with the pending status and state an answer told, stored; nothing is written when nothing changed."""
+        status = "processing" if generation.status == "processing" else answer.outcome.status
+        moved = replace(with_state(generation, answer), status=status)
+        if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
+            await self.store(moved)
+        return moved
+
+    async def end(
+        self,
+        generation: Generation,
+        outcome: Outcome,
+        offer: ImageOffer | None = None,
+        job_input: dict[str, Any] | None = None,
+        answer: StepAnswer | None = None,
+    ) -> Generation:
+        """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes
+        nothing. Raises `Unsaved` when it cannot be stored."""
+        watch = self.pending.get(generation.id)
+        terms = watch.terms if watch is not None else None
+        priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
+        rates = terms.rates if terms is not None else self._services.runtime.current.gateway.credits.rates
+        row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
+        ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
+                        cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
+        hold = self._holds.get(generation.id)
+        try:
+            won = await self._services.ledger.update_generation(
+                generation.id, PENDING, changes(ended, ended=True), row, hold
+            )
+        except Unavailable as error:
+            raise Unsaved(error.message) from error
+        self.forget(generation.id)
+        if won:
+            self._services.metrics.outcomes[row.outcome] += 1
+            return ended
+        return await self.stored(generation.account_id, generation.id)
+
+    async def expire(self, generation: Generation) -> Generation:
+        """End a job whose deadline has passed. Raises as `end` does."""
+        assert generation.deadline_at is not None
+        seconds = (generation.deadline_at - generation.created_at).total_seconds()
+        return await self.end(generation, Outcome("failed", error=f"the provider did not finish within {seconds:g} s"))
