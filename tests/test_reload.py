@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,6 +72,24 @@ async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, 
         (tmp_path / name).write_text("{}")
         before, seen = seen, reloader._stamp()
         assert seen > before, name
+
+
+async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
+    """A hanging network disk must not hang the gateway."""
+    monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
+    reloader, hanging, looked = Reloader(None, None), threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def look():
+        loop.call_soon_threadsafe(looked.set)
+        hanging.wait(5)
+        return frozenset()
+
+    monkeypatch.setattr(reloader, "_stamp", look)
+    watch = asyncio.create_task(reloader.watch())
+    await asyncio.wait_for(looked.wait(), 2)
+    hanging.set()
+    watch.cancel()
 
 
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):

@@ -86,7 +86,7 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changed, until cancelled."""
-        seen = self._stamp()
+        seen = await asyncio.to_thread(self._stamp)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             # a folder that cannot be listed now, such as for want of descriptors, can be later
@@ -95,11 +95,11 @@ class Reloader:
 
     async def _look(self, seen: Stamp) -> Stamp:
         """Reload when the files are others than `seen`, and two looks see the same; gives what was seen."""
-        now = self._stamp()
+        now = await asyncio.to_thread(self._stamp)
         if now == seen:
             return seen
         await asyncio.sleep(_LOOK_SECONDS / 4)
-        if self._stamp() != now:
+        if await asyncio.to_thread(self._stamp) != now:
             return seen
         await self.reload()
         return now
@@ -145,21 +145,29 @@ class Reloader:
 
     def _stamp(self) -> Stamp:
         """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that
-        would take the place of built-in ones."""
-        found = set()
+        would take the place of built-in ones. Not on the event loop: the files may be on a slow or hanging disk."""
+        found: dict[str, os.stat_result] = {}
         gateway = self._holder.current.gateway
-        folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
-        for file in (
-            *gateway.files,
-            gateway.root / GATEWAY_FILE,
-            *(new for folder in folders for new in folder.glob("*.yaml")),
-        ):
-            try:
-                about = file.stat()
-            except OSError:
-                continue
-            found.add((str(file), about.st_mtime_ns, about.st_size))
-        return frozenset(found)
+        for folder in {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}:
+            found.update(_yaml_files(folder))
+        for file in {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)} - found.keys():
+            with contextlib.suppress(OSError):
+                found[file] = os.stat(file)
+        return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
+    """The YAML files of a folder; none of one that is not there or must not be listed."""
+    found: dict[str, os.stat_result] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".yaml"):
+                    with contextlib.suppress(OSError):
+                        found[os.path.join(folder, entry.name)] = entry.stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    return found
 
 
 def _examples(document: Document) -> List | None:
