@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -245,6 +246,16 @@ async def test_a_provider_that_went_takes_its_models_along(scene):
     await scene.discoverer.refresh()
     assert scene.ids() == []
     assert scene.discoverer.states == {}
+
+
+async def test_a_list_is_asked_for_with_the_providers_own_authorisation(tmp_path):
+    signature = "\"{{ $call.path | hmac('md5', $secret.ACME_KEY) }}\""
+    auth = f"auth: {{kind: signed, adds: {{headers: {{Authorization: {signature}}}}}}}"
+    text = PROVIDER.replace('headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}', auth)
+    scene = Scene(tmp_path, text, {"ACME_KEY": "k"})
+    await scene.discoverer.refresh()
+    assert scene.lists.keys == [hmac.new(b"k", b"/v1/models", "md5").hexdigest()]
+    assert "acme/one" in scene.ids()
 
 
 async def test_nobody_waits_for_a_list_that_hangs(scene):

@@ -30,6 +30,7 @@ from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.ledger.usage_row import create_table
 from tollgate.mapping import run_examples
+from tollgate.mapping.provider import run_provider_examples
 from tollgate.runtime import build_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -330,6 +331,16 @@ def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
         offer.polling is not None
         and offer.polling.again.address({"id": "a/b"}, {}, {}) == "https://api.queue.example/v1/predictions/a%2Fb"
     )
+
+
+def test_the_signing_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
+    texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
+    [provider] = [text for text in texts if "\nprovider: signing\n" in text]
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "signing.yaml").write_text(provider)
+    path = write_config(tmp_path, sandbox=False)
+    compiled = build_runtime(load_gateway(path, environ={}, everything=True), everything=True).providers["signing"]
+    assert len(compiled.config.examples.items) == 1 and run_provider_examples(compiled) == []
 
 
 def _loaded(folder: Path, provider: str, **secrets: str):

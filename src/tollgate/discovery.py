@@ -152,7 +152,7 @@ class Discoverer:
         provider = discovery.provider
         call = Call(
             "GET", discovery.url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name,
-            proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+            auth=discovery.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
         )
         async with await self._client.open(call) as answer:
             raw = await answer.read(MAX_BYTES)

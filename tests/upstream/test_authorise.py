@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from scripted import Peer, Seen, ok, upstream
 
-from tollgate.config.authorisation import Authorisation
+from tollgate.config.authorisation import CALL_FIELDS, Authorisation
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.upstream import Call, Client
 from tollgate.upstream.oauth import Grant, Tokens
@@ -96,6 +98,40 @@ def test_secrets_are_not_shown() -> None:
         auth=Authorisation("sigv4", {"a": "canary"}),
     )
     assert "canary" not in repr(call) + repr(Credentials(_ACCESS, "canary", "r", "s", "canary"))
+
+
+# Signatures of a provider's own.
+
+
+async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: Client) -> None:
+    told: list[Mapping[str, object]] = []
+
+    def adds(call: Mapping[str, object], now: int) -> Mapping[str, Mapping[str, str]]:
+        told.append({**call, "now": now})
+        return {"headers": {"X-Sign": "s", "X-Old": "new"}, "query": {"at": "a b"}}
+
+    auth = Authorisation("signed", adds=adds)
+    async with upstream(ok()) as server:
+        for _ in range(2):
+            call = Call("POST", server.url("/a%3Ab?q=1"), {"X-Old": "old"}, body="hé".encode(), auth=auth)
+            await (await client.open(call)).read()
+        [seen, _] = server.seen
+    assert seen.line == "POST /a%3Ab?q=1&at=a%20b HTTP/1.1"
+    assert (seen.headers["x-sign"], seen.headers["x-old"]) == ("s", "new")
+    first, second = told
+    assert {name: first[name] for name in ("method", "path", "query", "body", "size", "host")} == {
+        "method": "POST", "path": "/a%3Ab", "query": "q=1", "body": "hé", "size": 3, "host": seen.headers["host"],
+    }
+    assert first.keys() == {*CALL_FIELDS, "now"} and first["headers"] == {"x-old": "old"}
+    assert len(str(first["nonce"])) == 32 and first["nonce"] != second["nonce"]
+    assert isinstance(first["now"], int) and abs(first["now"] - time.time()) < 60
+
+
+async def test_a_signature_that_came_to_nothing_is_our_own_fault(client: Client) -> None:
+    with pytest.raises(UpstreamFailed, match="came to nothing") as error:
+        auth = Authorisation("signed", adds=lambda call, now: {})
+        await client.open(Call("POST", "http://127.0.0.1:1/", provider="acme", auth=auth))
+    assert error.value.alarm == "key"
 
 
 # Tokens.

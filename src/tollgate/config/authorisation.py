@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tollgate.config.load import Node
+
+Adds = Callable[[Mapping[str, object], int], Mapping[str, Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class Authorisation:
     """All fields of the token request, where it is not a client's id and secret that buy the token."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the token request."""
+    adds: Adds | None = field(default=None, repr=False)
+    """Of `signed`: from a call that is about to be sent (`CALL_FIELDS`) and the time, the `headers` and `query` added
+    to it. It raises a `TollgateError` where they cannot be computed."""
     key: object = field(init=False, repr=False, compare=False)
     """Equal for whatever gets the same token. Made once here, for it is asked for at every call."""
 
@@ -41,6 +46,7 @@ class Authorisation:
 AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
     "none": ((), ()),
     "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
+    "signed": (("adds",), ()),
     "oauth_jwt": (
         (),
         (
@@ -54,6 +60,22 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
     ),
 })
 """What each kind of authorisation needs, and what it also takes."""
+
+CALL_FIELDS: Mapping[str, str] = MappingProxyType({
+    "method": "GET, POST",
+    "url": "the whole address",
+    "host": "as the host header says it, with a port that is not the scheme's own",
+    "path": "as it is sent, percent signs included",
+    "query": "what stands behind the question mark, or an empty text",
+    "headers": "those of the provider's file, by lower-case name",
+    "body": "as text",
+    "size": "how many bytes the body has",
+    "nonce": "32 hexadecimal digits, made for this call",
+})
+"""What `adds` of `signed` reads of a call as `$call`; beside it `$now`, the time in whole Unix seconds."""
+
+CALL_ADDITIONS = ("headers", "query")
+"""What `adds` may add to a call."""
 
 AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "form": ("client_id", "client_secret", "scope", "audience", "resource"),

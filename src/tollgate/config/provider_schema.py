@@ -170,6 +170,10 @@ def _auth() -> Schema:
             "form": headers("All fields of the token request, instead of a client's id and secret."),
             "headers": headers("Headers of the token request."),
             "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
+            "adds": template(
+                "Of `signed`: `headers` and `query` of a call, computed from `$call` (method, url, host, path, query, "
+                "headers, body, nonce), `$now`, `$secret` and `$vars` when it is sent."
+            ),
         },
         additionalProperties=template("An option of this kind of authorisation."),
         required=["kind"],

@@ -267,6 +267,11 @@ class _Lowering:
                 f"it is used {wanted}",
             )
             return None
+        for place, (fits, wanted) in entry.fits.items():
+            written = node.args[place] if place < len(node.args) else None
+            if isinstance(written, nodes.Const) and not fits(written.value):
+                self._wrong(node, f"`{node.name}` does not know {written.value!r}", f"it takes {wanted}")
+                return None
         return entry
 
     def _is(self, node: nodes.Test) -> Lowered:

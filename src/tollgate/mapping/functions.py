@@ -5,10 +5,22 @@ What the filters do is in `filters.py`. Absent in gives absent out, unless the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from tollgate.mapping.digests import (
+    ALGORITHMS,
+    ALPHABETS,
+    NOTATIONS,
+    date,
+    digest,
+    is_date_format,
+    keyed,
+    percent,
+    rsa_signature,
+    to_base64,
+)
 from tollgate.mapping.filters import (
     beyond,
     char_offset,
@@ -57,6 +69,12 @@ class Filter:
     `fields` of its items that the arguments name; these, and the `items` are handed on unread; or one `item` is."""
     keeps: type | None = None
     """Values of this very type come out as they are, so that the filter need not be called for them."""
+    fits: Mapping[int, tuple[Callable[[object], bool], str]] = field(default_factory=dict)
+    """By the place of an argument: whether a written one can be right, and what is wanted there."""
+
+
+def _one_of(words: tuple[str, ...]) -> tuple[Callable[[object], bool], str]:
+    return (lambda written: written in words), f"one of {', '.join(words)}"
 
 
 FILTERS: dict[str, Filter] = {
@@ -81,6 +99,43 @@ FILTERS: dict[str, Filter] = {
         Filter(
             "from_base64", from_base64, about="the text inside base64 text; absent when it is not that",
             example="'aGk=' | from_base64 → \"hi\"", kind="text",
+        ),
+        Filter(
+            "to_base64", to_base64, "alphabet?", 0, 1,
+            "a text in base64; with `'url'` in the alphabet of addresses and without padding, as in a JWT",
+            "'hi' | to_base64 → \"aGk=\"", "text", fits={0: _one_of(ALPHABETS)},
+        ),
+        Filter(
+            "digest", digest, "algorithm, notation?", 1, 2,
+            f"the digest of a text: {', '.join(ALGORITHMS)}; written as {', '.join(NOTATIONS)}",
+            "'a' | digest('md5') → \"0cc175b9c0f1b6a831c399e269772661\"", "text",
+            fits={0: _one_of(ALGORITHMS), 1: _one_of(NOTATIONS)},
+        ),
+        Filter(
+            "hmac", keyed, "algorithm, key, notation?", 2, 3,
+            "the keyed digest of a text; a key that is a list is derived: its first text is the key for the second, "
+            "what comes out the key for the third, and so on",
+            "'a' | hmac('md5', ['k', '2026']) → \"db190a47cb910d760371501a0e04986f\"", "text",
+            fits={0: _one_of(ALGORITHMS), 2: _one_of(NOTATIONS)},
+        ),
+        Filter(
+            "rsa", rsa_signature, "algorithm, key, notation?", 2, 3,
+            "the RSA signature of a text (PKCS #1 v1.5, in base64 unless said otherwise) by a private key in PEM; "
+            "absent where the key is none",
+            kind="text", fits={0: _one_of(ALGORITHMS), 2: _one_of(NOTATIONS)},
+        ),
+        Filter(
+            "percent", percent, "safe?", 0, 1,
+            "a text as it stands in an address: every byte but letters, digits, `-._~` and the safe characters is "
+            "`%XX`",
+            "'a b/c' | percent('/') → \"a%20b/c\"", "text",
+        ),
+        Filter(
+            "date", date, "format", 1, 1,
+            "Unix seconds as a time in UTC: `%Y %m %d %H %M %S`, `%y`, `%j` (day of the year), `%p`, `%f`, English "
+            "`%a` and `%b`",
+            "1700000000 | date('%Y-%m-%dT%H:%M:%SZ') → \"2023-11-14T22:13:20Z\"", "text",
+            fits={0: (is_date_format, "such as '%Y-%m-%dT%H:%M:%SZ'")},
         ),
         Filter(
             "join", join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent",

@@ -1,17 +1,21 @@
 """How a call is authorised beyond fixed headers: a closed set of kinds, each changing a call at the moment of sending.
 
-The one place where provider secrets become signatures and tokens. A fifth kind is code; everything else is YAML.
+The one place where provider secrets become signatures and tokens. `signed` is a signature that the provider's file
+words itself; another kind is code.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from tollgate.addresses import with_query
 from tollgate.errors import UpstreamFailed
+from tollgate.upstream.http import authority, split_url
 from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
 from tollgate.upstream.sigv4 import Credentials, sign
 
@@ -45,6 +49,8 @@ class Authoriser:
                     _credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC)
                 ),
             )
+        if auth.adds is not None:
+            return _added(call, auth.adds(_told(call), int(time.time())))
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
@@ -68,6 +74,29 @@ class Authoriser:
         """A token that was refused is used no more: this one, where another may be there by now."""
         if auth.kind in _GRANTS:
             self.tokens.forget(auth.key, token)
+
+
+def _told(call: Call) -> dict[str, object]:
+    """A call as `signed` reads it: `CALL_FIELDS`."""
+    scheme, host, port, target = split_url(call.url.replace("app://", "http://", 1))
+    path, _, query = target.partition("?")
+    return {
+        "method": call.method, "url": call.url, "host": authority(scheme, host, port), "path": path, "query": query,
+        "headers": {name.lower(): value for name, value in call.headers.items()},
+        "body": call.body.decode("utf-8", "surrogateescape"), "size": len(call.body), "nonce": token_hex(16),
+    }
+
+
+def _added(call: Call, added: Mapping[str, Mapping[str, str]]) -> Call:
+    """`call` with what its signature consists of. Raises `UpstreamFailed` (alarm `key`) where nothing came of it."""
+    headers, query = added.get("headers") or {}, added.get("query") or {}
+    if not headers and not query:
+        raise UpstreamFailed(
+            "auth.adds came to nothing: one of its values is absent, or its key is none", upstream_status=401,
+            provider=call.provider, alarm="key",
+        )
+    signed = _headed(call, {name.lower(): value for name, value in headers.items()}) if headers else call
+    return replace(signed, url=with_query(call.url, query)) if query else signed
 
 
 def _headed(call: Call, added: Mapping[str, str]) -> Call:

@@ -8,6 +8,7 @@ from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisat
 from tollgate.config.load import find
 from tollgate.config.model import Provider
 from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.signing import compile_signing
 from tollgate.wording import nearest
 
 
@@ -18,6 +19,9 @@ def compile_auth(pieces: Pieces, provider: Provider) -> Authorisation | None:
     """
     auth = provider.auth
     _check_options(pieces, provider)
+    if auth.kind == "signed":
+        signing = compile_signing(pieces, provider)
+        return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
         name: pieces.template(node, pieces.names("vars", "secret")) for name, node in auth.options.items()
     }

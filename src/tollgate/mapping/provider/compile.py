@@ -32,6 +32,7 @@ from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.polling import Polling, compile_polling
+from tollgate.mapping.provider.signing import Signing, compile_signing
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 
@@ -86,6 +87,7 @@ class CompiledProvider:
     variables: Mapping[str, Any]
     marks: Mapping[int, InText | None]
     """Every `in_text:` of the file, by its node's identity."""
+    signing: Signing | None = None
 
     def in_text(self, endpoint: Endpoint, model: Model | None) -> InText | None:
         """The marks of the nearest scope that says some; an empty list says that there are none."""
@@ -165,9 +167,10 @@ class _Compiling:
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
         auth = compile_auth(pieces, provider)
         self._read_marks()
-        discovery = pieces.tried(lambda: compile_discovery(pieces, headers))
+        discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
         compiled = CompiledProvider(
-            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks
+            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks,
+            compile_signing(pieces, provider),
         )
         images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
         offers: dict[str, tuple[Offer, ...]] = {}

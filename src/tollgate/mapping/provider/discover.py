@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.provider_model import read_model
@@ -36,6 +37,7 @@ class Discovery:
     url: str
     headers: Mapping[str, str]
     every: float
+    auth: Authorisation | None
     _list: Read
     _model: Template
     _when: Read | None
@@ -131,8 +133,11 @@ def _fields(entry: Any) -> str:
     return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
 
 
-def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template]]) -> Discovery | None:
-    """The `discover:` block of a provider, or None. Mistakes go to `pieces`."""
+def compile_discovery(
+    pieces: Pieces, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
+) -> Discovery | None:
+    """The `discover:` block of a provider, or None; its list is asked for with the provider's own authorisation.
+    Mistakes go to `pieces`."""
     node = pieces.provider.discover
     if node is None:
         return None
@@ -158,7 +163,7 @@ def compile_discovery(pieces: Pieces, headers: Mapping[str, tuple[Node, Template
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(
-        pieces.provider, address, fixed, seconds, entries, model, test, pieces.variables
+        pieces.provider, address, fixed, seconds, auth, entries, model, test, pieces.variables
     )
 
 

@@ -2,9 +2,10 @@
 and documentation that cannot be out of date.
 
 `of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
-hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover or
-images.... `with:` may name a `model` (canonical id, or facts for `$model`), a `protocol` (an endpoint), `can`,
-`request` and `headers`. A request example whose `given.model` is an upstream name is run as that model.
+hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what
+`adds` makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`), a
+`protocol` (an endpoint), `can`, `request`, `headers` and, for auth, `secret`. A request example whose `given.model` is
+an upstream name is run as that model.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.streaming import event_and_name, hub_of_stream
 from tollgate.wording import clipped, nearest
 
-KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover")
+KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
@@ -111,6 +112,11 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         if spoken is None or spoken.polling is None:
             raise LookupError("this endpoint has no `poll`")
         return spoken.polling.said(given)
+    if of == "auth":
+        if compiled.signing is None:
+            raise LookupError("this provider has no `auth: {kind: signed}`")
+        told = given if isinstance(given, dict) else {}
+        return compiled.signing.adds(told.get("call") or {}, told.get("now") or NOW, more.get("secret"))
     if of == "discover":
         if compiled.discovery is None:
             raise LookupError("this provider has no `discover`, or its address is incomplete")

@@ -1,0 +1,115 @@
+"""The filters that signatures are made of: digests, keyed digests, base64, percent signs, times.
+
+Pure like the others: value in, value out, and absent for what they do not work on. Texts are taken as their UTF-8
+bytes; a body that is no UTF-8 comes as text with its bytes kept (`surrogateescape`), so that its digest is right.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from tollgate.mapping.values import NUMBERS
+
+ALGORITHMS = ("sha256", "sha512", "sha384", "sha1", "md5")
+"""Old ones too: a signature must be the one its vendor computes."""
+NOTATIONS = ("hex", "base64", "base64url")
+"""How bytes are written; `base64url` is without padding, as in a JWT."""
+ALPHABETS = ("url",)
+_LAST_MOMENT = 253_402_300_800
+"""Seconds until the year 10000."""
+_DATE_CODES = re.compile(r"(?:[^%]|%[YmdHMSjabfyp%])*\Z", re.DOTALL)
+"""What a date's format may hold: codes that mean the same everywhere, and text."""
+
+
+def digest(value: Any, algorithm: Any, notation: Any = "hex") -> str | None:
+    """The digest of a text: `"a" | digest('md5')` -> `"0cc175b9c0f1b6a831c399e269772661"`."""
+    if type(value) is not str or algorithm not in ALGORITHMS:
+        return None
+    return _written(hashlib.new(algorithm, _bytes(value), usedforsecurity=False).digest(), notation)
+
+
+def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | None:
+    """The HMAC of a text. A key that is a list is derived: the first text is the key for the second, what comes out
+    the key for the third, and so on: `['TC3' ~ $secret.KEY, $day, 'service']`."""
+    keys = key if type(key) is list else [key]
+    if type(value) is not str or algorithm not in ALGORITHMS or not keys or any(type(one) is not str for one in keys):
+        return None
+    secret = _bytes(keys[0])
+    for text in (*keys[1:], value):
+        secret = hmac.new(secret, _bytes(text), algorithm).digest()
+    return _written(secret, notation)
+
+
+def rsa_signature(value: Any, algorithm: Any, key: Any, notation: Any = "base64") -> str | None:
+    """The RSA signature (PKCS #1 v1.5) of a text, by a private key in PEM; absent where the key is none."""
+    if type(value) is not str or type(key) is not str or algorithm not in ALGORITHMS:
+        return None
+    from cryptography.hazmat.primitives import hashes  # tens of milliseconds to import, wanted by few
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+
+    private = _private_key(key)
+    if private is None:
+        return None
+    return _written(private.sign(_bytes(value), PKCS1v15(), getattr(hashes, algorithm.upper())()), notation)
+
+
+@functools.lru_cache(maxsize=16)
+def _private_key(pem: str) -> Any:
+    """Reading one takes longer than signing with it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(_bytes(pem), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, RSAPrivateKey) else None
+
+
+def to_base64(value: Any, alphabet: Any = None) -> str | None:
+    """A text in base64: `"hi"` -> `"aGk="`; `to_base64('url')` in the other alphabet, without padding."""
+    if type(value) is not str or alphabet not in (None, *ALPHABETS):
+        return None
+    return _written(_bytes(value), "base64url" if alphabet else "base64")
+
+
+def percent(value: Any, safe: Any = "") -> str | None:
+    """A text with every byte but letters, digits, `-._~` and the `safe` characters as `%XX`."""
+    if type(value) is not str or type(safe) is not str:
+        return None
+    return quote(_bytes(value), safe=safe)
+
+
+def date(value: Any, form: Any) -> str | None:
+    """Unix seconds as a UTC time, in the codes of `strftime`: `0 | date('%Y-%m-%d')` -> `"1970-01-01"`."""
+    if type(value) not in NUMBERS or not is_date_format(form) or not 0 <= value < _LAST_MOMENT:
+        return None
+    return datetime.fromtimestamp(value, UTC).strftime(form)
+
+
+def is_date_format(form: object) -> bool:
+    """Whether `date` takes this format."""
+    return type(form) is str and _DATE_CODES.match(form) is not None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character out of JSON
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _written(raw: bytes, notation: Any) -> str | None:
+    if notation == "hex":
+        return raw.hex()
+    if notation == "base64":
+        return base64.b64encode(raw).decode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode() if notation == "base64url" else None
