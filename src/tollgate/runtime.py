@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
 from tollgate.collecting import collector_resting
-from tollgate.config.build import Loaded, in_order, needed_mappings
+from tollgate.config.build import Loaded, in_order
+from tollgate.config.file_reader import needed_mappings
 from tollgate.config.load import Document, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors

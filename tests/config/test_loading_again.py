@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.config import build, load
+from tollgate.config import file_reader, load
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 
@@ -159,7 +159,7 @@ def test_a_check_reads_everything(files, parsed):
     loaded = load_gateway(files.path / "gateway.yaml", environ=files.environ, everything=True)
     assert {"one.yaml", "two.yaml", "gemini.yaml"} <= set(parsed)
     assert loaded.gateway.providers["one"].examples is not None
-    assert build.EXAMPLES in load.find(loaded.gateway.mappings["chat"].root, ()).entries
+    assert file_reader.EXAMPLES in load.find(loaded.gateway.mappings["chat"].root, ()).entries
 
 
 def test_a_tree_let_go_is_read_again_when_asked_for(files):

@@ -14,9 +14,10 @@ from types import MappingProxyType
 from tollgate.collecting import collector_resting
 from tollgate.config.cross_checks import check_across
 from tollgate.config.fields import Fields
-from tollgate.config.files import GATEWAY_FILE, built_in_mappings, gateway_file, mapping_files, provider_files, shown
+from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
+from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
 from tollgate.config.included import include, names_models, share
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_file
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.price_warnings import price_warnings
 from tollgate.config.provider import SECRET_PLACES, read_provider
@@ -25,13 +26,7 @@ from tollgate.config.reading import Reading
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
-from tollgate.config.shape import check_shape
-from tollgate.config.yaml_tree import MAX_NODES
 from tollgate.errors import ConfigErrors
-from tollgate.wire import CLIENT_FORMATS
-
-EXAMPLES = "examples"
-"""What a running gateway leaves unread at the end of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +113,20 @@ class _Loading:
         self.environ = environ
         self.everything = everything
         self.sources_before = dict(previous.sources) if previous is not None and not everything else {}
-        self.documents = previous.documents() if previous is not None and not everything else {}
         self.said_before = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
         """Providers read in this run."""
-        self.shared: dict[Path, Document] = {}
-        """Shared files read in this run."""
-        self.problems: list[Problem] = []
-        self.files: list[Path] = []
-        self.paths: dict[str, Path] = {}
-        self.sound = True
-        """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
+        self.files = FileReader(
+            previous.documents() if previous is not None and not everything else {}, everything=everything
+        )
+        self.problems = self.files.problems
 
     def run(self, path: Path | None) -> Loaded:
         document, root, folder = self._gateway_document(path)
-        of_providers = self._noted(provider_files(document, root, folder))
-        of_mappings = self._noted(mapping_files(document, root, folder))
-        documents = [self._read(p, without="" if self.everything else EXAMPLES) for p in of_providers]
+        of_providers = self.files.noted(provider_files(document, root, folder))
+        of_mappings = self.files.noted(mapping_files(document, root, folder))
+        documents = [self.files.read_part(p) for p in of_providers]
         trees: list[tuple[Document, Map | Source]] = []
         for read in documents:
             doc, source = self._unchanged(read)
@@ -148,12 +139,14 @@ class _Loading:
         }
         secrets, settings = self._settings(document, root, folder, referred.values())
         providers = self._providers(trees, referred, secrets)
-        mappings = self._mappings(of_mappings, needed=None if self.everything else needed_mappings(providers))
+        mappings = self.files.read_mappings(
+            of_mappings, None if self.everything else needed_mappings(providers)
+        )
         gateway = replace(
             settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
-            files=tuple(dict.fromkeys(self.files)),
+            files=tuple(dict.fromkeys(self.files.named)),
         )
-        self.problems += check_across(gateway, providers, document, root, sound=self.sound, fresh=self.fresh)
+        self.problems += check_across(gateway, providers, document, root, sound=self.files.sound, fresh=self.fresh)
         errors = [problem for problem in self.problems if problem.level == "error"]
         self.problems += price_warnings(gateway, self.fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
@@ -179,15 +172,15 @@ class _Loading:
         """As `run`, without providers."""
         document, root, folder = self._gateway_document(path)
         settings = self._settings(document, root, folder, ())[1]
-        mappings = self._mappings(self._noted(mapping_files(document, root, folder)), needed)
-        return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files))
+        mappings = self.files.read_mappings(self.files.noted(mapping_files(document, root, folder)), needed)
+        return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files.named))
 
     def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
         """The gateway file (an empty one where there is none), its checked tree,
         and the folder relative paths start from."""
         file, folder = gateway_file(path)
-        document = self._read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
-        return document, self._shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
+        document = self.files.read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        return document, self.files.shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
 
     def _settings(
         self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]
@@ -200,31 +193,6 @@ class _Loading:
         settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
         self.problems += reading.problems
         return secrets, settings
-
-    def _read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
-        name = shown(path)
-        self.files.append(path)
-        self.paths[name] = path
-        try:
-            document = read_file(path, name, without=without, known=None if anew else self.documents.get(name))
-        except OSError as error:
-            document = Document(name, "", Map({}, {}, Mark(name, 1, 1)))
-            document.problems.append(document.problem(document.root, f"cannot be read: {error.strerror or error}"))
-        if document.problems:
-            self.sound = False
-            self.problems += document.problems
-        return document
-
-    def _shaped(self, document: Document, kind: str) -> Map | None:
-        if document.problems and (
-            document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries
-        ):
-            return None  # not read to its end: what it lacks is not worth saying
-        problems, root = check_shape(document, kind)  # type: ignore[arg-type]
-        if problems:
-            self.sound = False
-            self.problems += problems
-        return root
 
     def _secrets(self, root: Map, referred: Iterable[tuple[Reference, ...]], folder: Path) -> Secrets:
         names = {reference.name for references_of_one in referred for reference in references_of_one}
@@ -249,11 +217,6 @@ class _Loading:
                                                   hint="an environment variable or a file in secrets_dir"))
         return value or ""
 
-    def _noted(self, found: tuple[list[Path], list[Problem]]) -> list[Path]:
-        """The files that a search found; the problems it met are added to ours."""
-        self.problems += found[1]
-        return found[0]
-
     def _unchanged(self, document: Document) -> tuple[Document, Source | None]:
         """What an unchanged file came to before, where its shared files are unchanged too; else None, and the document
         without its shared files."""
@@ -261,23 +224,16 @@ class _Loading:
         if source is None or source.provider.document is not document:
             return document, None
         shared = zip(source.included[:document.shared], document.included, strict=False)
-        if all(_same(self._read_shared(path), other) for path, other in shared):
+        if all(_same(self.files.read_shared(path), other) for path, other in shared):
             return document, source
-        return self._read(self.paths[document.file], without=EXAMPLES, anew=True), None
+        return self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True), None
 
     def _with_shared(self, document: Document) -> Map | None:
         """The checked tree of a provider's file, its shared files beneath it."""
-        problems, whole = share(document, self.paths[document.file].parent, self._read_shared)
+        problems, whole = share(document, self.files.paths[document.file].parent, self.files.read_shared)
         self.problems += problems
-        self.sound = self.sound and whole and not problems
-        return self._shaped(document, "provider") if whole else None
-
-    def _read_shared(self, path: Path) -> Document:
-        """A shared file, read once in a run however many name it."""
-        document = self.shared.get(path)
-        if document is None:
-            document = self.shared[path] = self._read(path, without="" if self.everything else EXAMPLES)
-        return document
+        self.files.sound = self.files.sound and whole and not problems
+        return self.files.shaped(document, "provider") if whole else None
 
     def _providers(
         self,
@@ -312,13 +268,13 @@ class _Loading:
         too."""
         if isinstance(found, Source):
             models = zip(found.included[document.shared:], document.included[document.shared:], strict=True)
-            if found.whole in (None, wanted) and all(_same(self._read(path), other) for path, other in models):
+            if found.whole in (None, wanted) and all(_same(self.files.read(path), other) for path, other in models):
                 files = {document.file, *(other.file for other in document.included)}
                 self.problems += [problem for problem in self.said_before if problem.mark.file in files]
-                self.sound = self.sound and found.whole is not False
+                self.files.sound = self.files.sound and found.whole is not False
                 self.sources[document.file] = found
                 return found.provider
-            document = self._read(self.paths[document.file], without=EXAMPLES, anew=True)
+            document = self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True)
             found = self._with_shared(document)  # type: ignore[assignment]
         tree: Map = found  # type: ignore[assignment]
         before = len(self.problems)
@@ -327,69 +283,27 @@ class _Loading:
         provider, problems = read_provider(document, tree)
         self.problems += problems
         if any(problem.level == "error" for problem in problems):
-            self.sound = False
+            self.files.sound = False
         if not any(problem.level == "error" for problem in self.problems[before:]):
             whole = wanted if names_models(tree) else None
-            included = tuple(self.paths[other.file] for other in document.included)
+            included = tuple(self.files.paths[other.file] for other in document.included)
             self.sources[document.file] = Source(provider, referred, whole, included)
         self.fresh.add(provider.name)
         return provider
 
     def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
         if not wanted:
-            self.sound = False
+            self.files.sound = False
             return tree
-        tree, problems = include(document, tree, self.paths[document.file].parent, self._read, self._shaped)
+        folder = self.files.paths[document.file].parent
+        tree, problems = include(document, tree, folder, self.files.read, self.files.shaped)
         self.problems += problems
         return tree
-
-    def _mappings(self, paths: list[Path], needed: Container[str | None] | None = None) -> dict[str, Document]:
-        """The mapping files by name. With `needed`, other built-in ones are known by name only,
-        and none has its examples."""
-        mappings: dict[str, Document] = {}
-        built_in = built_in_mappings()
-        for path in paths:
-            if needed is not None and path.stem not in needed and path.parent == built_in:
-                name, document = path.stem, self._unread(path)
-            else:
-                document = self._read(path, without="" if needed is None else EXAMPLES)
-                unchanged = self.documents.get(document.file) is document  # then its name was right before
-                name = path.stem if unchanged else Fields(document.root).text("mapping", path.stem)
-            if name != path.stem:
-                at = Fields(document.root).get("mapping")
-                self.problems.append(
-                    document.problem(
-                        at or document.root,
-                        f'found "{name}", wanted the file\'s own name "{path.stem}"',
-                        path="mapping",
-                        hint=f"or name the file {name}.yaml",
-                    )
-                )
-            if name in mappings:
-                self.problems.append(
-                    document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}')
-                )
-            mappings.setdefault(name, document)
-        return mappings
-
-    def _unread(self, path: Path) -> Document:
-        self.files.append(path)
-        name = shown(path)
-        return Document(name, "", Map({}, {}, Mark(name, 1, 1)))
-
 
 def _same(one: Document, other: Document) -> bool:
     """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
     texts are compared."""
     return one is other or one.text == other.text and not one.problems
-
-
-def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
-    """The mappings of the client formats and of the providers that are on."""
-    spoken = (
-        endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values()
-    )
-    return frozenset((*CLIENT_FORMATS, *spoken))
 
 
 def _references_in(node: Node) -> Iterator[Reference]:

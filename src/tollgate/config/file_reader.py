@@ -1,0 +1,129 @@
+"""The files of one load, read one by one: their documents, what is wrong with them, and which names they are shown by.
+
+A file that an earlier load knows with the same text is not parsed again. What the files mean together is `build.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+
+from tollgate.config.fields import Fields
+from tollgate.config.files import built_in_mappings, shown
+from tollgate.config.load import Document, Map, Mark, Problem, read_file
+from tollgate.config.model import Provider
+from tollgate.config.shape import check_shape
+from tollgate.config.yaml_tree import MAX_NODES
+from tollgate.wire import CLIENT_FORMATS
+
+EXAMPLES = "examples"
+"""What a running gateway leaves unread at the end of its files."""
+
+
+class FileReader:
+    """Reads files and collects what is wrong with them in `problems`. `earlier` are the documents of an earlier load by
+    the names they are shown by; with `everything`, examples are read too."""
+
+    def __init__(self, earlier: Mapping[str, Document], *, everything: bool) -> None:
+        self._earlier = earlier
+        self._everything = everything
+        self._shared: dict[Path, Document] = {}
+        self.problems: list[Problem] = []
+        self.named: list[Path] = []
+        """Every file of the configuration, in the order of reading; one may stand there twice."""
+        self.paths: dict[str, Path] = {}
+        """The files that were read, by the names they are shown by."""
+        self.sound = True
+        """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
+
+    def read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
+        """A file's document, empty when it cannot be read. `without` names a key at its end that is left unread; with
+        `anew` it is parsed even when its text is an earlier load's."""
+        name = shown(path)
+        self.named.append(path)
+        self.paths[name] = path
+        try:
+            document = read_file(path, name, without=without, known=None if anew else self._earlier.get(name))
+        except OSError as error:
+            document = _empty(name)
+            document.problems.append(document.problem(document.root, f"cannot be read: {error.strerror or error}"))
+        if document.problems:
+            self.sound = False
+            self.problems += document.problems
+        return document
+
+    def read_part(self, path: Path) -> Document:
+        """A provider's file, or one it shares with others, with its examples only when everything is read."""
+        return self.read(path, without="" if self._everything else EXAMPLES)
+
+    def read_shared(self, path: Path) -> Document:
+        """A shared file, read once in a load however many name it."""
+        document = self._shared.get(path)
+        if document is None:
+            document = self._shared[path] = self.read_part(path)
+        return document
+
+    def read_mappings(self, paths: Iterable[Path], needed: Container[str | None] | None) -> dict[str, Document]:
+        """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its
+        examples."""
+        mappings: dict[str, Document] = {}
+        built_in = built_in_mappings()
+        for path in paths:
+            if needed is not None and path.stem not in needed and path.parent == built_in:
+                self.named.append(path)
+                name, document = path.stem, _empty(shown(path))
+            else:
+                document = self.read(path, without="" if needed is None else EXAMPLES)
+                name = self._mapping_name(document, path)
+            if name in mappings:
+                self.problems.append(
+                    document.problem(document.root, f'mapping "{name}" is also in {mappings[name].file}')
+                )
+            mappings.setdefault(name, document)
+        return mappings
+
+    def _mapping_name(self, document: Document, path: Path) -> str:
+        """The name a mapping file gives itself; another one than the file's is a problem."""
+        if self._earlier.get(document.file) is document:
+            return path.stem  # its name was right before
+        name = Fields(document.root).text("mapping", path.stem)
+        if name != path.stem:
+            self.problems.append(
+                document.problem(
+                    Fields(document.root).get("mapping") or document.root,
+                    f'found "{name}", wanted the file\'s own name "{path.stem}"',
+                    path="mapping",
+                    hint=f"or name the file {name}.yaml",
+                )
+            )
+        return name
+
+    def shaped(self, document: Document, kind: str) -> Map | None:
+        """The document's tree without what its shape forbids; None when there is none. `kind` names a schema of
+        `shape.py`."""
+        if document.problems and (
+            document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries
+        ):
+            return None  # not read to its end: what it lacks is not worth saying
+        problems, root = check_shape(document, kind)  # type: ignore[arg-type]
+        if problems:
+            self.sound = False
+            self.problems += problems
+        return root
+
+    def noted(self, found: tuple[list[Path], list[Problem]]) -> list[Path]:
+        """The files that a search found; the problems it met are added to ours."""
+        self.problems += found[1]
+        return found[0]
+
+
+def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
+    """The mappings of the client formats and of the providers that are on."""
+    spoken = (
+        endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values()
+    )
+    return frozenset((*CLIENT_FORMATS, *spoken))
+
+
+def _empty(name: str) -> Document:
+    return Document(name, "", Map({}, {}, Mark(name, 1, 1)))
