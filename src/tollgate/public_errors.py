@@ -52,15 +52,11 @@ def stream_error_events(
             kind = messages_error_type(error)
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
     if dialect == "responses":
-        kind, code = "server_error", "server_error"
-        if isinstance(error, RateLimited):
-            kind, code = "rate_limit_error", "rate_limit_exceeded"
+        code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
         if isinstance(error, UpstreamRejected):
-            kind, code = "invalid_request_error", error.upstream_code or error.kind or "invalid_prompt"
-        said = {"code": code, "message": message, "param": None}
-        # Flat is what the published schema says, nested what the vendor sends: official SDKs raise for that one only.
+            code = error.upstream_code or error.kind or "invalid_prompt"
         out = _event(
-            "error", {"type": "error", **said, "error": {"type": kind, **said}, "sequence_number": sequence}
+            "error", {"type": "error", "code": code, "message": message, "param": None, "sequence_number": sequence}
         )
         if response is not None:
             failed = {**response, "status": "failed", "error": {"code": code, "message": message}}

@@ -115,13 +115,6 @@ def test_a_cut_stream_raises_in_the_client(client):
             pass
 
 
-@pytest.mark.parametrize("model", ["remote/echo", "only-chat/reasoner"], ids=["native", "converted"])
-def test_a_cut_responses_stream_raises_in_the_client(client, model):
-    with pytest.raises(openai.APIError, match="The connection to the model service was lost"):
-        for _ in client.responses.create(model=model, input="[[cut=6]] a b c d e f", stream=True):
-            pass
-
-
 def test_embeddings_come_as_floats_though_the_client_asks_for_base64(client):
     answer = client.embeddings.create(model="sandbox/embed", input=["a", "b"], dimensions=256)
     assert [len(item.embedding) for item in answer.data] == [256, 256]
