@@ -141,6 +141,7 @@ def usage_homes() -> dict[str, list[bytes]]:
         "before the finish": [text, {**frame, "choices": [], "usage": usage}, end],
         "every chunk, partly null": [{**text, "usage": partly}, {**end, "usage": usage}],
         "a vendor's own member": [text, {**end, "x_groq": {"id": "r", "usage": usage}}],
+        "the choice that ends": [text, {**end, "choices": [{**end["choices"][0], "usage": usage}]}],
         "not the last chunk": [
             text,
             end,

@@ -114,7 +114,13 @@ class NativeChat(_Native):
         if self._inner.elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
-        tap.feed({**self._inner.elsewhere, "choices": []})
+        told_in = self._inner.elsewhere
+        choices = [
+            {name: value for name, value in choice.items() if name != "delta"}  # a choice may tell it, what it says not
+            for choice in told_in.get("choices") or ()
+            if isinstance(choice, dict)
+        ]
+        tap.feed({**told_in, "choices": choices})
         return tap.usage or None
 
     def tier(self) -> str | None:
