@@ -21,6 +21,7 @@ from tollgate import accounts
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.http import unpacked
 from tollgate.ledger import Ledger
+from tollgate.room import Room
 from tollgate.server import close_gateway, open_gateway
 
 ASK = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hello"}]}
@@ -123,30 +124,33 @@ async def test_all_members_of_a_compressed_body_are_read_and_bounded(here):
         assert "not valid gzip" in (await here.post("/v1/chat/completions", cut_off, content_encoding="gzip")).text
 
 
+async def unpacked_gzip(body: bytes, limit: int) -> bytes:
+    return await unpacked(body, {"content-encoding": "gzip"}, limit, Room(limit).place())
+
+
 async def test_a_body_of_many_members_stays_bounded():
-    headers = {"content-encoding": "gzip"}
-    assert await unpacked(
-        b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), headers, 100_000
+    assert await unpacked_gzip(
+        b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), 100_000
     ) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
     incompressible = random.Random(1).randbytes(300_000)
-    assert await unpacked(gzip.compress(incompressible) * 2, headers, 600_000) == incompressible * 2, (
+    assert await unpacked_gzip(gzip.compress(incompressible) * 2, 600_000) == incompressible * 2, (
         "members longer than a piece"
     )
     with pytest.raises(BodyTooLarge):
-        await unpacked(gzip.compress(incompressible) * 2, headers, 599_999)
+        await unpacked_gzip(gzip.compress(incompressible) * 2, 599_999)
     with pytest.raises(BodyTooLarge):
-        await unpacked(gzip.compress(b" " * 60_000) * 1000, headers, 100_000)
+        await unpacked_gzip(gzip.compress(b" " * 60_000) * 1000, 100_000)
     began = time.process_time()
     with pytest.raises(BadRequest):
-        await unpacked(gzip.compress(b"") * 400_000, headers, 100_000)
+        await unpacked_gzip(gzip.compress(b"") * 400_000, 100_000)
     assert time.process_time() - began < 2
 
 
 async def test_a_body_is_unpacked_beside_the_event_loop(monkeypatch):
     threads = []
     monkeypatch.setattr("tollgate.http._decompress", lambda *args: threads.append(threading.current_thread()) or b"")
-    await unpacked(gzip.compress(random.Random(1).randbytes(2000)), {"content-encoding": "gzip"}, 10_000)
-    await unpacked(gzip.compress(b"{}"), {"content-encoding": "gzip"}, 10_000)
+    await unpacked_gzip(gzip.compress(random.Random(1).randbytes(2000)), 10_000)
+    await unpacked_gzip(gzip.compress(b"{}"), 10_000)
     assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
     0: "addresses content_encoding descriptors errors forms wire sse money collecting heap measures media_types "
-       "nesting passwords wording",
+       "memory nesting passwords room wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache",

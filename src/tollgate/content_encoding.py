@@ -11,6 +11,9 @@ _STEP = 1024 * 1024
 _PIECE = 64 * 1024
 """Decoded at a time: what a step leaves over is copied, and of a whole body that would be most of it each time."""
 
+MOST_SHRUNK = 1032
+"""Bytes that one byte of deflate may stand for: the longest match, 258 bytes, takes two bits at least."""
+
 _MOST_MEMBERS = 4096
 """Of one gzip body: a tool that writes members of 64 kB makes 512 of the largest body. Each costs a decoder."""
 

@@ -68,12 +68,13 @@ async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
         raise Unavailable(services.ledger.not_ready_reason)
     services.ledger.require_credits(key)
     require_json(request.headers)
-    body = await read_body(request.receive, request.headers, limit)
+    place = request.responder.place = services.room.place()
+    body = await read_body(request.receive, request.headers, limit, place)
     request.responder.unread = False
-    body = await unpacked(body, request.headers, limit)
+    body = await unpacked(body, request.headers, limit, place)
     request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
-    return Inbound(dialect, key, body, request.headers, request.request_id, query)
+    return Inbound(dialect, key, body, request.headers, request.request_id, query, place)
 
 
 def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
@@ -192,6 +193,15 @@ async def _metrics(request: Request) -> Reply:
         "tollgate_routes_cooling": (
             "Routes that rest after failures, and are asked last.",
             float(len(services.health.cooling())),
+        ),
+        "tollgate_request_body_bytes": ("Bytes of the request bodies that are held now.", float(services.room.held)),
+        "tollgate_request_body_bytes_max": (
+            "Bytes of request bodies that are held at most; larger ones wait (server.max_bodies_bytes).",
+            float(services.room.most),
+        ),
+        "tollgate_requests_waiting": (
+            "Requests whose body waits for room before it is read.",
+            float(services.room.waiting),
         ),
     }
     if (counted := descriptors.in_use()) is not None:

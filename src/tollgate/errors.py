@@ -18,6 +18,7 @@ or below one in the module that alone raises it.
     │   ├── UpstreamUnreachable   no connection, reset before an answer
     │   └── UpstreamTimeout       one of the four budgets ran out
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
+    │   ├── Crowded               503  the request bodies it holds leave no room for another
     │   └── ShuttingDown          503  nor will it again
     └── InternalError             500  a mistake of ours
 
@@ -235,6 +236,18 @@ class Unavailable(TollgateError):
 
     status = 503
     code = "unavailable"
+
+
+class Crowded(Unavailable):
+    """The bodies of running requests leave no room for one of `size` bytes, nor did they for `seconds`."""
+
+    code = "too_much_at_once"
+    retry_after = 10.0
+
+    def __init__(self, size: int, held: int, most: int, seconds: float) -> None:
+        super().__init__(
+            f"no room for {size} bytes of a request body within {seconds:g} s: {held} of at most {most} are held"
+        )
 
 
 class ShuttingDown(Unavailable):

@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
-from tollgate.content_encoding import Damaged, UnknownCoding, Unpacker
+from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
+from tollgate.room import Place
 from tollgate.services import LastBlock, Reply
 
 Scope = MutableMapping[str, Any]
@@ -63,12 +64,15 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    """The whole body as it came. Raises `BodyTooLarge` as soon as it is known to be, before its end, and
-    `ClientGone`."""
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
+    """The whole body as it came; `place` is as wide as it is then, and wide enough before any of it is read. Raises
+    `BodyTooLarge` as soon as it is known to be, before its end, `Crowded` where there is no room, and `ClientGone`."""
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
-        raise BodyTooLarge(limit)
+    if length.isascii() and length.isdigit():
+        size = int(length[:20])
+        if size > limit:
+            raise BodyTooLarge(limit)
+        await place.widen(size)
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGone
@@ -84,20 +88,28 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
             size += len(blocks[-1])
             if size > limit:
                 raise BodyTooLarge(limit)
+            if size > place.bytes:  # of a length nobody told
+                await place.widen(min(limit, 2 * size))
         body = b"".join(blocks)
     if len(body) > limit:
         raise BodyTooLarge(limit)
+    place.narrow(len(body))
     return body
 
 
-async def unpacked(body: bytes, headers: Mapping[str, str], limit: int) -> bytes:
-    """A body as `Content-Encoding` says it is to be read. Raises `BodyTooLarge`, `BadRequest`."""
+async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
+    """A body as `Content-Encoding` says it is to be read; `place` is as wide as that. Raises `BodyTooLarge`,
+    `BadRequest`, `Crowded`."""
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "identity":
         return body
+    await place.widen(len(body) + min(limit, MOST_SHRUNK * len(body)))
     if len(body) <= _SMALL_PACKED:
-        return _decompress(body, encoding, limit)
-    return await asyncio.to_thread(_decompress, body, encoding, limit)
+        plain = _decompress(body, encoding, limit)
+    else:
+        plain = await asyncio.to_thread(_decompress, body, encoding, limit)
+    place.narrow(len(plain))
+    return plain
 
 
 _SMALL_PACKED = 1024
@@ -181,6 +193,7 @@ class Responder:
         "_watch",
         "_watcher",
         "answer_begun",
+        "place",
         "started",
         "stopped",
         "unread",
@@ -207,6 +220,8 @@ class Responder:
         self.started = False
         self.stopped = False
         """The gateway ends this request, see `stop`."""
+        self.place: Place | None = None
+        """What the request's body takes of the room for all of them."""
         self.unread = True
         """The request's body has not been read to its end."""
         self.answer_begun = False
@@ -281,7 +296,9 @@ class Responder:
             await stream.aclose()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Stop watching; called when the request is over, however it ended."""
+        """Stop watching and give the body's room back; called when the request is over, however it ended."""
+        if self.place is not None:
+            self.place.leave()
         if self._direct is not None:
             self._direct.on_leaving(None)
         if self._watch is not None:

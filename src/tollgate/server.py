@@ -15,11 +15,11 @@ from typing import Any
 
 import uvloop
 
-from tollgate import descriptors, heap
+from tollgate import descriptors, heap, memory
 from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
-from tollgate.config.model import Gateway
+from tollgate.config.model import Gateway, Server
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.server import served_at
 from tollgate.dashboard import dashboard_app
@@ -31,6 +31,7 @@ from tollgate.ledger import ledger_of
 from tollgate.metrics import Metrics
 from tollgate.minted import Minted
 from tollgate.reload import Reloader
+from tollgate.room import Room
 from tollgate.routing import Health, Sticky
 from tollgate.runtime import Runtime, RuntimeHolder, build_runtime
 from tollgate.sandbox import app as sandbox_app
@@ -151,12 +152,14 @@ async def open_gateway(
     client.register_app("sandbox", sandbox_app)
     holder = RuntimeHolder(runtime)
     services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
-                        ledger.register or Minted(gateway.store.directory / "minted.sqlite"))
+                        ledger.register or Minted(gateway.store.directory / "minted.sqlite"),
+                        Room(_most_held(gateway.server)))
 
     def swapped(new: Runtime) -> None:
         services.health.settings = new.gateway.retry
         services.health.keep(new.route_names(), new.providers)
         ledger.use(new.gateway.credits)
+        services.room.most = _most_held(new.gateway.server)
 
     discoverer = Discoverer(holder, client, on_swap=swapped)
     reloader = Reloader(
@@ -169,6 +172,12 @@ async def open_gateway(
     services.tasks.spawn(discoverer.run())
     services.tasks.spawn(run_refresher(services))
     return Opened(app, services, reloader, first_key, account, sign_in)
+
+
+def _most_held(server: Server) -> int:
+    """The bytes of request bodies to hold at once: as set, else an eighth of the memory there is, since each takes up
+    to three times its size while its answer is waited for. Two of the largest always fit."""
+    return server.max_bodies_bytes or max(memory.allowed() // 8, 2 * server.max_body_bytes)
 
 
 async def _open_dashboard(app: App, services: Services, reloader: Reloader, account: str) -> str:

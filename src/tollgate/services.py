@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tollgate.room import Room
+
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
     from tollgate.minted import Minted
+    from tollgate.room import Place
     from tollgate.routing import Health, Sticky
     from tollgate.runtime import RuntimeHolder
     from tollgate.upstream import Client
@@ -37,6 +40,8 @@ class Inbound:
     headers: Mapping[str, str]
     request_id: str
     query: str = ""
+    place: Place | None = None
+    """The body's part of the room for all of them: kept by whoever needs the body when the request is over."""
     started: float = field(default_factory=time.perf_counter)
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -70,11 +75,15 @@ class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` on its own; a reference is kept until it ends."""
+    def spawn(self, work: Coroutine[Any, Any, Any], *, place: Place | None = None) -> asyncio.Task[Any]:
+        """Run `work` on its own; a reference is kept until it ends. So long it keeps the `place` of the body it
+        reads."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if place is not None:
+            place.keep()
+            task.add_done_callback(lambda _: place.leave())
         return task
 
     async def drain(self, seconds: float) -> None:
@@ -99,6 +108,8 @@ class Services:
     sticky: Sticky
     metrics: Metrics
     minted: Minted
+    room: Room = field(default_factory=lambda: Room(1 << 62))
+    """For the bodies of the requests that run."""
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False

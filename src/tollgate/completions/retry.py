@@ -69,7 +69,8 @@ async def settle_failure(
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
         exchange.services.settlements.spawn(
-            _settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, []))
+            _settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])),
+            place=exchange.inbound.place,
         )
     elif isinstance(error, Exception):
         told = error if isinstance(error, TollgateError) else InternalError()

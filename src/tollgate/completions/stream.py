@@ -144,7 +144,9 @@ async def _pump(
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()
         if not exchange.settled:
-            exchange.services.settlements.spawn(_settle_gone(exchange, stage, exchange.begun()))
+            exchange.services.settlements.spawn(
+                _settle_gone(exchange, stage, exchange.begun()), place=exchange.inbound.place
+            )
         raise
     except Exception:
         answer.abort()

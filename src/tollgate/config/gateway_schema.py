@@ -112,6 +112,13 @@ def _server() -> Schema:
                     "Largest request body of chat, responses, messages and embeddings.", **_BYTES
                 ),
                 "max_small_body_bytes": integer("Largest request body of image and tool calls.", **_BYTES),
+                "max_bodies_bytes": integer(
+                    "Bytes of all request bodies held at once, at least max_body_bytes. A body over 64 KiB without "
+                    "room waits unread for 20 seconds, then is refused with 503. 0: an eighth of the memory there is, "
+                    "at least two of the largest.",
+                    minimum=0,
+                    wanted="a whole number of bytes; 0 for an eighth of the memory",
+                ),
                 "max_nesting": integer(
                     "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
                     "not be written again.",

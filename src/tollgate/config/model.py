@@ -62,6 +62,8 @@ class Server:
     """LLM routes; 32 MiB is what the messages API documents."""
     max_small_body_bytes: int = 4 * 1024 * 1024
     """Image and tool routes; the MCP SDK's own default."""
+    max_bodies_bytes: int = 0
+    """Of all bodies held at once; 0 is a share of the memory there is (`server.py`)."""
     max_nesting: int = 200
     """Deepest JSON nesting taken from a client."""
     max_values: int = 1_000_000

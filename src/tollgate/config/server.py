@@ -123,6 +123,14 @@ def _server(reading: Reading, at: Fields) -> Server:
     server = _settings(at, Server)
     _check_ports(reading, at.get("bind"))
     _check_legacy(reading, at.list("legacy_base_urls"))
+    bodies = at.get("max_bodies_bytes")
+    if bodies is not None and 0 < server.max_bodies_bytes < server.max_body_bytes:
+        reading.say(
+            bodies,
+            f"found {server.max_bodies_bytes}, wanted {server.max_body_bytes} or more, as server.max_body_bytes",
+            "server.max_bodies_bytes",
+            hint="that bounds one body, this all of them together",
+        )
     base = at.get("base_url")
     base_url = server.base_url.rstrip("/")
     if base is not None and base_url.endswith("/v1"):

@@ -74,6 +74,7 @@ class ToolsApp:
         """Admit a request and hand it on, or tell why not; a body that was not read is taken first."""
         headers = headers_of(scope)
         unread = True
+        place = self.services.room.place()
         try:
             refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
             if refused is None:
@@ -83,15 +84,17 @@ class ToolsApp:
                 if scope["method"] != "POST":
                     raise MethodNotAllowed("GET, POST")
                 limit = self._server.max_small_body_bytes
-                packed = await read_body(receive, headers, limit)
+                packed = await read_body(receive, headers, limit, place)
                 unread = False
-                body = await unpacked(packed, headers, limit)
+                body = await unpacked(packed, headers, limit, place)
                 return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
             status, words = refused
             reply = Reply(status, [], words.encode(), media_type=b"text/plain")
         except TollgateError as error:
             self.services.metrics.refused[error.code] += 1
             reply = error_reply("tools", error, answer.request_id)
+        finally:
+            place.leave()
         if unread:
             await take_rest(scope, receive, self._server.engine)
         await answer.reply(reply)

@@ -1,0 +1,41 @@
+"""Memory: how much this process may have, of the machine's and of what its container or service is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_UNKNOWN = 1024**3
+"""Where the system does not say."""
+_GROUPS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+
+
+def allowed(groups: Path = _GROUPS, own: Path = _OWN) -> int:
+    """The bytes this process may use: the least of the machine's memory and the limits of its control groups (`groups`
+    is where those are mounted, `own` the file that names this process's)."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in _limits(groups, own):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit there
+            found.append(int(file.read_text()))
+    return min((each for each in found if each > 0), default=_UNKNOWN)
+
+
+def _limits(groups: Path, own: Path) -> list[Path]:
+    """The files that may hold a limit: of each group up to the root (version 2), and of the memory controller
+    (version 1), where a container sees its own group as the root."""
+    files = [groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"]
+    with contextlib.suppress(OSError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            group = path.strip("/")
+            while group:
+                if not controllers:
+                    files.append(groups / group / "memory.max")
+                elif "memory" in controllers.split(","):
+                    files.append(groups / "memory" / group / "memory.limit_in_bytes")
+                group = group.rpartition("/")[0]
+    return files

@@ -1,0 +1,38 @@
+"""How much memory this process may have."""
+
+import os
+from pathlib import Path
+
+from tollgate import memory
+
+MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def groups(folder: Path, own: str, limits: dict[str, str]) -> int:
+    """What is allowed where control groups have these limits and the process is in `own`."""
+    for name, limit in limits.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(limit + "\n")
+    (folder / "own").write_text(own)
+    return memory.allowed(folder, folder / "own")
+
+
+def test_without_limits_it_is_the_machine_s(tmp_path):
+    assert memory.allowed(tmp_path, tmp_path / "none") == MACHINE
+    assert groups(tmp_path, "0::/\n", {"memory.max": "max"}) == MACHINE
+
+
+def test_the_least_limit_above_the_process_counts(tmp_path):
+    limits = {"a/memory.max": "5000", "a/b/memory.max": "max", "a/b/c/memory.max": "7000", "other/memory.max": "1"}
+    assert groups(tmp_path, "0::/a/b/c\n", limits) == 5000
+
+
+def test_a_container_sees_its_own_group_as_the_root(tmp_path):
+    assert groups(tmp_path, "0::/\n", {"memory.max": "6000"}) == 6000
+
+
+def test_older_groups_have_a_controller_of_memory(tmp_path):
+    own = "9:cpu,cpuacct:/x\n4:memory:/x/y\n1:name=systemd:/z\n"
+    assert groups(tmp_path, own, {"memory/x/memory.limit_in_bytes": "8000"}) == 8000
+    assert groups(tmp_path, own, {"memory/memory.limit_in_bytes": "9223372036854771712"}) == 8000
