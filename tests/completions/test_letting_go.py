@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from types import FrameType
 
@@ -127,3 +128,40 @@ async def test_the_sandbox_lets_go_of_what_it_refuses(tmp_path, uncollected):
             body = {**ASKS["chat"], "model": "sandbox/echo", "messages": [{"role": "nobody", "content": "x"}]}
             assert (await here.post(PATHS["chat"], body)).status_code == 400
         assert sum(type(each) is FrameType for each in gc.get_objects()) < before + 20
+
+
+@pytest.mark.parametrize("routes", [1, 2])
+async def test_a_large_body_is_let_go_of_as_soon_as_nobody_can_need_it(tmp_path, routes):
+    """While an answer is waited for it is there as parsed, as sent, and as it came where another route may get it."""
+    seen = []
+    size = 8_000_000
+
+    async def app(method, path, headers, body):
+        (exchange,) = here.services.live
+        seen.append((bool(exchange.inbound.body), (tracemalloc.get_traced_memory()[0] - before) / size))
+
+        async def answer():
+            yield b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
+            await asyncio.sleep(0.01)
+            seen.append((bool(exchange.inbound.body), 0))
+            yield b"data: [DONE]\n\n"
+
+        return 200, {"content-type": "text/event-stream"}, answer()
+
+    names = ("acme", "other")[:routes]
+    async with inprocess(
+        tmp_path, providers={name: provider(f"app://{name}/v1", "chat", name=name) for name in names},
+        apps=dict.fromkeys(names, app),
+    ) as here:
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * size}}
+        body = json.dumps({**ASKS["chat"], "model": "acme/one", "stream": True,
+                           "messages": [{"role": "user", "content": [picture]}]}).encode()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        try:
+            assert (await here.post(PATHS["chat"], body)).status_code == 200
+        finally:
+            tracemalloc.stop()
+    (waiting, copies), (streaming, _) = seen
+    assert (waiting, streaming) == (routes == 2, False)
+    assert copies < 1.2 + routes

@@ -19,7 +19,7 @@ from tollgate.completions.gathered import gathered_reply, make_anew
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
-from tollgate.completions.off_loop import is_large, is_long, run_off_loop
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for, referenced_ids
@@ -74,6 +74,8 @@ async def complete(
             raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
+    exchange.last_attempt = len(offers)
+    outline = ""  # with pictures, as large as the body
     if stream:
         streaming()
     try:
@@ -84,6 +86,7 @@ async def complete(
         await settle_failure(exchange, error)
         raise
     assert exchange.offer is not None
+    exchange.let_go()
     if conversation:
         services.sticky.remember(conversation, exchange.offer.route)
     return reply
@@ -101,7 +104,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     try:
         if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
-            if is_long(exchange.inbound.body):
+            if exchange.is_long():
                 await run_off_loop(make_anew, exchange, offer)
             else:
                 make_anew(exchange, offer)

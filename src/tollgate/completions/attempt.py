@@ -13,7 +13,7 @@ import orjson
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
-from tollgate.completions.off_loop import is_large, is_long, run_off_loop
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import (
     BadRequest,
@@ -66,7 +66,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         edited = exchange.sealed or offer.request_edits is not None
         body = (
             await run_off_loop(passed_body, exchange, offer)
-            if edited and is_long(inbound.body)
+            if edited and exchange.is_long()
             else passed_body(exchange, offer)
         )
         headers = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers))
@@ -86,9 +86,13 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         offer.verify,
         offer.ca_file,
     )
+    del body
+    if exchange.attempts == exchange.last_attempt:
+        exchange.let_go()
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
+        call.body = b""  # it is there, and the answer remembers the call
     except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
         raise AttemptFailed(error) from None
     finally:
@@ -135,7 +139,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         context.estimate = {"input": exchange.admitted_tokens}
     runtime = exchange.services.runtime.current
     source = runtime.mappings[exchange.inbound.dialect]
-    long = is_long(exchange.inbound.body)
+    long = exchange.is_long()
     hub = (
         await run_off_loop(request_to_hub, source, exchange.body, context)
         if long

@@ -9,7 +9,6 @@ from typing import Any
 
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.off_loop import is_large
 from tollgate.mapping import Tap
 from tollgate.usage import beyond_belief
 
@@ -66,7 +65,7 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     encoding = exchange.offer.model.encoding if exchange.offer else None
     prompt = await tokens.count_request(
-        exchange.inbound.dialect, exchange.body, encoding, large=is_large(exchange.inbound.body)
+        exchange.inbound.dialect, exchange.body, encoding, large=exchange.is_large()
     )
     output = await tokens.count(received, encoding) if received else 0
     return {"input": prompt, "output": round(output * scale)}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.charging import charge_of
+from tollgate.completions.off_loop import is_large, is_long
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
@@ -38,6 +39,7 @@ class Exchange:
     whether the request may carry a sealed token of another provider."""
 
     __slots__ = (
+        "_large",
         "admitted_tokens",
         "asked_model",
         "attempts",
@@ -51,6 +53,7 @@ class Exchange:
         "hold",
         "hub_usage",
         "inbound",
+        "last_attempt",
         "limits",
         "model",
         "native",
@@ -92,6 +95,9 @@ class Exchange:
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
+        self.last_attempt = 0
+        """The number of the attempt after which there is no other route; 0 where nobody has counted them."""
+        self._large = is_large(inbound.body)
         self.admitted_tokens = 0
         self.limits = UNLIMITED
         self.first_byte_ms: float | None = None
@@ -123,6 +129,20 @@ class Exchange:
         self.context = None
         self.called = False
         self.tier_sent = True
+
+    def is_large(self) -> bool:
+        """`off_loop.is_large` of the client's bytes, whether they are still here or not."""
+        return self._large
+
+    def is_long(self) -> bool:
+        """`off_loop.is_long` of the client's bytes, likewise."""
+        return self._large or is_long(self.inbound.body)
+
+    def let_go(self) -> None:
+        """Nobody will read the client's bytes again, which are as large as all that was read from them. Small ones
+        stay."""
+        if self._large:
+            self.inbound.body = b""
 
     def end_user(self) -> str | None:
         """The application-defined user of the request, where the format has one; cut at a length that no name has."""
