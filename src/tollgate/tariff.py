@@ -252,8 +252,8 @@ def upper_bound(
     at: datetime | None = None, service_tier: str | None = None, hour_cache: bool = False,
     multipliers: Collection[str] = (), searches: int = 0, images: int = 0,
 ) -> Decimal:
-    """The most a request can cost in USD, for its hold:
-    every prompt token and every output token at its dearest price, and so many searches and pictures.
+    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price,
+    and so many searches and pictures.
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
     `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request

@@ -51,8 +51,7 @@ _PLACE = 7_000_000_000_000_007
 
 Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes]
 """An event's name and its JSON: before the text (or its number), between number and text where it has one, after the
-text. Empty:
-the handler must be asked every time."""
+text. Empty: the handler must be asked every time."""
 
 
 def is_steady(lines: Iterable[str]) -> bool:
