@@ -413,6 +413,18 @@ def test_the_table_of_floors_is_the_tested_one():
         assert set(modules.split()) - {"__main__"} <= written, number
 
 
+def test_every_module_is_named_in_building():
+    named_there = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", BUILDING))))
+    modules = [path for path in (ROOT / "src" / "tollgate").rglob("*.py") if not path.stem.startswith("__")]
+    assert [named(path) for path in modules if path.stem not in named_there] == []
+
+
+def test_every_module_that_building_lists_exists():
+    listed = BUILDING.split("## The modules, package by package", 1)[1]
+    modules = {path.stem for path in (ROOT / "src" / "tollgate").rglob("*.py")}
+    assert [word for word in re.findall(r"`([a-z_0-9]+)`", listed) if word not in modules] == []
+
+
 def test_where_to_look_exists():
     package = ROOT / "src" / "tollgate"
     for row in table(BUILDING, "to change"):
