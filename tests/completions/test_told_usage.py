@@ -92,6 +92,37 @@ async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
 
 
+@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_path, client, stream):
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "f",
+        "arguments": "{}",
+        "status": "in_progress",
+        "caller": {"type": "program", "caller_id": "call_0"},
+    }
+    usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    answer = {"id": "r", "object": "response", "created_at": 1, "model": "up-1", "status": "completed",
+              "output": [call], "usage": usage}
+    events = [
+        {"type": "response.created", "response": {**answer, "status": "in_progress", "output": [], "usage": None}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**call, "arguments": ""}},
+        {"type": "response.output_item.done", "output_index": 0, "item": call},
+        {"type": "response.completed", "response": answer},
+    ]
+    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    app = replying(blocks=blocks, headers=SSE) if stream else replying(body=json.dumps(answer).encode())
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "responses")}, apps={"acme": app}
+    ) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
+
+
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
 @pytest.mark.parametrize(
     "absurd",
