@@ -85,14 +85,14 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
     """When a key ends: "30d" (m, h, d, w, y from now), "2027-01-31" (that day is its last, UTC), an ISO time,
     or "never"."""
     now = now or datetime.now(UTC)
-    said = text.strip().lower()
-    if said in ("", "never"):
+    entered = text.strip().lower()
+    if entered in ("", "never"):
         return None
     try:
-        if (span := read_span(said)) is not None:
+        if (span := read_span(entered)) is not None:
             return (now + span).replace(microsecond=0)
         moment = datetime.fromisoformat(text.strip())
-        if len(said) == len("2027-01-31"):
+        if len(entered) == len("2027-01-31"):
             moment += timedelta(days=1)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
@@ -117,12 +117,12 @@ def read_span(text: str) -> timedelta | None:
 def read_models(text: str) -> tuple[str, ...] | None:
     """Which models a key may use: "acme/*, !acme/old*" (globs; "!": not these); "" or "all" is every model,
     "none" is none."""
-    said = text.strip()
-    if said.lower() in ("", "all", "*"):
+    entered = text.strip()
+    if entered.lower() in ("", "all", "*"):
         return None
-    if said.lower() == "none":
+    if entered.lower() == "none":
         return ()
-    parts = tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", said)) if part)
+    parts = tuple(part for part in (each.strip() for each in re.split(r"[,\s]+", entered)) if part)
     if len(parts) > _MOST_GLOBS or any(len(part) > _LONGEST_GLOB for part in parts):
         raise BadRequest(
             f"models has {len(parts)} entries, wanted at most {_MOST_GLOBS} of at most {_LONGEST_GLOB} characters",
@@ -130,7 +130,7 @@ def read_models(text: str) -> tuple[str, ...] | None:
         )
     if "!" in parts:
         raise BadRequest(
-            f'models is "{said[:100]}", wanted what is left out right after its !, such as !acme/old', "models"
+            f'models is "{entered[:100]}", wanted what is left out right after its !, such as !acme/old', "models"
         )
     return parts
 
@@ -156,12 +156,12 @@ def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
 
 def read_rate(text: str, what: str) -> int | None:
     """A whole number a minute, or no limit when empty."""
-    said = text.strip().replace("_", "")
-    if not said:
+    entered = text.strip().replace("_", "")
+    if not entered:
         return None
-    if not said.isascii() or not said.isdigit() or not 0 < int(said) <= _MOST_PER_MINUTE:
+    if not entered.isascii() or not entered.isdigit() or not 0 < int(entered) <= _MOST_PER_MINUTE:
         raise BadRequest(f"{what} is \"{text}\", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}", what)
-    return int(said)
+    return int(entered)
 
 
 async def create_account(books: Administration, id: str, name: str = "", role: str = "user") -> Account:
@@ -278,9 +278,9 @@ def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "rev
 
 async def grant(books: Administration, account_id: str, amount: str, note: str = "") -> Grant:
     """Give credits (or take them back, with a negative amount)."""
-    given = read_amount(amount)
+    credits = read_amount(amount)
     await books.get_account(account_id)
-    return await books.grant(account_id, kept_amount(given), note[:500])
+    return await books.grant(account_id, kept_amount(credits), note[:500])
 
 
 def _key_fields(wish: KeyWish) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def _key_fields(wish: KeyWish) -> dict[str, Any]:
 
 
 def _named(name: str) -> str:
-    said = " ".join(name.split())
-    if len(said) > _LONGEST_NAME:
-        raise BadRequest(f"name has {len(said)} characters, wanted at most {_LONGEST_NAME}", "name")
-    return said
+    cleaned = " ".join(name.split())
+    if len(cleaned) > _LONGEST_NAME:
+        raise BadRequest(f"name has {len(cleaned)} characters, wanted at most {_LONGEST_NAME}", "name")
+    return cleaned

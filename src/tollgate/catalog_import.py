@@ -255,11 +255,11 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
         paths = ["/v1/responses"]
     if not paths or offer.get("type") == "embedding":
         return None
-    told = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
-    if not told:
+    protocols = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
+    if not protocols:
         return []
     chatty = speaks & {"chat", "responses"}  # which of the two is all these paths tell apart
-    served = [protocol for protocol in sorted(chatty) if protocol in told]
+    served = [protocol for protocol in sorted(chatty) if protocol in protocols]
     if not chatty or not served:
         return [] if chatty else None
     return served if set(served) != chatty else None

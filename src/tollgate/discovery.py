@@ -183,18 +183,18 @@ class Discoverer:
 
 def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
     """Log which entries a list lost, where these are not the ones it lost before."""
-    said = list(dict.fromkeys(problem.render(source=False) for problem in now))
-    if set(said) == {problem.render(source=False) for problem in before}:
+    messages = list(dict.fromkeys(problem.render(source=False) for problem in now))
+    if set(messages) == {problem.render(source=False) for problem in before}:
         return
-    if not said:
+    if not messages:
         log.info("every entry in the list of models of %s is used again", name)
         return
-    more = len(said) - _MOST_TOLD
+    more = len(messages) - _MOST_TOLD
     log.warning(
         "entries in the list of models of %s were left out (%d problems):\n%s%s",
         name,
         len(now),
-        "\n".join(said[:_MOST_TOLD]),
+        "\n".join(messages[:_MOST_TOLD]),
         f"\nand {more} more" if more > 0 else "",
     )
 

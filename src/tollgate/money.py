@@ -68,10 +68,10 @@ def round_cost(amount: Decimal) -> Decimal:
 
 def show(amount: Decimal) -> str:
     """Plain notation without exponent or trailing zeros: Decimal("1E-7") -> "0.0000001", Decimal("2.50") -> "2.5"."""
-    said = format(amount, "f")
-    if "." in said:
-        said = said.rstrip("0").rstrip(".")
-    return "0" if said in ("-0", "") else said
+    text = format(amount, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
 
 
 def is_currency(word: str) -> bool:

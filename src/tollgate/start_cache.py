@@ -54,10 +54,10 @@ class StartCache:
     def _take(self, name: str, stamp_of: Callable[[], bytes], load: Callable[[bytes], T]) -> T | None:
         try:
             raw = _read(self._store / FOLDER, name)
-            told, left, payload = raw[:_SUM], raw[_SUM:_SUM + _STAMP], raw[_SUM + _STAMP:]
-            if left != stamp_of():
+            checksum, version, payload = raw[:_SUM], raw[_SUM:_SUM + _STAMP], raw[_SUM + _STAMP:]
+            if version != stamp_of():
                 raise ValueError("it is another version's")
-            if hashlib.sha256(left + payload).digest() != told:
+            if hashlib.sha256(version + payload).digest() != checksum:
                 raise ValueError("its checksum differs")
             return load(payload)
         except FileNotFoundError:

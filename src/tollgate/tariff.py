@@ -147,12 +147,12 @@ class Tariff:
 
     def prices(
         self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None,
-        told: Collection[str] = (),
+        named: Collection[str] = (),
     ) -> _Prices:
-        """The prices that hold for a request of this size at this moment; `told` may name multipliers."""
+        """The prices that hold for a request of this size at this moment; `named` may name multipliers."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
-        factors = tuple(name for name in pricing.multipliers if name in told and name != tier) if told else ()
+        factors = tuple(name for name in pricing.multipliers if name in named and name != tier) if named else ()
         if self.simple and tier is None and not factors:
             return self.base
         rows = 0

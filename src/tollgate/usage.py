@@ -93,8 +93,8 @@ class Usage:
             output=max(0, self.output - part.output),
         )
 
-    def in_hub(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """These counts as a hub usage has them, with the members of `told`, from which they were read."""
+    def in_hub(self, reported: Mapping[str, Any]) -> dict[str, Any]:
+        """These counts as a hub usage has them, with the members of `reported`, from which they were read."""
         counts = {
             "input": self.prompt_tokens,
             "output": self.completion_tokens,
@@ -103,7 +103,7 @@ class Usage:
             "cache_write_1h": self.cache_write_1h,
             "reasoning": self.reasoning,
         }
-        return {name: counts.get(name, value) for name, value in told.items()}
+        return {name: counts.get(name, value) for name, value in reported.items()}
 
 
 def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = ()) -> Usage:
@@ -122,12 +122,12 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         return Usage()
     flags: list[str] = []
     counts: dict[str, int] = {}
-    for each, told in hub_usage.items():
-        if type(told) is int and 0 <= told <= MAX_PIECES:  # nearly all of them
-            if told:
-                counts[each] = told
-        elif told is not None and each in _COUNTS:
-            counts[each] = _count(each, told, _FLAT.get(each, MAX_TOKENS), flags)
+    for each, value in hub_usage.items():
+        if type(value) is int and 0 <= value <= MAX_PIECES:  # nearly all of them
+            if value:
+                counts[each] = value
+        elif value is not None and each in _COUNTS:
+            counts[each] = _count(each, value, _FLAT.get(each, MAX_TOKENS), flags)
     count = counts.get
     if (
         counts.keys() <= _USUAL
@@ -212,12 +212,12 @@ def _contradicts(spare: int, output: int, reasoning: int, outside: bool) -> bool
     return spare == reasoning
 
 
-def _others(told: object) -> tuple[tuple[str, Usage], ...]:
-    if not isinstance(told, list):
+def _others(reported: object) -> tuple[tuple[str, Usage], ...]:
+    if not isinstance(reported, list):
         return ()
     return tuple(
         (part["model"], from_hub(part))
-        for part in told
+        for part in reported
         if isinstance(part, dict) and isinstance(part.get("model"), str)
     )
 

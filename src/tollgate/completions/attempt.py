@@ -236,12 +236,11 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     return verdict.error(offer.provider) if verdict is not None else None
 
 
-def reported_failure(offer: Offer, told: dict[str, Any]) -> UpstreamFailed:
+def reported_failure(offer: Offer, hub_error: dict[str, Any]) -> UpstreamFailed:
     """The error for what a mapping found told in an answer: a hub error."""
-    message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
-    return UpstreamFailed(
-        message, overloaded="overloaded_error" in (told.get("type"), told.get("code")), provider=offer.provider
-    )
+    message = offer.errors.redact(str(hub_error.get("message") or "the upstream reported an error"))
+    overloaded = "overloaded_error" in (hub_error.get("type"), hub_error.get("code"))
+    return UpstreamFailed(message, overloaded=overloaded, provider=offer.provider)
 
 
 def without_frames(error: UpstreamError) -> UpstreamError:

@@ -28,7 +28,7 @@ def charge_of(
     rates: Mapping[str, Decimal],
     *,
     at: datetime,
-    **told: Any,
+    **options: Any,
 ) -> Charge:
     """`price_usage` of an answer by `asked`, with what other models did at their catalog prices.
 
@@ -43,9 +43,9 @@ def charge_of(
     ]
     for _, part in others:
         usage = usage.without(part)
-    charge = price_usage(usage, tariff, rates, at=at, **told)
+    charge = price_usage(usage, tariff, rates, at=at, **options)
     for model, part in others:
-        more = price_usage(part, model.tariff, rates, at=at, **told)
+        more = price_usage(part, model.tariff, rates, at=at, **options)
         native = more.native if more.currency == charge.currency else round_cost(CONTEXT.divide(more.cost, charge.rate))
         charge = replace(
             charge, cost=charge.cost + more.cost, native=charge.native + native, rule=f"{charge.rule} + {model.id}"

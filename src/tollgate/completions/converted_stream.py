@@ -163,9 +163,9 @@ class ConvertedStream:
         at, end = 0, len(block)
         while at < end and self.error is None:
             if not events.pending:
-                said, at = take_repeated_deltas(converter, block, at)
-                if said:
-                    out.append(said)
+                converted, at = take_repeated_deltas(converter, block, at)
+                if converted:
+                    out.append(converted)
                     continue
             *few, rest = block[at:].split(b"\n\n", _FEW if converter.follows else 0)
             until = end - len(rest) if len(few) == _FEW else end

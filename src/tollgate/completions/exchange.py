@@ -168,10 +168,10 @@ class Exchange:
     def reported_usage(self) -> dict[str, Any]:
         """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in
         its own way."""
-        told = self.hub_usage or {}
+        hub_usage = self.hub_usage or {}
         usage = self._used()
         excludes = self.offer.usage_excludes if self.offer else ()
-        return usage.in_hub(told) if usage.flags or excludes else told
+        return usage.in_hub(hub_usage) if usage.flags or excludes else hub_usage
 
     def _used(self) -> Usage:
         if self.usage is None:
@@ -312,13 +312,13 @@ class Exchange:
             price_rule=charge.rule,
         )
 
-    async def settle_answer(self, *, estimated: bool, told: UpstreamError | None = None) -> None:
-        """`settle` for an answer that came, if only to say in its last words that it failed (`told`).
+    async def settle_answer(self, *, estimated: bool, failure: UpstreamError | None = None) -> None:
+        """`settle` for an answer that came, if only to say in its last words that it failed (`failure`).
 
         When its row cannot be written, asking again would cost again, and the error says so.
         """
         try:
-            await self.settle("ok" if told is None else "upstream_error", estimated=estimated, error=told)
+            await self.settle("ok" if failure is None else "upstream_error", estimated=estimated, error=failure)
         except Unavailable as error:
             error.billed = True
             raise

@@ -29,5 +29,5 @@ def renamed_start(event: dict[str, Any], name: str | None) -> dict[str, Any]:
     message = event.get("message")
     if name is None or event.get("type") != "message_start" or not isinstance(message, dict):
         return event
-    told = renamed(message, name)
-    return event if told is message else {**event, "message": told}
+    named_message = renamed(message, name)
+    return event if named_message is message else {**event, "message": named_message}

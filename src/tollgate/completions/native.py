@@ -150,13 +150,13 @@ def _names_twice(raw: bytes, anew: bytes) -> bool:
 
 def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:
     """`_splice_model` for a body that is just what orjson writes: what stands behind its model tells where that is."""
-    said, sent = (b'"model":' + orjson.dumps(name) for name in (body["model"], upstream_model))
+    asked, sent = (b'"model":' + orjson.dumps(name) for name in (body["model"], upstream_model))
     at = 1
-    if not raw.startswith(said, at):
+    if not raw.startswith(asked, at):
         names = list(body)
         behind = {name: body[name] for name in names[names.index("model") + 1:]}
-        at = len(raw) - len(orjson.dumps(behind)) - len(said) + (not behind)
-    return raw[:at] + sent + raw[at + len(said):]
+        at = len(raw) - len(orjson.dumps(behind)) - len(asked) + (not behind)
+    return raw[:at] + sent + raw[at + len(asked):]
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:

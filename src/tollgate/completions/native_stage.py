@@ -105,12 +105,12 @@ class NativeChat(_Native):
         return self._inner.finished
 
     def usage(self) -> dict[str, Any] | None:
-        told = self._inner.usage or self._inner.overlooked(self._left)
-        if told is not None:
+        reported = self._inner.usage or self._inner.overlooked(self._left)
+        if reported is not None:
             if self._offer.usage_read is not None:
-                read: dict[str, Any] | None = self._offer.usage_read({"usage": told})
+                read: dict[str, Any] | None = self._offer.usage_read({"usage": reported})
                 return read
-            return tap_usage(self._offer.mapping, {"usage": told}) or None
+            return tap_usage(self._offer.mapping, {"usage": reported}) or None
         if self._inner.elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
@@ -177,8 +177,8 @@ class NativePlain(_Native):
 
     def reported_error(self) -> UpstreamError | None:
         """A response that failed ends in an event of its own, which passes as it came."""
-        told = self._tap.error
-        return reported_failure(self._offer, told) if told else None
+        error = self._tap.error
+        return reported_failure(self._offer, error) if error else None
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":

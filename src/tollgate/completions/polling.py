@@ -98,13 +98,13 @@ async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Any) -> 
     if 200 <= answer.status < 300:
         return answer, raw
     body = await _parsed(raw)
-    said = raw.decode("utf-8", "replace") if body is None else body
-    verdict = offer.errors.judge(answer.status, answer.headers, said)
+    content = raw.decode("utf-8", "replace") if body is None else body
+    verdict = offer.errors.judge(answer.status, answer.headers, content)
     assert verdict is not None
-    told = verdict.error(offer.provider, body)
-    if isinstance(told, UpstreamRejected):  # the request was taken before; its caller has no part in this
-        told = UpstreamFailed(told.message, upstream_status=answer.status, provider=offer.provider)
-    raise (_Missed if verdict.kind == "later" else AttemptFailed)(told)
+    failure = verdict.error(offer.provider, body)
+    if isinstance(failure, UpstreamRejected):  # the request was taken before; its caller has no part in this
+        failure = UpstreamFailed(failure.message, upstream_status=answer.status, provider=offer.provider)
+    raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
 def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:

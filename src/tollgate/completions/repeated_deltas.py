@@ -30,8 +30,8 @@ def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> t
         return b"", at
     closing = pattern.after + b"\n\n"
     written = _between(block[at + len(opening):], closing, closing + opening)
-    said, count = converter.feed_alike(written, _lead)
-    return said, at + count * (len(opening) + len(closing)) + sum(map(len, written[:count]))
+    converted, count = converter.feed_alike(written, _lead)
+    return converted, at + count * (len(opening) + len(closing)) + sum(map(len, written[:count]))
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:

@@ -73,12 +73,12 @@ async def settle_failure(
             place=exchange.inbound.place,
         )
     elif isinstance(error, Exception):
-        told = error if isinstance(error, TollgateError) else InternalError()
-        outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if told.status < 500
+        public = error if isinstance(error, TollgateError) else InternalError()
+        outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if public.status < 500
                    else "upstream_error" if isinstance(error, TollgateError) else "error")
         exchange.hub_usage = exchange.usage = None
         await exchange.settle(
-            outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, told), error=told
+            outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, public), error=public
         )
     else:
         exchange.release()

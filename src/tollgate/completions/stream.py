@@ -131,15 +131,15 @@ async def _pump(
             await exchange.settle(outcome, estimated=estimated, error=stage.error)
             yield LastBlock(last)
             return
-        told = stage.reported_error()
-        if told is None:
+        failure = stage.reported_error()
+        if failure is None:
             exchange.route_answered()
         else:
-            exchange.route_failed(told)
+            exchange.route_failed(failure)
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
         last = held + stage.tail(estimated=estimated)
-        await exchange.settle_answer(estimated=estimated, told=told)
+        await exchange.settle_answer(estimated=estimated, failure=failure)
         yield LastBlock(last)
     except (GeneratorExit, asyncio.CancelledError):
         answer.abort()

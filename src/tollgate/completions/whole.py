@@ -49,17 +49,17 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         usage = offer.usage_read(body, answer_headers=answer.headers)
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    told = believed(exchange, usage)
-    lacking, estimated = missing_sides(told), False
+    reported = believed(exchange, usage)
+    lacking, estimated = missing_sides(reported), False
     if hub is None and lacking:  # rare: most that tell no usage are answers all the same
         read = tap_response(offer.mapping, edited)
         _check_content(offer, read)
-        exchange.failure = _told_failure(offer, read) if read.get("error") else None
+        exchange.failure = _reported_failure(offer, read) if read.get("error") else None
     else:
         read = hub or {}
     if exchange.failure is None:
         exchange.hub_usage, estimated = await completed(
-            told, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
+            reported, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
         )
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
@@ -74,7 +74,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         if ids:
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-    await exchange.settle_answer(estimated=estimated, told=exchange.failure)
+    await exchange.settle_answer(estimated=estimated, failure=exchange.failure)
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))
     return Reply(200, exchange.reply_headers(), out)
@@ -93,18 +93,18 @@ def _understood(
     if not exchange.native:
         assert exchange.context is not None
         hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
-        if failure := _told_failure(offer, hub):
+        if failure := _reported_failure(offer, hub):
             raise AttemptFailed(failure)
         _check_content(offer, hub, listed=isinstance(body, list))
     return raw, body, edited, hub
 
 
-def _told_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
+def _reported_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
     """The failure that a whole answer tells of itself."""
     if hub.get("stop") != "error":
         return None
-    told = hub.get("error")
-    why = told.get("message") if isinstance(told, dict) else None
+    error = hub.get("error")
+    why = error.get("message") if isinstance(error, dict) else None
     return reported_failure(offer, {"message": why or UNFINISHED})
 
 

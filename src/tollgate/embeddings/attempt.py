@@ -228,7 +228,7 @@ async def _parsed(
     the numbers let go."""
     body = _judged(offer, raw, status, headers)
     del raw
-    told = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
+    reported = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
     if offer.response_edits is not None:
         body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     data = body.get("data") if isinstance(body, dict) else None
@@ -241,7 +241,7 @@ async def _parsed(
             offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs"
         )
     await _write(offer, part, vectors, data, written)
-    part.tokens = _input_tokens(told if isinstance(told, Mapping) else hub.get("usage"))
+    part.tokens = _input_tokens(reported if isinstance(reported, Mapping) else hub.get("usage"))
     part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
     if offer.protocol == "embeddings":
         part.rest = {name: value for name, value in body.items() if name not in ("object", "data", "model", "usage")}

@@ -22,13 +22,13 @@ def reply_of(found: Embedded, headers: Headers) -> Reply:
     """The reply for an embedded input; `usage` always has both counts (SPEC embeddings)."""
     usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
     if found.native is not None:
-        native, told = found.native, found.native.usage or {}
+        native, reported = found.native, found.native.usage or {}
         if (
             found.estimated
-            or not isinstance(told.get("prompt_tokens"), int)
-            or not isinstance(told.get("total_tokens"), int)
+            or not isinstance(reported.get("prompt_tokens"), int)
+            or not isinstance(reported.get("total_tokens"), int)
         ):
-            native.with_usage({**told, **usage})
+            native.with_usage({**reported, **usage})
         blocks = native.blocks()
         found.native = None
         if len(blocks) == 1:

@@ -327,11 +327,11 @@ class Http1:
         """The head of an answer, and how its body will be framed (RFC 9112, 6)."""
         head = self._head
         assert head is not None
-        told = dict(event.headers)
+        headers = dict(event.headers)
         lines = [STATUS_LINES[event.status_code]]
         lines += [b"%b: %b\r\n" % header for header in event.headers]
         lines.append(_date_line(int(time.time())))
-        length = told.get(b"content-length")
+        length = headers.get(b"content-length")
         self._chunked = False
         self._left = None
         if suppress_body(head.method, event.status_code):
@@ -347,7 +347,7 @@ class Http1:
             head.keep = False  # its rest may be long
         if self._connection.context.terminated.is_set():
             head.keep = False  # the server ends: who is told so sends no next request into the end of the connection
-        if b"close" in told.get(b"connection", b"").lower():
+        if b"close" in headers.get(b"connection", b"").lower():
             head.keep = False
         elif not head.keep:
             lines.append(b"connection: close\r\n")

@@ -168,5 +168,5 @@ class Http2(H2Protocol):
 
 def _is_readable(event: RequestReceived) -> bool:
     """Whether this is a request for something: a tunnel is none, and a path is ASCII (RFC 3986)."""
-    told = dict(event.headers or ())
-    return told.get(b":method") != b"CONNECT" and told.get(b":path", b"\xff").isascii()
+    headers = dict(event.headers or ())
+    return headers.get(b":method") != b"CONNECT" and headers.get(b":path", b"\xff").isascii()

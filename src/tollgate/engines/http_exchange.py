@@ -179,11 +179,11 @@ class HttpExchange:
 
     def _begin(self, status: int, about: Any) -> None:
         headers = [*self._wire.server.default_headers, *about]
-        told = dict(headers)
-        if b"connection" in told and b"close" in told[b"connection"].lower():
+        by_name = dict(headers)
+        if b"connection" in by_name and b"close" in by_name[b"connection"].lower():
             self.keep = False
-        if b"content-length" in told:
-            self._left = int(told[b"content-length"])
+        if b"content-length" in by_name:
+            self._left = int(by_name[b"content-length"])
         elif status in _BODILESS or self.head:
             self._left = 0
         elif self.version != "1.0":
@@ -191,7 +191,7 @@ class HttpExchange:
             headers.append((b"transfer-encoding", b"chunked"))
         else:
             self.keep = False  # the end of the connection is the end of the body
-        if not self.keep and b"connection" not in told:
+        if not self.keep and b"connection" not in by_name:
             headers.append((b"connection", b"close"))
         head = STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, headers), b"", b""])
         if head.count(b"\n") != len(headers) + 2 or head.count(b"\r") != len(headers) + 2:

@@ -59,11 +59,11 @@ def _close(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
-    told = [
+    described = [
         key for key, values in taken.items() if key in schema and not (type(values) is list and schema[key] in values)
     ]
-    if told:
-        words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in told)
+    if described:
+        words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described)
         before = schema.get("description")
         schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
     return schema

@@ -77,7 +77,7 @@ class SharedLedger(Ledger):
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         credits = self._memory.credits
         rounds = self._shared.rounds
-        said = await rounds.hold(
+        answer = await rounds.hold(
             key.account_id,
             key.id,
             {
@@ -89,19 +89,20 @@ class SharedLedger(Ledger):
                 "since": _since(key.cap_window),
             },
         )
-        if "refused" in said:
-            raise QuotaExhausted(cap_reached(key)) if said["refused"] == "cap" else QuotaExhausted
-        return Hold(rounds, key.account_id, key.id, Decimal(said["amount"]))
+        if "refused" in answer:
+            raise QuotaExhausted(cap_reached(key)) if answer["refused"] == "cap" else QuotaExhausted
+        return Hold(rounds, key.account_id, key.id, Decimal(answer["amount"]))
 
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         if key.rpm is None and key.tpm is None:
             return UNLIMITED
-        said = await self._shared.rounds.admit(
+        answer = await self._shared.rounds.admit(
             key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens}
         )
-        if "refused" in said:
-            raise RateLimited(said["wait"], said["refused"], _standing(key, tokens, said["refused"], said["wait"]))
-        return Limits(_window(key.rpm, said["requests"]), _window(key.tpm, said["tokens"]))
+        if "refused" in answer:
+            wait, refused = answer["wait"], answer["refused"]
+            raise RateLimited(wait, refused, _standing(key, tokens, refused, wait))
+        return Limits(_window(key.rpm, answer["requests"]), _window(key.tpm, answer["tokens"]))
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
         if key.tpm is not None and tokens != counted:

@@ -266,16 +266,16 @@ class Rounds:
                 del self._held[pair]
         self._answer(taken, holds, said)
 
-    def _answer(self, taken: Gathered, holds: Sequence[Sequence[Part]], said: Mapping[str, Any]) -> None:
+    def _answer(self, taken: Gathered, holds: Sequence[Sequence[Part]], result: Mapping[str, Any]) -> None:
         """Give everybody in a round what the database said."""
-        for part, answer in zip(chain(*holds), chain(*said["held"]), strict=True):
+        for part, answer in zip(chain(*holds), chain(*result["held"]), strict=True):
             pair = part.account_id, part.key_id
             self._held[pair] = self._held.get(pair, _ZERO) + granted_amount(answer)
             if part.future.done():  # whoever asked is gone
                 self.release(*pair, granted_amount(answer))
             succeed(part.future, answer)
         for part, answer in chain(
-            zip(taken.admits, said["admitted"], strict=True), zip(taken.jobs, said["won"], strict=True)
+            zip(taken.admits, result["admitted"], strict=True), zip(taken.jobs, result["won"], strict=True)
         ):
             succeed(part.future, answer)
         for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):

@@ -45,20 +45,20 @@ def read_outcome(result: object, words: Mapping[str, GenerationStatus] | None, *
     literal `status: succeeded` of a call that is done when it returns. A success without a picture is a failure:
     nothing was delivered, so nothing may be charged (unless pictures are fetched by a further step: not `final`).
     """
-    given = dict(result) if isinstance(result, Mapping) else {}
-    word = given.get("status")
-    said = str(word) if word is not None else ""
-    status = (words or {}).get(said) or (said if said in GENERATION_STATUSES else None)
-    unknown = None if status else said
-    images = tuple(picture for picture in (read_image(item) for item in _list(given.get("images"))) if picture)
-    error = _text(given.get("error"))
+    facts = dict(result) if isinstance(result, Mapping) else {}
+    word = facts.get("status")
+    status_word = str(word) if word is not None else ""
+    status = (words or {}).get(status_word) or (status_word if status_word in GENERATION_STATUSES else None)
+    unknown = None if status else status_word
+    images = tuple(picture for picture in (read_image(item) for item in _list(facts.get("images"))) if picture)
+    error = _text(facts.get("error"))
     if status == "succeeded" and not images and final:
-        return Outcome("failed", (), error or NO_IMAGE, facts=given)
+        return Outcome("failed", (), error or NO_IMAGE, facts=facts)
     if status in ("failed", "canceled"):
         return Outcome(
-            status, images if status == "canceled" else (), error or "the provider reported a failure", facts=given
+            status, images if status == "canceled" else (), error or "the provider reported a failure", facts=facts
         )
-    return Outcome(status or "processing", images if status == "succeeded" else (), "", unknown, given)
+    return Outcome(status or "processing", images if status == "succeeded" else (), "", unknown, facts)
 
 
 def read_image(item: object) -> dict[str, Any] | None:
@@ -102,14 +102,14 @@ def type_of(data: str) -> str:
     return "image/svg+xml" if head.startswith(_DRAWINGS) else type_by_bytes(head) or "application/octet-stream"
 
 
-def _inline(url: str, told: object) -> dict[str, Any]:
+def _inline(url: str, declared: object) -> dict[str, Any]:
     match = _DATA_URL.match(url, 0, _MOST_HEAD)
     if match is None:
         return {}
     data = url[match.end() :]
     if not match[2]:
         data = base64.b64encode(data.encode()).decode()
-    return {"data": data, "context_type": match[1] or (told if isinstance(told, str) else type_of(data))}
+    return {"data": data, "context_type": match[1] or (declared if isinstance(declared, str) else type_of(data))}
 
 
 def _pixels(value: object) -> int | None:

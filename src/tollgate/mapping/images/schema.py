@@ -40,11 +40,11 @@ class InputSchema:
 
         return Draft202012Validator(self.document)
 
-    def admit(self, given: object) -> dict[str, Any]:
+    def admit(self, job_input: object) -> dict[str, Any]:
         """The input with defaults filled in. Raises `BadRequest`: `input.size: "9x9" is not one of "1:1", "16:9"`."""
-        if not isinstance(given, dict):
+        if not isinstance(job_input, dict):
             raise BadRequest("input is required and must be an object", "input")
-        filled = _with_defaults(given, self.document, 0)
+        filled = _with_defaults(job_input, self.document, 0)
         from jsonschema.exceptions import best_match
 
         error = best_match(self._validator.iter_errors(filled))
@@ -53,14 +53,14 @@ class InputSchema:
             raise BadRequest(f"{where}: {_reason(error)}", where)
         return filled
 
-    def filled(self, given: dict[str, Any]) -> dict[str, Any]:
+    def filled(self, job_input: dict[str, Any]) -> dict[str, Any]:
         """An input that was admitted once, with defaults; not checked again,
         because the file may ask for more by now."""
-        return _with_defaults(given, self.document, 0)
+        return _with_defaults(job_input, self.document, 0)
 
-    def admits(self, given: object) -> bool:
+    def admits(self, job_input: object) -> bool:
         """Whether an input would be taken: which other routes of the same model may serve it."""
-        return isinstance(given, dict) and self._validator.is_valid(_with_defaults(given, self.document, 0))
+        return isinstance(job_input, dict) and self._validator.is_valid(_with_defaults(job_input, self.document, 0))
 
 
 def plain_numbers(value: Any) -> Any:
@@ -74,12 +74,12 @@ def plain_numbers(value: Any) -> Any:
     return value
 
 
-def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """A copy of `given` with the declared defaults of absent properties, also inside objects that are there."""
+def _with_defaults(value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """A copy of `value` with the declared defaults of absent properties, also inside objects that are there."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or depth > _DEEPEST:
-        return dict(given)
-    filled = dict(given)
+        return dict(value)
+    filled = dict(value)
     for name, rule in properties.items():
         if not isinstance(rule, Mapping):
             continue
@@ -93,14 +93,14 @@ def _with_defaults(given: dict[str, Any], schema: Mapping[str, Any], depth: int)
 
 def _path(error: ValidationError) -> str:
     """Where it is wrong: input.images[0].url; a missing property is named itself."""
-    said = "input"
+    path = "input"
     for part in error.absolute_path:
-        said += f"[{part}]" if isinstance(part, int) else f".{part}"
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
     if error.validator == "required" and isinstance(error.instance, dict):
         missing = next((name for name in error.validator_value if name not in error.instance), None)
         if missing is not None:
-            said += f".{missing}"
-    return said
+            path += f".{missing}"
+    return path
 
 
 def _reason(error: ValidationError) -> str:

@@ -139,15 +139,15 @@ class ErrorRules:
             if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
                 return self._by_rule(rule, status, headers, body)
         if not 200 <= status < 300:
-            return self._classified(status, self._said(body, {}), headers, body)
+            return self._classified(status, self._details_of(body, {}), headers, body)
         return self._error_inside(headers, body, chunk) if inside else None
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
-        said = self._said(body, rule.reads)
+        details = self._details_of(body, rule.reads)
         counts_as = rule.counts_as or (
-            status if status >= 400 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
+            status if status >= 400 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
         )
-        return self._verdict(rule.verdict, rule.alarm, said, counts_as, headers, body, rule.reads)
+        return self._verdict(rule.verdict, rule.alarm, details, counts_as, headers, body, rule.reads)
 
     def _error_inside(self, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
         """An error in a 200: a top-level `error` that is not null. An object that reports its own failure (a response
@@ -160,19 +160,19 @@ class ErrorRules:
                 return None
         elif body.get("object") == "response" and not chunk:
             return None
-        said = self._said(body, {})
-        told = error.get("code") if isinstance(error, dict) else body.get("code")
+        details = self._details_of(body, {})
+        code = error.get("code") if isinstance(error, dict) else body.get("code")
         number = (
-            told
-            if type(told) is int
-            else int(told)
-            if isinstance(told, str) and told.isdecimal() and len(told) == 3
+            code
+            if type(code) is int
+            else int(code)
+            if isinstance(code, str) and code.isdecimal() and len(code) == 3
             else 0
         )
-        counts_as = number if 400 <= number <= 599 else _WORDS.get(said.type) or _WORDS.get(said.code) or 500
-        return self._classified(counts_as, said, headers, body)
+        counts_as = number if 400 <= number <= 599 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
+        return self._classified(counts_as, details, headers, body)
 
-    def _classified(self, status: int, said: ErrorDetails, headers: Mapping[str, str], body: Any) -> Verdict:
+    def _classified(self, status: int, details: ErrorDetails, headers: Mapping[str, str], body: Any) -> Verdict:
         kind: Kind
         alarm: AlarmKind | None = None
         listed = self._by_status.get(status)
@@ -190,25 +190,25 @@ class ErrorRules:
             kind = "next"
         else:
             # the caller's model is known here; that this upstream does not have it is our business
-            kind = "next" if said.code == "model_not_found" else "stop"
-        if alarm is None and kind != "stop" and (said.code in _BALANCE or said.type in _BALANCE):
+            kind = "next" if details.code == "model_not_found" else "stop"
+        if alarm is None and kind != "stop" and (details.code in _BALANCE or details.type in _BALANCE):
             kind, alarm = "next", "balance"
-        return self._verdict(kind, alarm, said, status, headers, body, {})
+        return self._verdict(kind, alarm, details, status, headers, body, {})
 
     def _verdict(
         self,
         kind: Kind,
         alarm: AlarmKind | None,
-        said: ErrorDetails,
+        details: ErrorDetails,
         status: int,
         headers: Mapping[str, str],
         body: Any,
         reads: Mapping[str, Read],
     ) -> Verdict:
-        told = headers.get("x-should-retry")
-        if told == "false" and kind == "later":
+        should_retry = headers.get("x-should-retry")
+        if should_retry == "false" and kind == "later":
             kind = "next"  # not this route again, but another one may do
-        elif told == "true" and kind == "stop" and status >= 408:
+        elif should_retry == "true" and kind == "stop" and status >= 408:
             kind = "later"
         wait = None
         if kind != "stop":
@@ -216,21 +216,28 @@ class ErrorRules:
             read = reads.get("retry_after") or self._reads.get("retry_after")
             if wait is None and read is not None:
                 wait = seconds_of(read(body))
-        code = None if not said.code or _STATUS.fullmatch(said.code) else said.code
+        code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
         return Verdict(
-            kind, alarm, said.message or status_words(status), said.type or None, code, said.param or None, status,
-            wait, status in (503, 529) or said.type == "overloaded_error" or said.code == "overloaded_error",
+            kind,
+            alarm,
+            details.message or status_words(status),
+            details.type or None,
+            code,
+            details.param or None,
+            status,
+            wait,
+            overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
         )
 
-    def _said(self, body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
-        said = read_error(body, self.redact)
+    def _details_of(self, body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
+        details = read_error(body, self.redact)
         if self._reads or reads:
             for name in ("message", "type", "code", "param"):
                 read = reads.get(name) or self._reads.get(name)
                 found = read(body) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
-                    said = replace(said, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
-        return said
+                    details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
+        return details
 
 
 _STATUS = re.compile("[1-5][0-9][0-9]")

@@ -111,12 +111,12 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     if of == "poll":
         if spoken is None or spoken.polling is None:
             raise LookupError("this endpoint has no `poll`")
-        return spoken.polling.said(given)
+        return spoken.polling.describe(given)
     if of == "auth":
         if compiled.signing is None:
             raise LookupError("this provider has no `auth: {kind: signed}`")
-        told = given if isinstance(given, dict) else {}
-        return compiled.signing.adds(told.get("call") or {}, told.get("now") or NOW, more.get("secret"))
+        signed = given if isinstance(given, dict) else {}
+        return compiled.signing.adds(signed.get("call") or {}, signed.get("now") or NOW, more.get("secret"))
     if of == "discover":
         if compiled.discovery is None:
             raise LookupError("this provider has no `discover`, or its address is incomplete")

@@ -26,9 +26,9 @@ def prices_text(model: Model) -> str:
     """The price block as compact JSON, for the usage row."""
     if model.price is None:
         return ""
-    said = dict(model.price.source) or {
+    source = dict(model.price.source) or {
         **model.price.written,
         "unit": model.price.unit,
         "currency": model.price.currency,
     }
-    return orjson.dumps(said, default=str).decode()
+    return orjson.dumps(source, default=str).decode()

@@ -126,9 +126,9 @@ class Offer:
         headers (lower-case names), from whether a stream is asked for or from whether the body passes as it came."""
         if not self.made_headers:
             return self.fixed_headers
-        made, said = dict(self.fixed_headers), readable_headers(inbound)
+        made, readable = dict(self.fixed_headers), readable_headers(inbound)
         for name, template in self.made_headers:
-            value = template(headers=said, stream=stream, native=native)
+            value = template(headers=readable, stream=stream, native=native)
             if value is not None:
                 made[name] = str(value)
         return made

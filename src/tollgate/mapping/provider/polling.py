@@ -55,16 +55,16 @@ class Polling:
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
-    def said(self, first: Any) -> dict[str, Any]:
+    def describe(self, first: Any) -> dict[str, Any]:
         """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow."""
-        told: dict[str, Any] = {"waits": bool(self.waits(first))}
+        description: dict[str, Any] = {"waits": bool(self.waits(first))}
         for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
-            if place is not None and told["waits"]:
+            if place is not None and description["waits"]:
                 try:
-                    told[name] = f"{place.method} {place.address(first, {}, self.variables)}"
+                    description[name] = f"{place.method} {place.address(first, {}, self.variables)}"
                 except Astray as error:
-                    told[name] = str(error)
-        return told
+                    description[name] = str(error)
+        return description
 
 
 def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | None:
@@ -75,8 +75,8 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     hosts, condition = node.get("hosts"), node.get("while")
 
     def place(key: str) -> Place | None:
-        said = node.get(key)
-        called = compiler.call(said, hosts, f"{path}.{key}") if said is not None else None
+        step = node.get(key)
+        called = compiler.call(step, hosts, f"{path}.{key}") if step is not None else None
         return Place(*called) if called is not None else None
 
     again, fetch, cancel = place("call"), place("fetch"), place("cancel")
