@@ -121,11 +121,11 @@ class Discoverer:
             if problems and not models:
                 raise _Unusable(problems[0].render(source=False))
         except (TollgateError, _Unusable) as error:
-            said = str(error) or type(error).__name__
-            if said != state.problem:
+            reason = str(error) or type(error).__name__
+            if reason != state.problem:
                 log.warning("the list of models of %s was not read, %s: %s", name,
-                            f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet", said)
-            state.problem, state.failures = said, state.failures + 1
+                            f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet", reason)
+            state.problem, state.failures = reason, state.failures + 1
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
             return False
         if state.problem:

@@ -177,9 +177,9 @@ def _takes_tools(can: Mapping[str, Any], parameters: tuple[str, ...], effort: st
 
 
 def _declares(can: Mapping[str, Any], name: str, parameters: tuple[str, ...]) -> bool:
-    said = can.get(name)
-    if isinstance(said, bool):
-        return said
+    declared = can.get(name)
+    if isinstance(declared, bool):
+        return declared
     return not parameters or name in parameters
 
 

@@ -119,17 +119,17 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **wi
     from tollgate import accounts
     from tollgate.errors import BadRequest
 
-    given = {name: value for name, value in wish.items() if value is not None and (name, value) != ("models", "")}
-    if not given:
+    changes = {name: value for name, value in wish.items() if value is not None and (name, value) != ("models", "")}
+    if not changes:
         raise click.UsageError(
             "nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, "
             "--strict"
         )
-    if empty := [name for name in _LIMITS if name in given and not given[name].strip()]:
+    if empty := [name for name in _LIMITS if name in changes and not changes[name].strip()]:
         raise click.UsageError(f"--{empty[0]} is empty; say {_LIMITS[empty[0]]} to end the limit")
     typed: dict[str, Any] = {
         name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value
-        for name, value in given.items()
+        for name, value in changes.items()
     }
 
     async def work(books: Administration) -> KeyView:

@@ -19,18 +19,22 @@ _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
 
 class MissingUsage:
-    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count, `told`
-    asks whether the provider has said anything of usage so far. `name` is what the first event must call the model,
-    where the client takes no other name."""
+    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count,
+    `reported` asks whether the provider has said anything of usage so far. `name` is what the first event must call the
+    model, where the client takes no other name."""
 
-    __slots__ = ("_expected", "_name", "_told", "_write")
+    __slots__ = ("_expected", "_name", "_reported", "_write")
 
     def __init__(
-        self, write: Callable[[dict[str, Any]], Any], expected: int, told: Callable[[], bool], name: str | None = None
+        self,
+        write: Callable[[dict[str, Any]], Any],
+        expected: int,
+        reported: Callable[[], bool],
+        name: str | None = None,
     ) -> None:
         self._write = write
         self._expected = expected
-        self._told = told
+        self._reported = reported
         self._name = name
 
     def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
@@ -48,7 +52,7 @@ class MissingUsage:
         """Whether this event ends the answer and should tell what was used, and nothing told it."""
         kind = event.get("type")
         if kind == "message_delta":
-            return not event.get("usage") and not self._told()
+            return not event.get("usage") and not self._reported()
         if not isinstance(kind, str) or kind not in _LAST_RESPONSE:
             return False
         response = event.get("response")

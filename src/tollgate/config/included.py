@@ -61,8 +61,8 @@ def over_shared(tree: Map, others: Iterable[Node]) -> Map:
     """A provider's tree merged with those of its shared files: its own keys win, then those of the first file named."""
     for other in others:
         if isinstance(other, Map):
-            given = {key: node for key, node in other.entries.items() if key not in OWN}
-            tree = _over(tree, replace(other, entries=given), one_value=False)
+            shared = {key: node for key, node in other.entries.items() if key not in OWN}
+            tree = _over(tree, replace(other, entries=shared), one_value=False)
     return tree
 
 

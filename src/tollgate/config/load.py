@@ -55,18 +55,18 @@ class Problem:
 
     def render(self, *, source: bool = True) -> str:
         """`file:line:column: path: message (hint)` and, with `source`, the line with a caret below it."""
-        said = f"{self.mark}: "
+        line = f"{self.mark}: "
         if self.level != "error":
-            said += f"{self.level}: "
+            line += f"{self.level}: "
         if self.path:
-            said += f"{self.path}: "
-        said += self.message
+            line += f"{self.path}: "
+        line += self.message
         if self.hint:
-            said += f" ({self.hint})"
+            line += f" ({self.hint})"
         if source and self.line_text:
             caret = " " * (self.mark.column - 1) + "^"
-            said += f"\n    {self.line_text}\n    {caret}"
-        return said
+            line += f"\n    {self.line_text}\n    {caret}"
+        return line
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -48,8 +48,8 @@ def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Probl
         if provider.name in only and not model.price.why  # type: ignore[union-attr]
         for problem in _one(gateway, provider, model)
     ]
-    said = {problem.path for problem in problems}
-    return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in said]
+    warned = {problem.path for problem in problems}
+    return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in warned]
 
 
 def unpriced_warnings(providers: Iterable[Provider]) -> list[Problem]:
@@ -162,7 +162,7 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
 
 def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
     """Warnings about tiers by prompt length alone: their bounds should rise, and their prices with them."""
-    mark_before, prompt_before, said = -1, price.prices.get("prompt"), set[str]()
+    mark_before, prompt_before, written = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
         if (
@@ -173,7 +173,7 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
         ):
             continue
         # Two rows may share a mark where they set different prices.
-        if mark < mark_before or mark == mark_before and said & volume.written.keys():
+        if mark < mark_before or mark == mark_before and written & volume.written.keys():
             yield _warn(
                 provider,
                 model,
@@ -188,7 +188,7 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
                 ("volumes", index, "prompt"),
                 f"found {show(prompt)}, which is below the tier before ({show(prompt_before)})",
             )
-        said = {*volume.written} | (said if mark == mark_before else set())
+        written = {*volume.written} | (written if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
 

@@ -176,12 +176,12 @@ def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, prot
         reading.say(node, "vectors are there at once, wanted no `poll`", path)
     entries = dict(node.entries)
     for key in POLL_CALLS:
-        said = node.get(key)
-        match = _CALL_OF_PATH.match(said.value) if isinstance(said, Scalar) and isinstance(said.value, str) else None
-        if match is not None and isinstance(said, Scalar):
-            joined = _joined(reading, base, Scalar(match[2], match[2], True, said.mark), f"{path}.{key}")
+        call = node.get(key)
+        match = _CALL_OF_PATH.match(call.value) if isinstance(call, Scalar) and isinstance(call.value, str) else None
+        if match is not None and isinstance(call, Scalar):
+            joined = _joined(reading, base, Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
             text = f"{match[1]} {joined.value}" if isinstance(joined, Scalar) else ""
-            entries[key] = Scalar(text, text, True, said.mark)
+            entries[key] = Scalar(text, text, True, call.mark)
     return Map(entries, node.keys, node.mark)
 
 

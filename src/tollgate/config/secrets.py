@@ -159,8 +159,8 @@ def plain_references(node: Node) -> Node:
             return node
         # Inside {{ }} a blank keeps the columns of what follows.
         whole = REFERENCE.fullmatch(node.value.strip())
-        said = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), node.value)
-        return replace(node, value=said, text=said)
+        text = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), node.value)
+        return replace(node, value=text, text=text)
     if isinstance(node, Map):
         return replace(node, entries={key: plain_references(child) for key, child in node.entries.items()})
     return replace(node, items=tuple(plain_references(child) for child in node.items))

@@ -101,22 +101,22 @@ def _plugins(node: Node | None) -> tuple[Plugin, ...]:
 
 def _settings(at: Fields, kind: type[T]) -> T:
     """A dataclass of plain settings, its defaults where the block is silent."""
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for item in dataclasses.fields(kind):  # type: ignore[arg-type]
         node = at.get(item.name)
         default = getattr(kind(), item.name)
         if isinstance(node, List):
             values = at.integers(item.name) if isinstance(default, frozenset) else at.texts(item.name)
-            given[item.name] = type(default)(values)
+            settings[item.name] = type(default)(values)
         elif isinstance(node, Scalar):
             value = node.value
-            given[item.name] = (
+            settings[item.name] = (
                 float(value) if isinstance(default, float) and isinstance(value, (int, Decimal))
                 else Path(str(value)) if isinstance(default, Path)
                 else (str(value),) if isinstance(default, tuple)
                 else value
             )
-    return kind(**given)
+    return kind(**settings)
 
 
 def _server(reading: Reading, at: Fields) -> Server:
@@ -176,17 +176,17 @@ def _check_legacy(reading: Reading, legacy: List | None) -> None:
 def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
     found: list[IPv4Network | IPv6Network | Literal["unix"]] = []
     for index, node in enumerate(listed.items if listed else ()):
-        said = node.value if isinstance(node, Scalar) else None
-        if said == "unix":
+        entry = node.value if isinstance(node, Scalar) else None
+        if entry == "unix":
             found.append("unix")
-        elif isinstance(said, str):
+        elif isinstance(entry, str):
             try:
-                found.append(ip_network(said))
+                found.append(ip_network(entry))
             except ValueError as error:
-                hint = f"of that network: {ip_network(said, strict=False)}" if "host bits" in str(error) else ""
+                hint = f"of that network: {ip_network(entry, strict=False)}" if "host bits" in str(error) else ""
                 reading.say(
                     node,
-                    f'found "{said}", wanted an address, a network like 10.0.0.0/8, or unix',
+                    f'found "{entry}", wanted an address, a network like 10.0.0.0/8, or unix',
                     f"server.trusted_proxies[{index}]",
                     hint=hint,
                 )

@@ -36,13 +36,13 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
 
 
 def _content(name: str, part: Mapping[str, object]) -> tuple[bytes, str]:
-    given = part["file"]
-    if not isinstance(given, str):
+    content = part["file"]
+    if not isinstance(content, str):
         raise ValueError(f"{name} holds no file content")
-    match = _DATA_URL.match(given)
+    match = _DATA_URL.match(content)
     mime = str(part.get("type") or (match[1] if match else "") or "application/octet-stream")
     try:
-        return base64.b64decode(given[match.end() :] if match else given, validate=True), mime
+        return base64.b64decode(content[match.end() :] if match else content, validate=True), mime
     except binascii.Error:
         raise ValueError(f"{name} is neither base64 nor a data URL") from None
 

@@ -3,7 +3,7 @@
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()                                    # replays what a killed process left
     key = ledger.find_key(secret)                          # memory only; raises Unauthorized
-    with await ledger.hold(key, upper_bound) as hold:            # raises QuotaExhausted
+    with await ledger.hold(key, upper_bound) as hold:       # raises QuotaExhausted
         ...
         await ledger.record(row, hold)                     # durable on return, charged once, hold released
     await ledger.close()

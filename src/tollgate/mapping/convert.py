@@ -131,12 +131,12 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every
     call has an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no
     answer."""
-    given = hub.get("parts")
+    listed = hub.get("parts")
     parts: list[Any] = (
-        [part for part in given if type(part) is dict and part.keys() != _ONLY_KIND] if type(given) is list else []
+        [part for part in listed if type(part) is dict and part.keys() != _ONLY_KIND] if type(listed) is list else []
     )
-    if given is not None and (
-        type(given) is not list or len(parts) != len(given) and any(type(part) is not dict for part in given)
+    if listed is not None and (
+        type(listed) is not list or len(parts) != len(listed) and any(type(part) is not dict for part in listed)
     ):
         context.lose("a part that the mapping made no object")
     name = hub.get("id")

@@ -31,8 +31,8 @@ class Covered:
 
     def text(self) -> str:
         """`mappings/chat.yaml: 90 of 120 live lines reached by the examples; never reached: 6-8, 10`."""
-        said = f"{self.file}: {len(self.live & self.reached)} of {len(self.live)} live lines reached by the examples"
-        return said + (f"; never reached: {_ranges(self.missed)}" if self.missed else "")
+        line = f"{self.file}: {len(self.live & self.reached)} of {len(self.live)} live lines reached by the examples"
+        return line + (f"; never reached: {_ranges(self.missed)}" if self.missed else "")
 
 
 class Watch:

@@ -225,11 +225,11 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], entry: Example, direct
     if other is None:
         return _whole(mapping, entry)
     converter = StreamConverter(mapping, other, entry.context)
-    said = [event for given in entry.given for event in converter.feed(*event_and_name(given))]
-    said += converter.finish()
+    events = [event for given in entry.given for event in converter.feed(*event_and_name(given))]
+    events += converter.finish()
     if converter.failure:
         raise converter.failure
-    return [data for _, data in said]
+    return [data for _, data in events]
 
 
 def _whole(mapping: Mapping, entry: Example) -> Any:

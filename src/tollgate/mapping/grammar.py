@@ -72,18 +72,18 @@ def parse_expression(text: str) -> Expression:
             raise ExpressionError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
     except TemplateSyntaxError as error:
         offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
-        said = (
+        message = (
             (error.message or "not an expression")
             .replace("'end of print statement'", "the end")
             .replace("end of print statement", "the end")
         )
-        if at := re.search(r" at (\d+)$", said):  # the lexer counts characters itself
-            said, offset = said[:at.start()], int(at[1])
-        if "end of template" in said:
-            said, offset = "something is missing at its end", len(text.rstrip()) - 1
+        if at := re.search(r" at (\d+)$", message):  # the lexer counts characters itself
+            message, offset = message[:at.start()], int(at[1])
+        if "end of template" in message:
+            message, offset = "something is missing at its end", len(text.rstrip()) - 1
         for stand_in, path in paths.items():
-            said = said.replace(stand_in, path)
-        raise ExpressionError(f"the expression does not parse: {said}", offset, _hint(text)) from None
+            message = message.replace(stand_in, path)
+        raise ExpressionError(f"the expression does not parse: {message}", offset, _hint(text)) from None
     except RecursionError:
         raise ExpressionError("the expression is nested too deeply", 0) from None
     return Expression(tree, paths)

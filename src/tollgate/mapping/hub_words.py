@@ -85,13 +85,13 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
     rules = root.at("stream", "to_hub")
     if rules is not None:
-        said = list(_operations(rules))
-        for name, value in said:
+        operations = list(_operations(rules))
+        for name, value in operations:
             if name == "usage":
                 writes.visit(value, shape("usage"))
             elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
                 writes.visit(value.entries["reason"], shape("response").fields["stop"])
-        if not any(name == "stop" for name, _ in said):
+        if not any(name == "stop" for name, _ in operations):
             unit.mistake(
                 _key(root, "stream", "to_hub"),
                 "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",

@@ -127,9 +127,9 @@ class Scanner:
         found = search(text) if search is not None else None
         if found is not None:
             before = text[:found.start()]
-            said = before.rstrip()
-            self._say(out, said)
-            self._open(self._marks.anywhere[found[0]], before[len(said):], text[found.end():])
+            trimmed = before.rstrip()
+            self._say(out, trimmed)
+            self._open(self._marks.anywhere[found[0]], before[len(trimmed):], text[found.end():])
             return True
         keep = _kept(text, self._marks.beginnings) if search is not None else 0
         self._held = text[len(text) - keep:]

@@ -191,13 +191,13 @@ def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
             warnings.simplefilter("ignore", DeprecationWarning)
             tree = parse("$" + tail)
     except (JSONPathError, ValueError, AttributeError, TypeError) as error:
-        said = str(error).split("\n")[0]
-        where = re.search(r"\b1:(\d+)", said)
+        message = str(error).split("\n")[0]
+        where = re.search(r"\b1:(\d+)", message)
         offset = shift - 1 + int(where[1]) if where else 0
         if where:
-            said = said.replace(where[0], f"column {offset + 1} of the path")
+            message = message.replace(where[0], f"column {offset + 1} of the path")
         hint = "a comparison is written ==" if re.search(r"[^=!<>~]=[^=~]", tail) else ""
-        raise PathError(f"path `{text}` does not parse ({said})", min(offset, len(text) - 1), hint) from None
+        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), hint) from None
     steps = _taken_apart(tree)
     return steps if steps is not None else (Find(tree),)
 

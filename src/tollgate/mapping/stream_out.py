@@ -56,10 +56,10 @@ class _ToEvent(Destination):
                 + self.stamp
                 + (", " + value[1:] if value.startswith("{") and value != "{}" else f", **fields_of({value})}}")
             )
-        said = (
+        statement = (
             f"R.out.append(({self.name}, {value}))" if self.name != "?" else f"R.out.append(named(fields_of({value})))"
         )
-        return f"{said}; R.seq += 1" if self.counted else said
+        return f"{statement}; R.seq += 1" if self.counted else statement
 
 
 class _Builder:

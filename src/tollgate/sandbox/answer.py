@@ -89,11 +89,11 @@ def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
     text, finish = _limited(text, prompt.limit, thought, finish, bool(calls))
     if wishes.finish in ("stop", "length", "content_filter", "tool_calls"):
         finish = wishes.finish  # type: ignore[assignment]
-    said = thought + counting.count(text) + counting.count(refusal or "")
-    said += sum(counting.count(c.name) + counting.count(c.arguments) for c in calls)
+    generated = thought + counting.count(text) + counting.count(refusal or "")
+    generated += sum(counting.count(c.name) + counting.count(c.arguments) for c in calls)
     if wishes.bad_utf8 and text:
         text = text[:1] + BAD + text[1:]
-    return Answer(text, reasoning, calls, finish, _counts(prompt, cached, said, thought), refusal,
+    return Answer(text, reasoning, calls, finish, _counts(prompt, cached, generated, thought), refusal,
                   stopped if finish == "stop" else None)
 
 
@@ -191,17 +191,17 @@ def _limited(text: str, limit: int | None, thought: int, finish: Finish, calling
     return counting.fitted(text, max(0, limit - thought)), "length"
 
 
-def _counts(prompt: Prompt, cached: Cached, said: int, thought: int) -> Counts:
+def _counts(prompt: Prompt, cached: Cached, generated: int, thought: int) -> Counts:
     wishes = prompt.controls
     total_in = prompt.tokens if wishes.prompt_tokens is None else wishes.prompt_tokens
     read = min(cached.read, total_in) if wishes.cached_tokens is None else wishes.cached_tokens
     written_5m, written_1h = cached.written_5m, cached.written_1h
     if wishes.cache_write_tokens is not None:
         written_5m, written_1h = wishes.cache_write_tokens, 0
-    out = said if wishes.completion_tokens is None else wishes.completion_tokens
+    out = generated if wishes.completion_tokens is None else wishes.completion_tokens
     reasoned = min(thought, out) if wishes.reasoning_tokens is None else wishes.reasoning_tokens
     if wishes.reasoning_tokens is not None and wishes.completion_tokens is None:
-        out = said - thought + reasoned
+        out = generated - thought + reasoned
     if wishes.prompt_tokens is None:
         total_in = max(total_in, read + written_5m + written_1h)
     return Counts(total_in, out, reasoned, read, written_5m, written_1h)

@@ -124,13 +124,13 @@ class ToolsApp:
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json
-        given = False
+        replayed = False
 
         async def replay() -> Any:
-            nonlocal given
-            if given:
+            nonlocal replayed
+            if replayed:
                 return await receive()
-            given = True
+            replayed = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await manager.handle_request(

@@ -76,13 +76,13 @@ async def _get_model(services: Services, caller: Caller, arguments: Mapping[str,
 
 async def _generate_image(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
     _routes(services, caller, arguments)
-    given = arguments.get("input")
-    if not isinstance(given, Mapping):
+    job_input = arguments.get("input")
+    if not isinstance(job_input, Mapping):
         raise ToolFailed("input is required and must be an object")
     jobs = jobs_of(services)
     ends = jobs.clock() + WAIT_SECONDS
     generation = await jobs.create(
-        Order(caller.key, caller.request_id, arguments["model_id"], dict(given), None, "mcp", counted=True)
+        Order(caller.key, caller.request_id, arguments["model_id"], dict(job_input), None, "mcp", counted=True)
     )
     generation = await jobs.wait(generation, ends - jobs.clock(), tell)
     if generation.status == "succeeded":

@@ -208,8 +208,8 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
     version, _, rest = reply.partition(b"\r\n")[0].partition(b" ")
     status = rest[:3]
     if not version.startswith(b"HTTP/1.") or not status.startswith(b"2"):
-        said = status.decode("latin-1") if status.isdigit() else "a malformed reply"
-        raise UpstreamUnreachable(f"{name} refused a tunnel to {origin.label}: {said}")
+        reason = status.decode("latin-1") if status.isdigit() else "a malformed reply"
+        raise UpstreamUnreachable(f"{name} refused a tunnel to {origin.label}: {reason}")
     if not reply.endswith(b"\r\n\r\n"):
         raise UpstreamUnreachable(f"{name} sent bytes of its own into the tunnel to {origin.label}")
 

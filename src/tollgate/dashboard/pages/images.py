@@ -103,12 +103,12 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
 def _input(written: str, prompt: str) -> Any:
     """What is sent: the JSON of the form, with the prompt in it."""
     try:
-        given = orjson.loads(written) if written.strip() else {}
+        settings = orjson.loads(written) if written.strip() else {}
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the settings are not valid JSON: {error.msg}") from None
-    if not isinstance(given, dict):
+    if not isinstance(settings, dict):
         raise BadRequest("the settings are no JSON object")
-    return given | ({"prompt": prompt} if prompt.strip() else {})
+    return settings | ({"prompt": prompt} if prompt.strip() else {})
 
 
 def _prompt_of(job: Generation) -> str:

@@ -72,6 +72,7 @@ class SharedLedger(Ledger):
         return self._memory.balance(account_id)
 
     def require_credits(self, key: KeyRecord) -> None:
+        """The balance alone: what a key has spent elsewhere only the database knows, and `hold` asks it."""
         self._memory.require_balance(key.account_id)
 
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:

@@ -43,7 +43,7 @@ class ChangeListener:
         self._name = name
         self._changed = changed
         self._missed = missed
-        self._said: asyncio.Queue[str] = asyncio.Queue()
+        self._heard: asyncio.Queue[str] = asyncio.Queue()
         self._connection: Connection | None = None
         self._closing = False
 
@@ -56,15 +56,15 @@ class ChangeListener:
         """Listen no more. The task is told instead of cancelled: the driver may turn a cancellation into an error of
         its own."""
         self._closing = True
-        self._said.put_nowait("")
+        self._heard.put_nowait("")
         await self._task
         self._drop()
 
     async def _begin(self) -> None:
         connection = await connect(self._address, self._name)
         with driver_errors():
-            await connection.add_listener(CHANNEL, lambda *said: self._said.put_nowait(said[-1]))
-        connection.add_termination_listener(lambda _: self._said.put_nowait(""))
+            await connection.add_listener(CHANNEL, lambda *notification: self._heard.put_nowait(notification[-1]))
+        connection.add_termination_listener(lambda _: self._heard.put_nowait(""))
         try:
             await self._hear_something()
             await self._missed()
@@ -84,7 +84,7 @@ class ChangeListener:
             other.terminate()
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
-                while await self._said.get() != word:
+                while await self._heard.get() != word:
                     pass  # what was said before everything is read is read with it
         except TimeoutError as error:
             raise Lost(POOLED) from error
@@ -117,11 +117,11 @@ class ChangeListener:
     async def _next(self, connection: Connection | None) -> None:
         """Take one notification; after a while without any, look whether the connection still is there."""
         try:
-            said = await asyncio.wait_for(self._said.get(), _LOOK_SECONDS)
+            change = await asyncio.wait_for(self._heard.get(), _LOOK_SECONDS)
         except TimeoutError:
-            said = ""
-        if said:
-            what, _, id = said.partition(" ")
+            change = ""
+        if change:
+            what, _, id = change.partition(" ")
             await self._changed(what, id)
         elif connection is not None:
             with driver_errors():
@@ -131,5 +131,5 @@ class ChangeListener:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-        while not self._said.empty():
-            self._said.get_nowait()
+        while not self._heard.empty():
+            self._heard.get_nowait()

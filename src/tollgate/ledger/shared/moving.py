@@ -132,15 +132,16 @@ class _Move:
         return None if row is None else replace(self._counted(0, 0, row["row_count"]), again=True, at=row["at"])
 
     def _counted(self, grants: int, jobs: int, rows: int) -> Moved:
-        said = self._snapshot
-        balance = sum(said.granted.values(), Decimal(0)) - sum(said.spent.values(), Decimal(0))
-        return Moved(len(said.accounts), len(said.keys), grants, rows, jobs, balance)
+        snapshot = self._snapshot
+        balance = sum(snapshot.granted.values(), Decimal(0)) - sum(snapshot.spent.values(), Decimal(0))
+        return Moved(len(snapshot.accounts), len(snapshot.keys), grants, rows, jobs, balance)
 
     async def _all(self) -> Moved:
         await self._refuse_used()
-        said = self._snapshot
-        await self._copy("accounts", ACCOUNT, [values_of(each, ACCOUNT) for each in said.accounts])
-        await self._copy("keys", (*KEY, "digest"), [[*values_of(key, KEY), digest.hex()] for key, digest in said.keys])
+        snapshot = self._snapshot
+        await self._copy("accounts", ACCOUNT, [values_of(each, ACCOUNT) for each in snapshot.accounts])
+        keys = [[*values_of(key, KEY), digest.hex()] for key, digest in snapshot.keys]
+        await self._copy("keys", (*KEY, "digest"), keys)
         grants = await self._copy_pages("grants", GRANT, self._contents.grants())
         rows = await self._copy_pages(
             "usage", (*(each.name for each in COLUMNS), "instance"), self._contents.rows(), (self._name,)
@@ -272,14 +273,14 @@ class _Move:
 
     async def _compare(self, rows: int) -> None:
         """Raises `TollgateError` unless every sum is what it was in the store that was read."""
-        said = self._snapshot
+        snapshot = self._snapshot
         stored = await self.connection.fetchval(
             "SELECT count(*) FROM tollgate.usage WHERE instance = $1", self._name, timeout=_SECONDS
         )
         if stored != rows:
             raise TollgateError(f"nothing was moved: {stored} rows came of {rows}")
-        accounts = [each.id for each in said.accounts] + [
-            each for each in said.spent if each not in {a.id for a in said.accounts}
+        accounts = [each.id for each in snapshot.accounts] + [
+            each for each in snapshot.spent if each not in {a.id for a in snapshot.accounts}
         ]
         balances = await self.connection.fetch(
             "SELECT account_id, granted, spent FROM tollgate.balances WHERE account_id = ANY($1)",
@@ -288,13 +289,13 @@ class _Move:
         )
         keys = await self.connection.fetch(
             "SELECT key_id, spent FROM tollgate.key_sums WHERE key_id = ANY($1)",
-            list(said.spent_by_key),
+            list(snapshot.spent_by_key),
             timeout=_SECONDS,
         )
         for what, before, after in (
-                ("granted to account", said.granted, {row["account_id"]: row["granted"] for row in balances}),
-                ("spent by account", said.spent, {row["account_id"]: row["spent"] for row in balances}),
-                ("spent by key", said.spent_by_key, {row["key_id"]: row["spent"] for row in keys})):
+                ("granted to account", snapshot.granted, {row["account_id"]: row["granted"] for row in balances}),
+                ("spent by account", snapshot.spent, {row["account_id"]: row["spent"] for row in balances}),
+                ("spent by key", snapshot.spent_by_key, {row["key_id"]: row["spent"] for row in keys})):
             _same(what, before, after)
 
 
@@ -311,13 +312,13 @@ async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:
         yield page
 
 
-def _mark(directory: Path, said: str) -> None:
+def _mark(directory: Path, text: str) -> None:
     """Write down in the store's folder what became of it; durable on return."""
     path = directory / MOVED_NAME
     temporary = path.with_suffix(".new")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(f"{said}\n")
+            file.write(f"{text}\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

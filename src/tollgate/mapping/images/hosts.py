@@ -35,15 +35,15 @@ class Host:
 
 def read_host(text: str) -> Host:
     """A declared suffix: "bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000". ValueError says what is wrong with it."""
-    given = text.strip()
-    parts = urlsplit(given if "://" in given else f"https://{given}")
+    address = text.strip()
+    parts = urlsplit(address if "://" in address else f"https://{address}")
     if parts.scheme not in ("http", "https"):
-        raise ValueError(f"{given} is no http address")
+        raise ValueError(f"{address} is no http address")
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(f"{given} says more than a host")
+        raise ValueError(f"{address} says more than a host")
     name = (parts.hostname or "").removeprefix("*.").rstrip(".")
     if not name or "*" in name or ("." not in name and name != "localhost" and ":" not in name):
-        raise ValueError(f"{given} is no host name, wanted one such as example.com")
+        raise ValueError(f"{address} is no host name, wanted one such as example.com")
     return Host(name, parts.scheme, parts.port)
 
 
