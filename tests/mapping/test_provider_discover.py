@@ -1,6 +1,7 @@
 """A provider's own list of models becomes models by the same rules as written ones."""
 
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -118,10 +119,12 @@ def test_an_answer_without_a_list_is_told(body):
         ("$.max_model_len", "$mdl.x", "unknown name `$mdl`"),
         ("$.kind != 'moderation'", "kind", "unknown word `kind`"),
         ("$vars.zone", "$vars.zoen", "did you mean `zone`"),
+        ("    context:", "    context_length:", "a model has no field `context_length`"),
+        ("    created:", "    craeted:", "a model has no field `craeted` (did you mean `created`?)"),
     ],
 )
 def test_a_mistake_in_it_is_told_at_start(old, new, said):
-    with pytest.raises(ConfigErrors, match=said.replace("$", r"\$")):
+    with pytest.raises(ConfigErrors, match=re.escape(said)):
         compiled(LIST.replace(old, new))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tollgate.mapping.functions import TESTS, Filter
-from tollgate.mapping.grammar import Expression, ExpressionError, nodes, parse_expression
+from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import comparison, one_text
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
@@ -293,6 +293,8 @@ class _Lowering:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
         left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
+        for word in words_in(node.ops[0].expr) if is_field(node.expr, self.paths) else ():
+            self.site.unit.compared.append((left.places, word, self.spot.mark(node.expr.lineno - 1)))
         return Lowered(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")
 
     def _choice(self, node: nodes.CondExpr) -> Lowered:

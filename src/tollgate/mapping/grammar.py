@@ -7,6 +7,7 @@ and tokens carry their offset where jinja2 keeps a line number, so every node of
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -146,3 +147,14 @@ def _hint(text: str) -> str:
 
 
 __all__ = ["Expression", "ExpressionError", "nodes", "parse_expression"]
+
+
+def words_in(node: nodes.Node) -> list[str]:
+    """The texts written in a node, which is one or a list of them: `['a', $.b]` -> `["a"]`."""
+    items = node.items if isinstance(node, nodes.List | nodes.Tuple) else [node]
+    return [item.value for item in items if isinstance(item, nodes.Const) and isinstance(item.value, str)]
+
+
+def is_field(node: nodes.Node, paths: Mapping[str, str]) -> bool:
+    """Whether a node is the path of a field, `$x.a`: its value is the document's own, no computed one."""
+    return isinstance(node, nodes.Name) and "." in paths.get(node.name, "")

@@ -54,7 +54,7 @@ def shape(name: str) -> Shape:
             key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value
         })
         if "kind" in properties:
-            found.fields.setdefault("kind", Shape("kind"))
+            found.fields.setdefault("kind", Shape("kind", words=hub.KINDS if name == "part" else ()))
     return found
 
 
@@ -75,14 +75,18 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     """Warn of every name of the hub that a mapping file writes or reads and the hub has not."""
     kind = f"{family}_" if family else ""
     shapes = {"request": shape(f"{kind}request"), "response": shape(f"{kind}response"), "error": shape("error")}
-    writes = _Writes(unit)
+    writes = _Writes(unit, _kinds_read(unit, root))
+    places: dict[Reads, set[Shape]] = defaultdict(set)
     for section, of in shapes.items():
         node = root.at(section, "to_hub")
         if node is not None:
             writes.visit(node, of)
         node = root.at(section, "from_hub")
         if node is not None:
-            _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
+            found = _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
+            for place, shapes_there in found.items():
+                places[place] |= shapes_there
+    _check_compared(unit, root, places)
     rules = root.at("stream", "to_hub")
     if rules is not None:
         operations = list(_operations(rules))
@@ -123,8 +127,9 @@ def _operations(node: Node) -> Iterator[tuple[str, Node]]:
 class _Writes:
     """A walk over the templates that make hub values."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, own_kinds: frozenset[str]) -> None:
         self._unit = unit
+        self._own_kinds = own_kinds
         self._seen: dict[int, set[int]] = defaultdict(set)
         """The shapes each node was looked at for."""
         self._unknown: dict[tuple[int, str], list[tuple[Shape, Mark]]] = defaultdict(list)
@@ -160,8 +165,11 @@ class _Writes:
 
     def _scalar(self, node: Scalar, of: Shape) -> None:
         if is_literal(node):
-            if of.words and isinstance(node.value, str) and node.value != NOTHING_WORD and node.value not in of.words:
-                self._unknown[id(node), node.value].append((of, node.mark))
+            word = node.value
+            if of is shape("part").fields["kind"] and word in self._own_kinds:
+                return
+            if of.words and isinstance(word, str) and word != NOTHING_WORD and word not in of.words:
+                self._unknown[id(node), word].append((of, node.mark))
         elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
@@ -194,13 +202,10 @@ class _Writes:
             )
         of = of.items or of
         kind = node.entries.get("kind")
-        if (
-            not of.fields
-            or isinstance(kind, Scalar)
-            and of.name == "part"
-            and is_literal(kind)
-            and kind.value not in hub.KINDS
-        ):
+        if not of.fields:
+            return
+        if isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
+            self.visit(kind, of.fields["kind"])
             return  # a kind of part of one's own has fields of its own
         for key, value in fields.items():
             if key in of.fields:
@@ -233,7 +238,8 @@ def _copied(node: Map) -> Iterator[tuple[str, Mark]]:
                     yield item.value, item.mark
 
 
-def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> None:
+def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> dict[Reads, set[Shape]]:
+    """Warn of reads of what the hub has not; gives the shapes that can stand at each place that is read."""
     places: dict[Reads, set[Shape]] = defaultdict(set)
     waiting = [(reads, of)]
     while waiting:
@@ -260,6 +266,16 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                 level="warning",
             )
     for place, shapes in places.items():
+        if all(at.items is not None and not place.gathered for at in shapes):
+            for key in place.fields:
+                name = next(iter(shapes)).name
+                unit.mistake(
+                    _where(root, node, f"{name}.{key}"),
+                    f"{section} reads `{key}` of `{name}`, which is a list, so nothing is found",
+                    f"of each of them: {name}[*].{key}",
+                    level="warning",
+                )
+            continue
         if all((at.items or at).fields for at in shapes):
             first = next(iter(shapes))
             first = first.items or first
@@ -272,6 +288,41 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                         hint,
                         level="warning",
                     )
+    return places
+
+
+def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -> None:
+    """Warn of words that a value of the hub is compared with and never has."""
+    for read, word, mark in unit.compared:
+        shapes = {at for place in read for at in places.get(place, ())}
+        if not shapes or any(not at.words or word in at.words for at in shapes):
+            continue
+        first = next(iter(shapes))
+        if not _is_written(root, first.name, word):
+            unit.mistake(
+                mark,
+                f"the hub's `{first.name}` is never `{word}`",
+                suggest(word, first.words) or f"one of {', '.join(first.words)}",
+                level="warning",
+            )
+
+
+def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:
+    """Words that may be kinds of one's own, as something is said of them."""
+    said = root.at("stream", "from_hub")
+    return frozenset(word for _, word, _ in unit.compared) | frozenset(said.entries if isinstance(said, Map) else ())
+
+
+def _is_written(root: Map, name: str, word: str) -> bool:
+    """Whether a file gives a field this word itself: `kind: word`, or `{'kind': 'word'}` in an expression."""
+    inside = re.compile(rf"(['\"]){re.escape(name)}\1\s*:\s*(['\"]){re.escape(word)}\2")
+    for node in walk(root):
+        given = node.entries.get(name) if isinstance(node, Map) else node
+        if isinstance(given, Scalar) and isinstance(given.value, str) and (
+            given is not node and given.value == word or inside.search(given.value)
+        ):
+            return True
+    return False
 
 
 _ANYTHING = Shape("")

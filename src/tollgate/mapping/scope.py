@@ -110,6 +110,8 @@ class Unit:
         """Generated helper functions by what they do (paths that give lists)."""
         self.escape_holes = False
         """True while a URL is compiled: what stands in braces is path-escaped."""
+        self.compared: list[tuple[Places, str, Mark]] = []
+        """Words that values are compared with: where the values come from, the word, and where it is written."""
 
     def mistake(self, at: Node | Mark, message: str, hint: str = "", level: str = "error") -> None:
         """Note something wrong; compiling goes on, so that all of it is found at once."""

@@ -9,7 +9,7 @@ from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, store
 from tollgate.mapping.expressions import lower
-from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.grammar import ExpressionError, is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
@@ -120,6 +120,9 @@ def enter(site: Site, node: Map) -> Choice | None:
     if cases is None:
         return None
     subject = lower(site, entry.value, Spot(site.unit, entry))
+    parsed = parse_expression(entry.value) if subject.places else None
+    if parsed is not None and is_field(parsed.tree, parsed.paths):
+        site.unit.compared += [(subject.places, label, case.mark) for case in cases for label in case.labels]
     line = node.keys["$match"].line
     if subject.atom:
         name = subject.py

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
+from tollgate.config.model_schema import model as model_schema
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.mapping.failures import MappingFailure
 from tollgate.money import decimal_of, show
+from tollgate.wording import nearest
 
 if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
@@ -148,6 +150,7 @@ def compile_discovery(
     entries = pieces.reader(listed) if listed is not None else None
     shape = node.get("model")
     model = pieces.template(shape, {"$": None, **pieces.names("vars")}) if shape is not None else None
+    _check_fields(pieces, shape)
     when = node.get("when")
     test = pieces.condition(when) if when is not None else None
     if url is None or entries is None or model is None or when is not None and test is None:
@@ -165,6 +168,15 @@ def compile_discovery(
     return Discovery(
         pieces.provider, address, fixed, seconds, auth, entries, model, test, pieces.variables
     )
+
+
+def _check_fields(pieces: Pieces, shape: Node | None) -> None:
+    """A field that no model has would leave out every entry of the list."""
+    known = ("id", *model_schema()["properties"])
+    for key, mark in shape.keys.items() if isinstance(shape, Map) else ():
+        if not key.startswith("$") and key not in known:
+            pieces.say(mark, f"a model has no field `{key}`", "discover.model",
+                       nearest(key, known) or f"one of {', '.join(known)}")
 
 
 def _fixed_headers(
