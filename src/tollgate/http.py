@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
-from tollgate.room import Place
+from tollgate.room import SMALL, Place
 from tollgate.services import LastBlock, Reply
 
 Scope = MutableMapping[str, Any]
@@ -72,7 +72,10 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, pl
         size = int(length[:20])
         if size > limit:
             raise BodyTooLarge(limit)
-        await place.widen(size)
+        if size > SMALL:
+            await place.widen(size)
+        else:
+            place.set(size)
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGone
@@ -93,7 +96,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, pl
         body = b"".join(blocks)
     if len(body) > limit:
         raise BodyTooLarge(limit)
-    place.narrow(len(body))
+    if len(body) != place.bytes:
+        place.narrow(len(body))
     return body
 
 
