@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from support.inprocess import inprocess
-from tollgate.completions.stateful import minted_ids, referenced_ids
+from tollgate.completions.state_ids import minted_ids, referenced_ids
 from tollgate.sandbox import app as sandbox
 
 

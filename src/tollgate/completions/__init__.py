@@ -22,7 +22,8 @@ from tollgate.completions.needs import needs_of
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for, referenced_ids
+from tollgate.completions.state_ids import referenced_ids
+from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.config.model import Server

@@ -12,7 +12,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.missing_usage import MissingUsage, written_usage
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed, converts_frames
-from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
+from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.completions.whole import reported_tier
 from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage

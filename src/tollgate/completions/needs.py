@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate import tokens
-from tollgate.completions.stateful import keeps_thread
+from tollgate.completions.state_ids import keeps_thread
 from tollgate.routing import Needs
 from tollgate.tokenizer.texts import request_texts
 

@@ -58,7 +58,7 @@ class Stage(Protocol):
         """The service tier the upstream says it used."""
 
     def minted(self) -> list[str]:
-        """Ids in the answer under which the provider keeps something (`stateful.py`)."""
+        """Ids in the answer under which the provider keeps something (`state_ids.py`)."""
 
     def reported_error(self) -> UpstreamError | None:
         """The failure that an answer told in its own last event, which the client gets as it came."""

@@ -26,7 +26,7 @@ from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import finished_answer
-from tollgate.completions.stateful import keeps_thread, may_mint, minted_ids
+from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
