@@ -371,6 +371,36 @@ def test_text_that_was_changed_after_it_was_told_is_named() -> None:
     assert converter.lost == ["text that the provider changed after it was told"]
 
 
+LEAFWISE = """
+mapping: leafwise
+stream:
+  to_hub:
+    always:
+      - $each: $c in $.calls
+        delta:
+          kind: tool_call
+          key: $c.nr
+          name: $c.name
+          leaves: [{$each: $l in $c.leaves, $copy: {$l: [path, value, more]}}, {$when: $c.done, last: true}]
+      - {stop: {reason: $.why}}
+"""
+
+
+def test_calls_told_leaf_by_leaf_grow_side_by_side_and_a_leaf_out_of_place_is_named() -> None:
+    converter = StreamConverter(compile_mapping(document(LEAFWISE)), compile_mapping(document(TARGET)), Context())
+    for event in (
+        {"calls": [{"nr": 0, "name": "f"}, {"nr": 1, "name": "g"}]},
+        {"calls": [{"nr": 0, "leaves": [{"path": "$.a", "value": "x", "more": True}]}]},
+        {"calls": [{"nr": 1, "leaves": [{"path": "$.b[0]", "value": 1}, {"path": "$.b[5]", "value": 2}]}]},
+        {"calls": [{"nr": 0, "leaves": [{"path": "$.a", "value": "y"}], "done": True}, {"nr": 1, "done": True}]},
+        {"why": "tool"},
+    ):
+        converter.feed(event)
+    converter.finish()
+    assert [part["args"] for part in converter.parts()] == ['{"a":"xy"}', '{"b":[1]}']
+    assert converter.lost == ["tool_call at $.b[5]"]
+
+
 def test_an_example_may_give_an_event_its_name() -> None:
     text = """
 mapping: named

@@ -50,10 +50,12 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(
             "delta",
-            (*_PART_FIELDS, "so_far", "steady"),
+            (*_PART_FIELDS, "so_far", "leaves", "steady"),
             ("kind",),
             "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
-            "`so_far` instead of `text` where every event holds all of the text up to here; `steady: true` promises "
+            "`so_far` instead of `text` where every event holds all of the text up to here; `leaves` instead of `text` "
+            "where JSON is told leaf by leaf: a list of `{path, value, more}` (`more: true`: the text there goes on) "
+            "and `{last: true}` where it is whole; `steady: true` promises "
             "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
             "which are the one before but for it need not be read whole",
         ),
@@ -243,6 +245,10 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
         held = site.temp()
         site.code.add(f"{held} = R.news({given['kind']}, {given.get('key', 'None')}, {given.pop('so_far')})", line)
         given["text"] = held
+    if "leaves" in given:
+        held = site.temp()
+        site.code.add(f"{held} = R.leafwise({given['kind']}, {given.get('key', 'None')}, {given.pop('leaves')})", line)
+        given["text"] = held
     tests = []
     for key, value in given.items():
         if key in ("kind", "key", "origin"):
@@ -285,9 +291,12 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
             elif key.startswith("$") and name != "error":
                 site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
                 good = False
-        if "so_far" in node.entries and ("text" in node.entries or "args" in node.entries):
-            site.unit.mistake(node.keys["so_far"], "`so_far` stands instead of `text`")
-            good = False
+        whole_text = [field for field in ("text", "args", "so_far", "leaves") if field in node.entries]
+        for field in ("so_far", "leaves"):
+            if field in node.entries and len(whole_text) > 1:
+                site.unit.mistake(node.keys[field], f"`{field}` stands instead of `text`")
+                good = False
+                break
         if "steady" in node.entries:
             promise = node.entries["steady"]
             if not (isinstance(promise, Scalar) and promise.value is True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.context import Context
+from tollgate.mapping.leafwise import LeafwiseJson
 from tollgate.mapping.stream_handlers import Speaker
 from tollgate.mapping.stream_part import NO_MORE, Part, complete, describe, hashable, merged
 from tollgate.mapping.stream_parts import Parts
@@ -24,6 +25,7 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
+        "_leafwise",
         "_said_error",
         "_so_far",
         "_started_by_upstream",
@@ -64,6 +66,7 @@ class Run(Parts):
         """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later
         `fail`."""
         self._so_far: dict[tuple[str, object], str] = {}
+        self._leafwise: dict[tuple[str, object], LeafwiseJson] = {}
 
     # -- what rules call
 
@@ -188,6 +191,30 @@ class Run(Parts):
             return None
         self._so_far[place] = text
         return text[len(before):]
+
+    def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
+        """What a part's JSON grows by, where it is told leaf by leaf: [{path: $.a, value: 1}, {last: true}] gives
+        '{"a":1}'. Without a key the leaves are the last call's. One that cannot stand where it says is a loss."""
+        if type(leaves) is not list:
+            return None
+        place = (kind, hashable(key) if key is not None else self._last_call)
+        json = self._leafwise.setdefault(place, LeafwiseJson())
+        text = ""
+        for leaf in leaves:
+            if type(leaf) is not dict:
+                continue
+            path = leaf.get("path")
+            if type(path) is str:
+                grown = json.add(path, leaf.get("value"), more=leaf.get("more") is True)
+                if grown is None:
+                    self.context.lose(f"{kind} at {clipped(path, 80)}")
+                else:
+                    text += grown
+            if leaf.get("last") is True:
+                text += json.end()
+                del self._leafwise[place]
+                break
+        return text or None
 
     def close(
         self,
