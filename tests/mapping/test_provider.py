@@ -220,6 +220,10 @@ MISTAKES = {
     ),
     "an error template": ('errors: {message: "{{ $.a | stripp }}"}', "unknown filter `stripp` (did you mean `strip`?)"),
     "an error rule that matches all": ("errors: {rules: [{verdict: next}]}", "a rule needs `when` or `status`"),
+    "a header of an answer by a name it never has": (
+        "errors: {message: \"$answer_headers['X-Why']\"}",
+        "`$answer_headers` has no `X-Why`: headers are read by their lower-case names ($answer_headers['x-why'])",
+    ),
     "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
     "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
     "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),

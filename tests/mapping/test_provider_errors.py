@@ -80,6 +80,24 @@ def test_a_rule_sees_a_200_and_a_chunk():
     assert judged(RULES, 500, {"error": {"type": "slow_down"}}).status == 500
 
 
+def test_rules_and_fields_read_the_headers_of_the_answer():
+    text = """
+errors:
+  code: $answer_headers['x-amzn-errortype']
+  retry_after: "{{ $answer_headers['x-wait-ms'] | number / 1000 }}"
+  rules:
+    - {status: 400, when: "$answer_headers['x-amzn-errortype'] == 'ThrottlingException'", verdict: later, as: 429}
+    - {status: 200, when: "$answer_headers['x-failed']", verdict: next, message: "$answer_headers['x-failed']"}
+"""
+    verdict = judged(text, 400, {"message": "m"}, {"x-amzn-errortype": "ThrottlingException", "x-wait-ms": "2500"})
+    assert (verdict.kind, verdict.status, verdict.code, verdict.message, verdict.retry_after) == (
+        "later", 429, "ThrottlingException", "m", 2.5,
+    )
+    assert judged(text, 400, {"message": "m"}, {"x-amzn-errortype": "ValidationException"}).kind == "stop"
+    assert judged(text, 200, {"text": "x"}, {"x-failed": "quota"}).message == "quota"
+    assert judged(text, 200, {"text": "x"}) is None and judged(text, 200, {"text": "x"}, {}, chunk=True) is None
+
+
 def test_an_endpoints_rules_come_before_its_providers():
     text = (
         SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}")

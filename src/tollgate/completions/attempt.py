@@ -287,7 +287,10 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         if verdict is not None:
             return AttemptFailed(verdict.error(offer.provider))
     kind = answer.headers.get("content-type", "")[:100]
-    said = f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none"
+    said = (
+        f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none "
+        "(`can: {streams: false}` is for an upstream that does not stream)"
+    )
     return AttemptFailed(UpstreamFailed(said, upstream_status=answer.status, provider=offer.provider))
 
 

@@ -377,7 +377,10 @@ def _errors() -> Schema:
                 "items": record(
                     "One rule.",
                     {
-                        "when": {"type": ["string", "boolean"], "description": "An expression over the body."},
+                        "when": {
+                            "type": ["string", "boolean"],
+                            "description": "An expression over the body (`$`) and `$answer_headers`.",
+                        },
                         "status": one_or_many(status, "Only these statuses."),
                         "verdict": text("What follows.", enum=["later", "next", "stop"]),
                         "alarm": text("What the operator is told.", enum=["balance", "key"]),

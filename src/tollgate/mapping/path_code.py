@@ -48,23 +48,23 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
     if not steps:
         return Lowered(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
-    if path.base == "headers" and not var.own:
-        _check_header(steps[0], spot, offset)
+    if path.base in ("headers", "answer_headers") and not var.own:
+        _check_header(path.base, steps[0], spot, offset)
     return walk(site, Lowered(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
 
 
-def _check_header(name: Step, spot: Spot, offset: int) -> None:
+def _check_header(base: str, name: Step, spot: Spot, offset: int) -> None:
     if not isinstance(name, str):
         return
-    if name.lower() in CALLERS_SECRETS:
+    if base == "headers" and name.lower() in CALLERS_SECRETS:
         spot.mistake(
             f"`{name}` of a caller is for nobody else to see", offset, "the provider's own key is $secret.NAME"
         )
     elif name != name.lower():
         spot.mistake(
-            f"`$headers` has no `{name}`: headers are read by their lower-case names",
+            f"`${base}` has no `{name}`: headers are read by their lower-case names",
             offset,
-            f"$headers['{name.lower()}']",
+            f"${base}['{name.lower()}']",
         )
 
 

@@ -11,6 +11,8 @@ from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
 from tollgate.mapping.provider.pieces import Pieces, Read
 
 FIELDS = ("message", "type", "code", "param", "retry_after")
+HEADERS = "answer_headers"
+"""What rules and fields read beside the body (`$`)."""
 LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "retry": ("later", None),
     "next": ("next", None),
@@ -46,7 +48,7 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     if when is None and not statuses:
         pieces.say(node, "a rule needs `when` or `status`: without one it would match every answer", path)
         return None
-    test = pieces.condition(when) if when is not None else None
+    test = pieces.condition(when, HEADERS) if when is not None else None
     if when is not None and test is None:
         return None
     verdict, alarm, counts_as = (_word(node.get(key)) for key in ("verdict", "alarm", "as"))
@@ -66,7 +68,7 @@ def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
     return {
         name: read
         for name in FIELDS
-        if (written := node.get(name)) is not None and (read := pieces.reader(written)) is not None
+        if (written := node.get(name)) is not None and (read := pieces.reader(written, HEADERS)) is not None
     }
 
 

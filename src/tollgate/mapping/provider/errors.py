@@ -27,8 +27,8 @@ from tollgate.mapping.provider.error_details import (
 )
 
 Kind = Literal["later", "next", "stop"]
-Read = Callable[[Any], Any]
-"""A compiled template or condition over an error body."""
+Read = Callable[..., Any]
+"""A compiled template or condition over an error body and `answer_headers` (of a stream's event: none)."""
 
 _WORDS: Mapping[str, int] = {
     "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429,
@@ -136,14 +136,16 @@ class ErrorRules:
         stream event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error
         only by the file's own rules (the answer about an image job has an `error` of its own)."""
         for rule in self._on_success if status < 400 else self._rules:
-            if (rule.statuses is None or status in rule.statuses) and (rule.when is None or rule.when(body)):
+            if (rule.statuses is None or status in rule.statuses) and (
+                rule.when is None or rule.when(body, answer_headers=headers)
+            ):
                 return self._by_rule(rule, status, headers, body)
         if not 200 <= status < 300:
-            return self._classified(status, self._details_of(body, {}), headers, body)
+            return self._classified(status, self._details_of(headers, body, {}), headers, body)
         return self._error_inside(headers, body, chunk) if inside else None
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
-        details = self._details_of(body, rule.reads)
+        details = self._details_of(headers, body, rule.reads)
         counts_as = rule.counts_as or (
             status if status >= 400 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
         )
@@ -160,7 +162,7 @@ class ErrorRules:
                 return None
         elif body.get("object") == "response" and not chunk:
             return None
-        details = self._details_of(body, {})
+        details = self._details_of(headers, body, {})
         code = error.get("code") if isinstance(error, dict) else body.get("code")
         number = (
             code
@@ -215,7 +217,7 @@ class ErrorRules:
             wait = retry_after(headers)
             read = reads.get("retry_after") or self._reads.get("retry_after")
             if wait is None and read is not None:
-                wait = seconds_of(read(body))
+                wait = seconds_of(read(body, answer_headers=headers))
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
         return Verdict(
             kind,
@@ -229,12 +231,12 @@ class ErrorRules:
             overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
         )
 
-    def _details_of(self, body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
+    def _details_of(self, headers: Mapping[str, str], body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
         details = read_error(body, self.redact)
         if self._reads or reads:
             for name in ("message", "type", "code", "param"):
                 read = reads.get(name) or self._reads.get(name)
-                found = read(body) if read is not None else None
+                found = read(body, answer_headers=headers) if read is not None else None
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                     details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
         return details

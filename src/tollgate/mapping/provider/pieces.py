@@ -18,7 +18,8 @@ from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub import MODEL_FIELDS
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
-Read = Callable[[Any], Any]
+Read = Callable[..., Any]
+"""Over the document, and the values of the names it was compiled with."""
 
 
 class Pieces:
@@ -76,13 +77,14 @@ class Pieces:
             "template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions)
         )
 
-    def expression(self, node: Node) -> Template | None:
-        """A place that takes an expression over `$`."""
+    def expression(self, node: Node, *more: str) -> Template | None:
+        """A place that takes an expression over `$`, and over more names."""
+        names = ("$", *more)
         return self._once(  # type: ignore[no-any-return]
             "expression",
             node,
-            ("$",),
-            lambda: compile_expression(self.document, node, names=("$",), defines=self.functions),
+            names,
+            lambda: compile_expression(self.document, node, names=names, defines=self.functions),
         )
 
     def url(self, node: Node | None) -> Template | None:
@@ -95,23 +97,23 @@ class Pieces:
             )
         return self.template(node, self.names("model", "vars"))
 
-    def reader(self, node: Node) -> Read | None:
-        """A template over `$` as a total function: what cannot be computed is absent."""
-        template = self.template(node, ("$",))
+    def reader(self, node: Node, *more: str) -> Read | None:
+        """A template over `$`, and over more names, as a total function: what cannot be computed is absent."""
+        template = self.template(node, ("$", *more))
         return total(template) if template is not None else None
 
-    def condition(self, node: Node) -> Read | None:
-        """A condition over `$` as a total function: what cannot be computed does not hold."""
-        template = self.expression(node)
+    def condition(self, node: Node, *more: str) -> Read | None:
+        """A condition over `$`, and over more names, as a total function: what cannot be computed does not hold."""
+        template = self.expression(node, *more)
         return total(template.test) if template is not None else None
 
 
 def total(call: Callable[..., Any]) -> Read:
     """`call` made total: None where the data does not fit it."""
 
-    def read(body: Any) -> Any:
+    def read(body: Any, **values: Any) -> Any:
         try:
-            return call(body)
+            return call(body, **values)
         except MappingFailure:
             return None
 
