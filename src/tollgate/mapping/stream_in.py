@@ -243,7 +243,7 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
     """A delta is called only when there is something in it."""
     if "so_far" in given:
         held = site.temp()
-        site.code.add(f"{held} = R.news({given['kind']}, {given.get('key', 'None')}, {given.pop('so_far')})", line)
+        site.code.add(f"{held} = R.grown({given['kind']}, {given.get('key', 'None')}, {given.pop('so_far')})", line)
         given["text"] = held
     if "leaves" in given:
         held = site.temp()

@@ -115,7 +115,10 @@ class Run(Parts):
         origin: object = None,
         more: dict[str, Any] | None = None,
     ) -> None:
-        """More of a part; one that is not open is opened. A delta with nothing in it does nothing."""
+        """More of a part; one that is not open is opened. A delta with nothing in it does nothing.
+
+        Nearly all are text of the part being told, which is why that is looked at first, and here.
+        """
         if text is not None and type(text) is not str:
             text = text_of(text)
         current = self._current
@@ -138,8 +141,24 @@ class Run(Parts):
             return
         if more:
             more = {field: value for field, value in more.items() if value is not None}
-        if not (text or token or id or name or more) or self.state != "open":
-            return
+        if (text or token or id or name or more) and self.state == "open":
+            self._take_delta(kind, key, text, token, id, name, origin, more)
+
+    steady = delta
+    """A delta of which nothing else depends on the text: events like it may be taken by `stream_alike.py`."""
+
+    def _take_delta(
+        self,
+        kind: str,
+        key: object,
+        text: str | None,
+        token: object,
+        id: object,
+        name: object,
+        origin: object,
+        more: dict[str, Any] | None,
+    ) -> None:
+        """A delta that is more than text of the part being told: it may begin a part, or belong to one that waits."""
         if (
             key is not None
             and (owner := self._by_key.get(hashable(key))) is not None
@@ -176,10 +195,7 @@ class Run(Parts):
                 self._close(part)
                 self._advance()
 
-    steady = delta
-    """A delta of which nothing else depends on the text: events like it may be taken by `stream_alike.py`."""
-
-    def news(self, kind: str, key: object, so_far: object) -> str | None:
+    def grown(self, kind: str, key: object, so_far: object) -> str | None:
         """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
         if so_far is None:
             return None
