@@ -87,7 +87,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         offer.ca_file,
     )
     del body
-    if exchange.attempts == exchange.last_attempt:
+    if not exchange.has_other_route():
         exchange.let_go()
     began = time.perf_counter()
     try:

@@ -8,6 +8,7 @@ import orjson
 
 from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
@@ -50,6 +51,8 @@ class ConvertedStream:
         self._rule_usage: dict[str, Any] | None = None
         self._received = 0
         self._heard = False
+        self.begun = False
+        self._opening = opening_of(exchange, offer)
         self.error: UpstreamError | None = None
         self.ended = False
 
@@ -141,6 +144,13 @@ class ConvertedStream:
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return encode_events(self._converter.fail(public_message(error), kind))
 
+    def _answers(self, events: list[Received], said: bool) -> bool:
+        """Whether something of the answer itself came in `events`; `said` is whether the client hears anything."""
+        if self.error is not None:
+            return bool(self._converter.parts())
+        opening = self._opening
+        return said if opening is None else any(not is_opening(event, opening) for _, event, _ in events)
+
     def _count_last(self, event: dict[str, Any], name: str | None) -> None:
         """Note what an event that tells an error says of usage: it is billed, as the rest of what was told."""
         tap = Tap(self._offer.mapping)
@@ -197,6 +207,8 @@ class ConvertedStream:
                 assert converter.error is not None
                 self.error = reported_failure(self._offer, converter.error)
                 break
+        if not self.begun:
+            self.begun = self._answers(events, bool(out))
         encoded = encode_events(out)
         out.clear()  # the converter has it still, until the row is durable
         return encoded

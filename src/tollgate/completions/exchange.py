@@ -130,6 +130,10 @@ class Exchange:
         self.called = False
         self.tier_sent = True
 
+    def has_other_route(self) -> bool:
+        """Whether another route may be tried when this attempt fails."""
+        return self.attempts < self.last_attempt
+
     def is_large(self) -> bool:
         """`off_loop.is_large` of the client's bytes, whether they are still here or not."""
         return self._large

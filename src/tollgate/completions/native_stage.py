@@ -11,6 +11,7 @@ from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.missing_usage import MissingUsage, written_usage
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
+from tollgate.completions.opening import answers, opening_of
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.completions.whole import reported_tier
@@ -51,6 +52,8 @@ class _Native:
         self._dialect = exchange.inbound.dialect
         self._inner = inner
         self._left = b""
+        self.begun = False
+        self._opening = opening_of(exchange, offer)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
     @property
@@ -69,6 +72,8 @@ class _Native:
         out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
         if out and (self._dialect != "responses" or b'"sequence_number"' in out):
             self._left = out
+        if not self.begun and out:
+            self.begun = answers(out, self._opening)
         return out
 
     def close(self) -> bytes:
@@ -76,6 +81,7 @@ class _Native:
         out += self._inner.close()
         if out:
             self._left = out
+            self.begun = self.begun or answers(out, self._opening)
         return out
 
     async def estimate(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A streamed answer on its way to the client: begun only when the upstream has, ended only when the row is durable.
 
-`stream_reply` waits for the first event, so that a failure before it may move to another route; from then on nothing
-is retried and every end is told: the finish, an error event, or (client gone) the upstream call cancelled.
+`stream_reply` waits for the first event of the answer itself (`opening.py`), so that a failure before it may move to
+another route; from then on nothing is retried and every end is told: the finish, an error event, or (client gone) the
+upstream call cancelled.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ again."""
 
 _MOST_BEFORE = 64 * 1024
 """Of comments before an answer: a provider's sign of life is some 25 bytes every few seconds."""
+_MOST_OPENING = 4 * 1024 * 1024
+"""Of events before an answer: in some formats they repeat the instructions and tools of the request."""
 
 
 class Stage(Protocol):
@@ -35,6 +38,9 @@ class Stage(Protocol):
 
     error: UpstreamError | None
     """Why the answer failed, once the upstream told so or broke off; nothing more is fed then."""
+
+    begun: bool
+    """Something of the answer itself has come; what came before it is not worth keeping from another route."""
 
     @property
     def ended(self) -> bool:
@@ -79,9 +85,11 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     blocks = answer.chunks()
     first, starts = b"", True
     try:
-        while b"data" not in first and not stage.ended and stage.error is None:  # comments are no answer yet
-            if len(first) > _MOST_BEFORE:
+        while not stage.begun and not stage.ended and stage.error is None:
+            if len(first) > _MOST_BEFORE and b"data" not in first:  # comments
                 raise UpstreamFailed("the stream holds comments and no answer", provider=offer.provider)
+            if len(first) > _MOST_OPENING:
+                break
             try:
                 block = await anext(blocks)
             except StopAsyncIteration:
@@ -90,8 +98,12 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             if starts:  # of a stream; official client libraries would lose its first event
                 starts, block = False, block.removeprefix(BOM)
             first += stage.feed(block)
-        if stage.error is not None and b"data" not in first:
-            raise AttemptFailed(stage.error)
+        if not stage.begun:
+            failed = stage.error
+            if failed is None and exchange.has_other_route():
+                failed = stage.reported_error()
+            if failed is not None:
+                raise AttemptFailed(failed)
     except UpstreamError as error:
         await answer.close()
         raise AttemptFailed(error) from None

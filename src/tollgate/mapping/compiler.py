@@ -49,6 +49,8 @@ BASE64_VECTORS = "base64_vectors"
 ASKED_MODEL = "asked_model"
 """Key of `request:` in a client's format: the condition under which answers name the model as it was asked for."""
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
+OPENING = "opening"
+"""Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -83,6 +85,8 @@ class Mapping:
         None where there are none."""
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
+        self.opening: Section | None = self.sections.get(f"stream.{OPENING}")
+        """Whether an event says nothing of the answer itself, as a function of (event, context)."""
         self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
         self.in_text: InText | None = linked(built.in_text, namespace)
         """Marks in the text of its answers; a provider's own stand instead of them."""
@@ -177,6 +181,8 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     _conditions(unit, root, built)
     stream = root.get("stream")
     if isinstance(stream, Map):
+        if OPENING in stream.entries:
+            _condition(unit, f"stream.{OPENING}", stream.entries[OPENING], built, {})
         if "to_hub" in stream.entries:
             built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
         if "from_hub" in stream.entries:
@@ -215,7 +221,10 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
         unit.check_keys(
-            node, (*DIRECTIONS, HARMLESS, SENT_TIER, *CONDITIONS) if section == "request" else DIRECTIONS
+            node,
+            (*DIRECTIONS, HARMLESS, SENT_TIER, *CONDITIONS)
+            if section == "request"
+            else (*DIRECTIONS, OPENING) if section == "stream" else DIRECTIONS,
         )
     examples = root.get("examples")
     if isinstance(examples, List):
@@ -310,12 +319,15 @@ def _conditions(unit: Unit, root: Map, built: _Built) -> None:
         if misplaced:
             unit.mistake(request.keys[key], misplaced)
             continue
-        name = f"request.{key}"
-        built.sections[name], built.reads[name] = f"request_{key}", Reads()
-        code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
-        names = {"": Var("", "D", (built.reads[name],)), "headers": HEADERS}
-        condition = when.test(Site(unit, code, Scope(names)), node)
-        code.add(f"return bool({condition.py})", node.mark.line)
+        _condition(unit, f"request.{key}", node, built, {"headers": HEADERS})
+
+
+def _condition(unit: Unit, name: str, node: Node, built: _Built, names: Table[str, Var]) -> None:
+    """A section that is a condition over `$` and `names`."""
+    built.sections[name], built.reads[name] = name.replace(".", "_"), Reads()
+    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
+    condition = when.test(Site(unit, code, Scope({"": Var("", "D", (built.reads[name],)), **names})), node)
+    code.add(f"return bool({condition.py})", node.mark.line)
 
 
 def _misplaced(key: str, root: Map, built: _Built) -> str | None:

@@ -99,6 +99,11 @@ def _stream() -> Schema:
     handlers = _record({step: made.get(step, _EVENTS) for step in STEPS})
     return _record({
         "to_hub": _RULES,
+        "opening": {
+            **_EXPRESSION,
+            "description": "a condition over an event: it comes before anything of the answer, so that what fails "
+                           "behind it may go to another route",
+        },
         "from_hub": {
             "type": "object",
             "properties": {

@@ -15,7 +15,7 @@ from typing import Any
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.errors import BadRequest
 from tollgate.mapping import hub
-from tollgate.mapping.compiler import CONDITIONS, Mapping
+from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
 from tollgate.mapping.scope import suggest
@@ -34,6 +34,7 @@ SECTIONS = (
         for direction in ("to_hub", "from_hub")
     ),
     *(f"request.{condition}" for condition in CONDITIONS),
+    f"stream.{OPENING}",
 )
 MODEL = {"upstream": "up"}
 NOW = 1_700_000_000
@@ -175,7 +176,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
     result: Any = None
     try:
         with clean((mapping.file,), request=section == "request"):
-            if section == "stream":
+            if section == "stream" and direction in DIRECTIONS:
                 result = _stream(mapping, known, entry, direction)
             else:
                 compiled = mapping.section(entry.of)

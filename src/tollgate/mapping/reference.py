@@ -144,6 +144,13 @@ holds for everybody. Only formats whose streams name the model once, in their fi
 """
 
 
+_OPENING = """\
+Some streams begin with events that say no more than that an answer will come, and their providers tell there that they
+are overloaded. `stream: {opening: condition}` says of an event (`$`) that it is such a one:
+`$.type in ['begun', 'ping']`. While another route could answer, those before the first other event wait for it, so that
+a failure behind them goes to that route. The last route's pass as they come, and its failure is told behind them.
+"""
+
 _IN_TEXT = f"""\
 Models that are served bare write their thoughts and their calls into the text. `in_text:`, a list of marks in a
 mapping file (for all that speak the format) or in a provider file (for the provider, an endpoint, a policy or a
@@ -196,7 +203,8 @@ def page() -> str:
         _table(("Name", "Is"), [(f"`${name}`", _cell(about)) for name, about in ABOUT.items()]),
         *(f"Fields of `${record.name}`: {', '.join(_code(record.fields or ()))}." for record in (RUN, PART)),
         "## The hub", _HUB_INTRO, _hub(), _HUB_NOTES, "## Streams in: `stream.to_hub`", _STREAMS_IN,
-        _table(("Operation", "Fields", "Means"), operations), _PARTS_IN, "## Marks in a text: `in_text`", _IN_TEXT,
+        _table(("Operation", "Fields", "Means"), operations), _PARTS_IN,
+        "## Events before an answer: `stream.opening`", _OPENING, "## Marks in a text: `in_text`", _IN_TEXT,
         "## Streams out: `stream.from_hub`",
         _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
