@@ -356,11 +356,13 @@ class Reports:
 
 def _cell(column: Column) -> str:
     """A column for a file that spreadsheets open: a text they would take for a formula gets an apostrophe in front
-    (OWASP, CSV injection), as callers choose some of these texts (`end_user`)."""
+    (OWASP, CSV injection), as callers choose some of these texts (`end_user`). So does one that reads as if it had got
+    one: whoever takes the first apostrophe off before such a character has the text as it was."""
     if base_type(column) != "VARCHAR":
         return column.name
     name = column.name
-    return f"CASE WHEN regexp_matches({name}, '^[-=+@\\t\\r]') THEN chr(39) || {name} ELSE {name} END AS {name}"
+    formula = f"regexp_matches({name}, '^''*[-=+@＝＋－＠\\t\\r\\n]')"
+    return f"CASE WHEN {formula} THEN chr(39) || {name} ELSE {name} END AS {name}"
 
 
 def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
