@@ -22,6 +22,12 @@ def allow_many() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def none_left() -> bool:
+    """Whether no more can be opened. For failures only: it looks at all that are open."""
+    counted = in_use()
+    return counted is not None and counted[0] >= counted[1]
+
+
 def in_use() -> tuple[int, int] | None:
     """How many are open, and how many may be; None where the system does not say."""
     if not os.path.isdir("/proc/self/fd"):

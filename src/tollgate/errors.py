@@ -16,6 +16,7 @@ or below one in the module that alone raises it.
     │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our shape
     │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
     │   ├── UpstreamUnreachable   no connection, reset before an answer
+    │   │   └── OutOfSockets      503  no connection, for want of descriptors, ports or memory: our fault
     │   └── UpstreamTimeout       one of the four budgets ran out
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
     │   ├── Crowded               503  the request bodies it holds leave no room for another
@@ -217,6 +218,17 @@ class UpstreamUnreachable(UpstreamError):
 
     status = 502
     code = "upstream_unreachable"
+
+
+class OutOfSockets(UpstreamUnreachable):
+    """No connection could be made because this process or machine has no file descriptor, local port or memory left for
+    one. No provider is at fault, so none is made to rest for it."""
+
+    status = 503
+    code = "out_of_sockets"
+
+    def __init__(self, message: str, *, provider: str = "") -> None:
+        super().__init__(message, provider=provider, retry_after=5.0)
 
 
 class UpstreamTimeout(UpstreamError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tollgate.config.model import Retry
-from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed
+from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed
 
 _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""
@@ -69,7 +69,13 @@ def tell_failure(
 ) -> None:
     """Tell the health of a route that it failed, and the operator by the log: a new alarm at once, of all else one
     failure every ten seconds. `subject` is what failed there ("request req_1"); at the level of debugging the log has
-    every failure."""
+    every failure. Where it is our own fault (`OutOfSockets`), only the log is told."""
+    if isinstance(error, OutOfSockets):
+        failures = health.out_of_sockets()
+        level = logging.ERROR if failures else logging.DEBUG
+        more = f" ({failures} times since this was last told)" if failures > 1 else ""
+        log.log(level, "nothing is left here to connect with, for %s: %s%s", subject, error.message, more)
+        return
     alarmed = health.failed(
         route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm
     )
@@ -102,6 +108,8 @@ class Health:
         self._routes: dict[str, RouteHealth] = {}
         self._providers: dict[str, float] = {}
         self._alarms: dict[tuple[str, AlarmKind], Alarm] = {}
+        self._own = RouteHealth("", "")
+        """Failures to connect that are our own fault."""
 
     def cooling_until(self, route: str, provider: str) -> float:
         """The clock time until which the route should rest; 0 when it need not."""
@@ -165,7 +173,15 @@ class Health:
         """How many failures of the route the log has not told of, when it is time to tell of them; else 0. Asking
         counts them as told."""
         known = self._routes.get(route)
-        if known is None or known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
+        return 0 if known is None else self._to_tell(known)
+
+    def out_of_sockets(self) -> int:
+        """There was nothing left here to connect with, which no route is blamed for. Gives what `to_tell` does."""
+        self._own.untold += 1
+        return self._to_tell(self._own)
+
+    def _to_tell(self, known: RouteHealth) -> int:
+        if known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
             return 0
         failures, known.untold, known.told_at = known.untold, 0, self.now()
         return failures

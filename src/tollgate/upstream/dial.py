@@ -6,6 +6,7 @@ The `connect` budget covers all of it; the caller holds the clock. Messages name
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import socket
@@ -15,7 +16,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from tollgate.errors import UpstreamUnreachable
+from tollgate import descriptors
+from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
 
@@ -43,6 +45,11 @@ class Origin:
     def label(self) -> str:
         """The host as messages name it."""
         return f"{self.host}:{self.port}"
+
+
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+"""What is said where this process or machine has nothing left to connect with; without a local port, no address is
+available."""
 
 
 async def resolve(host: str, port: int, *, threads: Executor | None = None) -> list[Address]:
@@ -84,7 +91,7 @@ class Lookups:
         try:
             return await asyncio.shield(running)
         except UpstreamUnreachable as error:
-            raise UpstreamUnreachable(error.message) from None  # each caller writes its provider into its own
+            raise type(error)(error.message) from None  # each caller writes its provider into its own
 
     def _ended(self, host: str, port: int, done: asyncio.Future[list[Address]]) -> None:
         del self._running[host, port]
@@ -98,7 +105,17 @@ class Lookups:
 
 
 async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
-    """A connection to `origin`, ready for a request; raises `UpstreamUnreachable`."""
+    """A connection to `origin`, ready for a request; raises `UpstreamUnreachable`, and `OutOfSockets` where nothing can
+    be opened here: what failed for that reason has many words, of look-ups and of certificates too."""
+    try:
+        return await _dial(origin, make, resolver)
+    except UpstreamUnreachable as error:
+        if descriptors.none_left():
+            raise OutOfSockets(f"{error.message}: no file descriptor is left") from None
+        raise
+
+
+async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve) -> Connection:
     near = (origin.proxy.host, origin.proxy.port) if origin.proxy else (origin.host, origin.port)
     sock = await _race(f"{near[0]}:{near[1]}", await resolver(*near))
     try:
@@ -145,6 +162,7 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
     queue = [a for a in chain.from_iterable(zip_longest(same, other)) if a is not None]
     running: set[asyncio.Task[socket.socket]] = set()
     failures: list[str] = []
+    ours = True
     try:
         while queue or running:
             if queue:
@@ -159,6 +177,7 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
                 elif error is None:
                     task.result().close()
                 elif isinstance(error, OSError):
+                    ours = ours and error.errno in _OURS
                     failures.append(os.strerror(error.errno) if error.errno else type(error).__name__)
                 else:
                     raise error
@@ -168,7 +187,8 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
         for task in running:
             task.add_done_callback(_discard)
             task.cancel()
-    raise UpstreamUnreachable(f"cannot connect to {label}: {', '.join(dict.fromkeys(failures)) or 'no address'}")
+    kind = OutOfSockets if failures and ours else UpstreamUnreachable
+    raise kind(f"cannot connect to {label}: {', '.join(dict.fromkeys(failures)) or 'no address'}")
 
 
 def _discard(task: asyncio.Task[socket.socket]) -> None:
@@ -232,6 +252,8 @@ def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
             context.load_verify_locations(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
+    if descriptors.none_left():  # the authorities may not have been read, and nothing says so; this is kept for ever
+        raise OutOfSockets("the trusted certificates cannot be read: no file descriptor is left")
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
