@@ -92,6 +92,8 @@ CARRIED = {
     "additional_tools", "tool_search_output", "configuration_update", "custom", "function", "namespace", "Message",
     "EasyInputMessageParam",
     "ToolParam", "FunctionToolParam", "allowed_tools", "output_text", "input_text", "input_image", "input_file",
+    "bash_20241022", "bash_20250124", "text_editor_20241022", "text_editor_20250124", "text_editor_20250429",
+    "text_editor_20250728", "memory_20250818",
 }
 """Types whose content crosses. Any other must be refused or named."""
 
