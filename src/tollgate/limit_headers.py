@@ -16,13 +16,13 @@ def limit_headers(names: ReplyHeaders, limits: Limits) -> Headers:
     """
     windows = {"requests": limits.requests, "tokens": limits.tokens}
     return [
-        (name, _told(fact, window, instants=names.instants).encode())
+        (name, _header_value(fact, window, instants=names.instants).encode())
         for kind, fact, name in names.limits
         if (window := windows[kind]) is not None
     ]
 
 
-def _told(fact: str, window: Window, *, instants: bool) -> str:
+def _header_value(fact: str, window: Window, *, instants: bool) -> str:
     if fact == "limit":
         return str(window.limit)
     if fact == "remaining":

@@ -143,7 +143,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     output = _output_buckets(counts, spare, "reasoning" in excludes, flags)
     return Usage(
         **prompt, **output, searches=count("searches", 0), images=count("images", 0),
-        reported_cost=_told(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
+        reported_cost=_reported_cost(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
     )
 
 
@@ -271,7 +271,7 @@ def _whole(name: str, value: object, flags: list[str]) -> int:
     return 0
 
 
-def _told(hub_usage: Mapping[str, object], flags: list[str]) -> Decimal | None:
+def _reported_cost(hub_usage: Mapping[str, object], flags: list[str]) -> Decimal | None:
     value = hub_usage.get("cost")
     if value is None:
         return None

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tollgate.mapping.images.price import Factor, ImagePrice, Line, PriceMissing, Told
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, PriceMissing, ReportedCost
 
 D = Decimal
 
@@ -21,6 +21,11 @@ def read(*path):
 
 TABLE = {"low": {"1024x1024": D("0.006"), "1024x1536": D("0.005")}, "high": {"1024x1024": D("0.053")}}
 BY = (read("$input", "quality"), read("$input", "size"))
+
+
+def telling(unit: int) -> ImagePrice:
+    """A price of 0.05 where the answer's `cost` tells none, in so many units of the currency."""
+    return ImagePrice(D("0.05"), reported=ReportedCost(read("$", "cost"), D(unit)))
 
 
 @pytest.mark.parametrize(
@@ -87,23 +92,23 @@ BY = (read("$input", "quality"), read("$input", "size"))
             id="no counts fall to the declared price",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(100))), {"$": {"cost": 4.5}}, [{}], "0.045",
+            telling(100), {"$": {"cost": 4.5}}, [{}], "0.045",
             id="cost told in cents",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(10**10))), {"$": {"cost": 800_000_000}}, [{}], "0.08",
+            telling(10**10), {"$": {"cost": 800_000_000}}, [{}], "0.08",
             id="cost told in very small coins",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": 0.1}}, [{}], "0.1",
+            telling(1), {"$": {"cost": 0.1}}, [{}], "0.1",
             id="a float is the figure that was written",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": [0.0006, 0.0013, None]}}, [{}],
+            telling(1), {"$": {"cost": [0.0006, 0.0013, None]}}, [{}],
             "0.0019", id="several figures add up exactly",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), told=Told(read("$", "cost"), D(1))), {"$": {"cost": -1}}, [{}], "0.05",
+            telling(1), {"$": {"cost": -1}}, [{}], "0.05",
             id="an absurd told cost falls to the declared price",
         ),
         pytest.param(

@@ -135,7 +135,7 @@ async def stored(ledger: Ledger) -> list[str]:
     if ledger.store.url:
         return [
             each["request_id"]
-            for each in await ledger._backend.desk.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")
+            for each in await ledger._backend.connections.rows("SELECT request_id FROM tollgate.usage ORDER BY 1")
         ]
     return [
         each[0]

@@ -30,7 +30,7 @@ _KEEP_BYTES = 64 * 1024
 what was kept is applied to the rest."""
 
 
-class Kept:
+class KeptBlocks:
     """The first part of a stream, kept for a token estimate: references to blocks that were sent anyway."""
 
     __slots__ = ("blocks", "held", "total")
@@ -85,7 +85,7 @@ class NativeStream:
     """The chunk that finishes the answer, in a format where more may come after it."""
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
-        self.kept = Kept()
+        self.kept = KeptBlocks()
         self.error: UpstreamError | None = None
         self.ended = False
         self._decoder = Decoder()

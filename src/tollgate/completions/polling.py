@@ -21,7 +21,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
-from tollgate.mapping.provider.polling import Astray, Place, Polling
+from tollgate.mapping.provider.polling import NoAddress, Place, Polling
 from tollgate.upstream import Answer, Call
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
     assert offer.polling is not None
     try:
         url = place.address(first, offer.model_facts, offer.polling.variables)
-    except (Astray, MappingFailure) as error:
+    except (NoAddress, MappingFailure) as error:
         log.error("provider %s: %s", offer.provider, error)
         message = "the provider's answer does not say where the rest is"
         raise AttemptFailed(UpstreamFailed(message, provider=offer.provider)) from None

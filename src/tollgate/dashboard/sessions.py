@@ -44,7 +44,7 @@ class Session:
     password_mark: str = ""
 
 
-class Keeper(Protocol):
+class SessionKeeper(Protocol):
     """Who keeps the signing secret, and the sessions that were signed out with the
     times at which they would have ended."""
 
@@ -56,7 +56,7 @@ class Keeper(Protocol):
 
 
 class Files:
-    """The `Keeper` of one gateway: two files in its store's folder."""
+    """The `SessionKeeper` of one gateway: two files in its store's folder."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = directory / _ENDED_NAME
@@ -77,7 +77,7 @@ class Files:
 class Sessions:
     """Makes and reads session cookies."""
 
-    def __init__(self, keeper: Keeper, hours: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, keeper: SessionKeeper, hours: float, clock: Callable[[], float] = time.time) -> None:
         self._keeper = keeper
         self._hours = hours
         self._clock = clock

@@ -178,13 +178,14 @@ class _Connection(TCPServer):
         self.protocol.protocol = Http1(self.protocol, self.write, _Turn(self.reader))  # type: ignore[assignment]
         try:
             await super()._read_data()
-        except _Left:
+        except _ClientLeft:
             await self.protocol.handle(Closed())
         await self.idle_task.stop()
 
 
 class _Turn(EventWrapper):
-    """When the next request on a connection may be read. Waiting for it raises `_Left` once the client is gone."""
+    """When the next request on a connection may be read. Waiting for it raises `_ClientLeft` once the client is
+    gone."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__()
@@ -194,11 +195,11 @@ class _Turn(EventWrapper):
         while not self.is_set():
             # not `at_eof`, which waits for all to be read
             if self._reader._eof or self._reader.exception() is not None:  # type: ignore[attr-defined]
-                raise _Left
+                raise _ClientLeft
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await super().wait()
 
 
-class _Left(Exception):
+class _ClientLeft(Exception):
     """The client is gone, with a request of its own unread."""

@@ -27,7 +27,7 @@ from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher, remove_files
 from tollgate.ledger.records import Generation, Grant
-from tollgate.ledger.retention import Kept, Retention
+from tollgate.ledger.retention import FirstDays, Retention
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
 from tollgate.ledger.usage_source import StoreSource
@@ -69,7 +69,7 @@ class EmbeddedBackend:
         """Rows were stored since the last publication."""
         self._recheck = True
         self._retention = Retention(settings)
-        self._kept: Kept | None = None
+        self._kept: FirstDays | None = None
         """What is to be removed just now; it may take several turns."""
         self._locks = FileLocks()
 

@@ -26,7 +26,7 @@ _FORGOTTEN_AT_ONCE = 1024
 """Finding the oldest key of a dictionary passes over all that were deleted before it."""
 
 
-class Keeper(Protocol):
+class HoldKeeper(Protocol):
     """Who counts what is held."""
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
@@ -38,11 +38,11 @@ class Hold:
 
     __slots__ = ("_keeper", "account_id", "amount", "key_id")
 
-    def __init__(self, keeper: Keeper, account_id: str, key_id: str, amount: Decimal) -> None:
+    def __init__(self, keeper: HoldKeeper, account_id: str, key_id: str, amount: Decimal) -> None:
         self.account_id = account_id
         self.key_id = key_id
         self.amount = amount
-        self._keeper: Keeper | None = keeper
+        self._keeper: HoldKeeper | None = keeper
 
     def release(self) -> None:
         """Give the reservation back."""
@@ -167,7 +167,7 @@ class Memory:
         return Hold(self, account_id, key.id, amount)
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """See `Keeper`."""
+        """See `HoldKeeper`."""
         self.held[account_id] -= amount
         self.held_by_key[key_id] -= amount
 

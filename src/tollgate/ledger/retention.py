@@ -19,7 +19,7 @@ LOOK_SECONDS = 600.0
 _DRIFT_SECONDS = 60.0
 
 
-class Kept(NamedTuple):
+class FirstDays(NamedTuple):
     """The first days of which rows and files are kept; None: all."""
 
     rows: date
@@ -40,7 +40,7 @@ class Retention:
         self._looked_at = clock()
         self._offset = wall() - self._looked_at
 
-    def look(self) -> Kept | None:
+    def look(self) -> FirstDays | None:
         """What is to be kept now; None when everything is, when it is not time to look yet, and when the clock was set
         since the last time."""
         now = self._clock()
@@ -50,4 +50,5 @@ class Retention:
         if abs(self._offset - before) > _DRIFT_SECONDS:
             return None
         today = datetime.fromtimestamp(now + self._offset, UTC).date()
-        return Kept(today - timedelta(days=self._rows), today - timedelta(days=self._files) if self._files else None)
+        files = today - timedelta(days=self._files) if self._files else None
+        return FirstDays(today - timedelta(days=self._rows), files)

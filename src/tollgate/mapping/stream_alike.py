@@ -100,20 +100,20 @@ def alike(rules: Rules, run: Run, context: Context, name: str | None, data: byte
     before, found, after = data.rpartition(orjson.dumps(part.pieces[-1]))
     if not found:
         return None
-    heard = _Heard()
+    heard = _Listener()
     try:
         rules(orjson.loads(before + _MARKED + after), heard, context)
-    except (_Otherwise, Fault, RecursionError, orjson.JSONDecodeError):
+    except (_NotSteady, Fault, RecursionError, orjson.JSONDecodeError):
         return None
     return Alike(part, name, before, after) if heard.only(part) else None
 
 
-class _Otherwise(Exception):
+class _NotSteady(Exception):
     """The rules do more with an event than to say a steady delta."""
 
 
-class _Heard:
-    """Stands in for a run, to hear what the rules say of an event. Whatever is no steady delta is `_Otherwise`."""
+class _Listener:
+    """Stands in for a run, to hear what the rules say of an event. Whatever is no steady delta is `_NotSteady`."""
 
     known = True
 
@@ -133,7 +133,7 @@ class _Heard:
     ) -> None:
         """As `Run.steady`."""
         if token or id or name or more or kind == "tool_call" and key is None:
-            raise _Otherwise
+            raise _NotSteady
         self._deltas.append((kind, key, text))
 
     def only(self, part: Part) -> bool:
@@ -144,4 +144,4 @@ class _Heard:
         return text == _MARK and kind == part.kind and (key is None or key == part.key)
 
     def __getattr__(self, name: str) -> Any:
-        raise _Otherwise
+        raise _NotSteady

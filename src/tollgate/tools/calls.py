@@ -129,7 +129,7 @@ async def call_tool(
             await services.ledger.admit(caller.key)
         return await tool.run(services, caller, arguments or {}, tell)
     except TollgateError as error:
-        raise ToolFailed(_said(error)) from error
+        raise ToolFailed(_tool_message(error)) from error
 
 
 def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) -> list[ImageOffer]:
@@ -144,7 +144,7 @@ def _chosen(offer: ImageOffer, *names: str) -> dict[str, Any]:
     return {name: described[name] for name in names}
 
 
-def _said(error: TollgateError) -> str:
+def _tool_message(error: TollgateError) -> str:
     if isinstance(error, ModelNotFound):
         return f"model not found: {error.model}"
     if isinstance(error, QuotaExhausted):

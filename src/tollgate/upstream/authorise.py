@@ -50,7 +50,7 @@ class Authoriser:
                 ),
             )
         if auth.adds is not None:
-            return _added(call, auth.adds(_told(call), int(time.time())))
+            return _added(call, auth.adds(_call_facts(call), int(time.time())))
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
@@ -76,7 +76,7 @@ class Authoriser:
             self.tokens.forget(auth.key, token)
 
 
-def _told(call: Call) -> dict[str, object]:
+def _call_facts(call: Call) -> dict[str, object]:
     """A call as `signed` reads it: `CALL_FIELDS`."""
     scheme, host, port, target = split_url(call.url.replace("app://", "http://", 1))
     path, _, query = target.partition("?")

@@ -46,8 +46,8 @@ class SharedLedger(Ledger):
         self._shared = backend
         self._serving = serving
         self._records = backend.records
-        self.links = SharedLinks(backend.desk)
-        self.register = SharedRegister(backend.desk)
+        self.links = SharedLinks(backend.connections)
+        self.register = SharedRegister(backend.connections)
         self.sessions = backend.sessions
 
     @property
@@ -117,11 +117,11 @@ class SharedLedger(Ledger):
     async def create_link(self, account_id: str) -> str:
         """Any gateway honours it; a command's leads to one that runs with a dashboard."""
         if self._serving:
-            await self._shared.desk.rows(
+            await self._shared.connections.rows(
                 "UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address
             )
         else:
-            self.links.address = await self._shared.desk.value(_DASHBOARD) or ""
+            self.links.address = await self._shared.connections.value(_DASHBOARD) or ""
         return await super().create_link(account_id)
 
     async def sums(self, account_id: str) -> AccountSums:

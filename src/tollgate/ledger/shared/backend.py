@@ -11,7 +11,7 @@ from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.shared.change_listener import ChangeListener
-from tollgate.ledger.shared.connections import Desk, connect
+from tollgate.ledger.shared.connections import Connections, connect
 from tollgate.ledger.shared.records import Records
 from tollgate.ledger.shared.rounds import Balances, Rounds
 from tollgate.ledger.shared.sessions import SharedSessions
@@ -28,9 +28,9 @@ class SharedBackend:
         self._memory = memory
         self._serving = serving
         self._name = name
-        self.desk = Desk(settings.url, name)
-        self.records = Records(self.desk)
-        self.sessions = SharedSessions(self.desk)
+        self.connections = Connections(settings.url, name)
+        self.records = Records(self.connections)
+        self.sessions = SharedSessions(self.connections)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
         self._listener = ChangeListener(settings.url, f"{name} news", self.reread, self._read_all)
 
@@ -60,13 +60,13 @@ class SharedBackend:
 
     async def _serve(self) -> None:
         await self.rounds.open()
-        self._publishing = Publishing(self.desk, self._settings)
+        self._publishing = Publishing(self.connections, self._settings)
         try:
             published = await self._publishing.open()
-            await self.desk.value(
+            await self.connections.value(
                 "INSERT INTO tollgate.instances (name) VALUES ($1) ON CONFLICT DO NOTHING", self._settings.instance
             )
-            newest = await self.desk.value(
+            newest = await self.connections.value(
                 "SELECT greatest(published, (SELECT max(seq) FROM tollgate.usage WHERE instance = name)) "
                 "FROM tollgate.instances WHERE name = $1",
                 self._settings.instance,
@@ -104,7 +104,7 @@ class SharedBackend:
             await self.rounds.close()
             await self._listener.close()
             await self._publishing.close()
-        self.desk.close()
+        self.connections.close()
 
     # ---- what memory knows
 

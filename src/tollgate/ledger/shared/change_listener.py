@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.connections import POOLED, Lost, connect, driver_errors
+from tollgate.ledger.shared.connections import POOLED, DatabaseLost, connect, driver_errors
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -48,7 +48,7 @@ class ChangeListener:
         self._closing = False
 
     async def open(self) -> None:
-        """Listen, and read what there is. Raises `Lost`."""
+        """Listen, and read what there is. Raises `DatabaseLost`."""
         await self._begin()
         self._task = asyncio.create_task(self._run())
 
@@ -74,7 +74,7 @@ class ChangeListener:
         self._connection = connection
 
     async def _hear_something(self) -> None:
-        """Make sure that notifications arrive: a pooler of transactions takes them away. Raises `Lost`."""
+        """Make sure that notifications arrive: a pooler of transactions takes them away. Raises `DatabaseLost`."""
         word = f"hello {secrets.token_hex(8)}"
         other = await connect(self._address, self._name)
         try:
@@ -87,7 +87,7 @@ class ChangeListener:
                 while await self._heard.get() != word:
                     pass  # what was said before everything is read is read with it
         except TimeoutError as error:
-            raise Lost(POOLED) from error
+            raise DatabaseLost(POOLED) from error
 
     async def _run(self) -> None:
         while not self._closing:

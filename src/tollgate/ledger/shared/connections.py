@@ -35,16 +35,17 @@ POOLED = (
 )
 
 
-class Lost(Unavailable):
+class DatabaseLost(Unavailable):
     """The database cannot be reached, or did not answer: whether it did what it was asked is not known."""
 
 
-class Refused(TollgateError):
+class DatabaseRefused(TollgateError):
     """The database understood the call and does not take these values."""
 
 
 async def connect(address: str, name: str) -> Connection:
-    """A connection of the program `name`. Raises `Lost`, and `TollgateError` for an address that cannot be used."""
+    """A connection of the program `name`. Raises `DatabaseLost`, and `TollgateError` for an address that cannot be
+    used."""
     with driver_errors():
         connection: Connection = await driver().connect(address, **_options(name))
         await connection.execute(KEEPALIVE["SESSION"])
@@ -69,23 +70,24 @@ def _options(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def driver_errors() -> Iterator[None]:
-    """Raise what the driver raises as `Lost`, `Refused` or, where the address is wrong, `TollgateError`."""
+    """Raise what the driver raises as `DatabaseLost`, `DatabaseRefused` or, where the address is wrong,
+    `TollgateError`."""
     asyncpg = driver()
     kinds = asyncpg.exceptions
     try:
         yield
     except TimeoutError as error:
-        raise Lost("the database does not answer") from error
+        raise DatabaseLost("the database does not answer") from error
     except (kinds.ClientConfigurationError, ValueError) as error:
         raise TollgateError(
             "store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database"
         ) from error
     except (kinds.InvalidSQLStatementNameError, kinds.DuplicatePreparedStatementError) as error:
-        raise Lost(POOLED) from error
+        raise DatabaseLost(POOLED) from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
-        raise Refused(f"the database refused: {_line(error)}") from error
+        raise DatabaseRefused(f"the database refused: {_line(error)}") from error
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
-        raise Lost(f"the database cannot be used: {_line(error)}") from error
+        raise DatabaseLost(f"the database cannot be used: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
@@ -99,7 +101,7 @@ def storable(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-class Desk:
+class Connections:
     """A few connections for what is not a round: reading, administration."""
 
     def __init__(self, address: str, name: str) -> None:
@@ -108,7 +110,8 @@ class Desk:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for the length of a `with`. Raises `Lost` and `Refused`, also for what is done with it."""
+        """A connection for the length of a `with`. Raises `DatabaseLost` and `DatabaseRefused`, also for what is done
+        with it."""
         with driver_errors():
             await self._pool  # opened once, and without a connection
             async with self._pool.acquire() as taken:

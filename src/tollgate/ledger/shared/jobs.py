@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.ledger.generations import Generations
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode_row
-from tollgate.ledger.shared.connections import Lost
+from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow
@@ -81,7 +81,7 @@ class SharedGenerations(Generations):
         while True:
             try:
                 return await self._records.job(id)
-            except Lost:
+            except DatabaseLost:
                 if self._shared.closing:
                     raise
             await asyncio.sleep(RETRY_SECONDS)

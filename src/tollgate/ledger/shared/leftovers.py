@@ -18,7 +18,7 @@ from tollgate.config.model import Store
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
-from tollgate.ledger.shared.connections import KEEPALIVE, Desk
+from tollgate.ledger.shared.connections import KEEPALIVE, Connections
 from tollgate.ledger.shared.records import GONE
 from tollgate.ledger.usage_source import UsageSource
 
@@ -33,20 +33,20 @@ class Leftovers:
     """Looks for such rows now and then. `rows_of` gives the source of a gateway's rows, to be closed by its
     connection."""
 
-    def __init__(self, desk: Desk, settings: Store, rows_of: Callable[[str], UsageSource]) -> None:
-        self._desk = desk
+    def __init__(self, connections: Connections, settings: Store, rows_of: Callable[[str], UsageSource]) -> None:
+        self._connections = connections
         self._settings = settings
         self._rows_of = rows_of
         self._gone: set[str] = set()
         """Who was gone at the last look: a gateway that just starts anew publishes by itself."""
 
     async def look(self) -> None:
-        """Publish what those left who are gone at the second look in a row. Raises what `Desk`, DuckDB and the disk
-        raise."""
+        """Publish what those left who are gone at the second look in a row. Raises what `Connections`, DuckDB and the
+        disk raise."""
         gone = {
             row["name"]
-            for row in await self._desk.rows(_LEFT, self._settings.instance)
-            if await self._desk.value(GONE, row["name"])
+            for row in await self._connections.rows(_LEFT, self._settings.instance)
+            if await self._connections.value(GONE, row["name"])
         }
         known, self._gone = self._gone, gone
         for name in sorted(gone & known):
@@ -58,7 +58,7 @@ class Leftovers:
         failure: duckdb.Error | OSError | None = None
         try:
             locks.take_usage(self._settings.usage_directory, name)
-            async with self._desk.connection() as connection, connection.transaction():
+            async with self._connections.connection() as connection, connection.transaction():
                 await connection.execute(KEEPALIVE["LOCAL"])
                 if await connection.fetchval(_TURN, name):
                     try:

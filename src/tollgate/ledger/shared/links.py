@@ -5,19 +5,19 @@ from __future__ import annotations
 import secrets
 
 from tollgate.ledger.links import LINK_SECONDS, SignInLinks, digest
-from tollgate.ledger.shared.connections import Desk
+from tollgate.ledger.shared.connections import Connections
 
 
 class SharedLinks(SignInLinks):
     """The links that have not been used yet, known to the database by their hashes only."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, connections: Connections) -> None:
         super().__init__()
-        self._desk = desk
+        self._connections = connections
 
     async def make(self, account_id: str) -> str:
         token = secrets.token_urlsafe(32)
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM tollgate.links WHERE expires_at < now()")
             await connection.execute(
                 "INSERT INTO tollgate.links VALUES ($1, $2, now() + make_interval(secs => $3))",
@@ -28,12 +28,12 @@ class SharedLinks(SignInLinks):
         return token
 
     async def look(self, token: str) -> str | None:
-        account: str | None = await self._desk.value(
+        account: str | None = await self._connections.value(
             "SELECT account_id FROM tollgate.links WHERE digest = $1 AND expires_at > now()", digest(token)
         )
         return account
 
     async def take(self, token: str) -> str | None:
-        account: str | None = await self._desk.value(
+        account: str | None = await self._connections.value(
             "DELETE FROM tollgate.links WHERE digest = $1 AND expires_at > now() RETURNING account_id", digest(token))
         return account

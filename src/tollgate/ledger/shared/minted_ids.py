@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.shared.connections import Desk
+from tollgate.ledger.shared.connections import Connections
 from tollgate.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, remembered
 
 log = logging.getLogger("tollgate.minted")
@@ -15,16 +15,16 @@ log = logging.getLogger("tollgate.minted")
 class SharedRegister(Minted):
     """The register in the shared database."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, connections: Connections) -> None:
         super().__init__(None)
-        self._desk = desk
+        self._connections = connections
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         digests = remembered(account_id, ids)
         if not digests:
             return
         try:
-            async with self._desk.connection() as connection, connection.transaction():
+            async with self._connections.connection() as connection, connection.transaction():
                 await connection.execute(
                     "DELETE FROM tollgate.minted WHERE at < now() - make_interval(secs => $1)", KEEP_SECONDS
                 )
@@ -38,14 +38,14 @@ class SharedRegister(Minted):
             log.error("which provider keeps what it answered cannot be written: %s", error.message)
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
-        found: str | None = await self._desk.value(
+        found: str | None = await self._connections.value(
             "SELECT provider FROM tollgate.minted WHERE digest = $1", digest(account_id, minted_id)
         )
         return found
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         asked = list(ids)
-        found = {row["digest"] for row in await self._desk.rows(
+        found = {row["digest"] for row in await self._connections.rows(
             "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, asked))}
         return next(
             (each for each in asked if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None

@@ -13,7 +13,7 @@ from tollgate.errors import NotFound
 from tollgate.ledger.administration import account_exists
 from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord, decode, encode, fitting
 from tollgate.ledger.shared.change_listener import CHANNEL
-from tollgate.ledger.shared.connections import Desk, storable
+from tollgate.ledger.shared.connections import Connections, storable
 from tollgate.wire import PENDING
 
 ACCOUNT = tuple(each.name for each in fields(Account))
@@ -34,8 +34,8 @@ LEFT JOIN tollgate.key_sums s ON s.key_id = k.id WHERE $1::text IS NULL OR k.acc
 class Records:
     """Reads and changes records, each change in one transaction that tells the other gateways."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
     # ---- accounts and keys
 
@@ -43,7 +43,7 @@ class Records:
         """All accounts, oldest first, or the one with this id."""
         return [
             decode(Account, dict(row))
-            for row in await self._desk.rows(
+            for row in await self._connections.rows(
                 f"SELECT {', '.join(ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY "
                 "created_at, id",
                 id,
@@ -55,7 +55,7 @@ class Records:
         account."""
         return [
             (decode(KeyRecord, dict(row)), bytes.fromhex(row["digest"]))
-            for row in await self._desk.rows(
+            for row in await self._connections.rows(
                 f"SELECT {', '.join(f'k.{name}' for name in KEY)}, k.digest, s.last_used FROM tollgate.keys k LEFT "
                 "JOIN tollgate.key_sums s ON s.key_id = k.id WHERE ($1::text IS NULL OR k.id = $1) AND ($2::text IS "
                 "NULL OR k.account_id = $2) ORDER BY k.created_at, k.id",
@@ -68,7 +68,7 @@ class Records:
         """The arithmetic of all accounts, or of one."""
         return [
             decode(AccountSums, dict(row))
-            for row in await self._desk.rows(
+            for row in await self._connections.rows(
                 "SELECT account_id, granted, spent, held FROM tollgate.balances WHERE $1::text IS NULL OR account_id = "
                 "$1",
                 account_id,
@@ -78,9 +78,10 @@ class Records:
     async def key_spent(self, key_id: str, since: str | None) -> Decimal:
         """What a key spent since a day, or ever."""
         if since is None:
-            return await self._desk.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id) or _ZERO
+            spent = await self._connections.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id)
+            return spent or _ZERO
         return (
-            await self._desk.value(
+            await self._connections.value(
                 "SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since
             )
             or _ZERO
@@ -89,12 +90,12 @@ class Records:
     async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
         """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of
         window."""
-        rows = await self._desk.rows(_SPENT_BY_KEY, account_id, list(since), list(since.values()))
+        rows = await self._connections.rows(_SPENT_BY_KEY, account_id, list(since), list(since.values()))
         return {row["id"]: row["spent"] for row in rows}
 
     async def add_account(self, account: Account) -> None:
         """A new account; raises `BadRequest` when there is one of this id."""
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             made = await connection.fetchval(
                 f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({_marks(ACCOUNT)}) ON CONFLICT DO "
                 "NOTHING RETURNING id",
@@ -109,7 +110,7 @@ class Records:
 
     async def add_key(self, key: KeyRecord, digest: bytes) -> None:
         """A new key."""
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             await connection.execute(
                 f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({_marks((*KEY, 'digest'))})",
                 *values_of(key, KEY),
@@ -119,7 +120,7 @@ class Records:
 
     async def add_grant(self, grant: Grant) -> None:
         """Credits given or taken."""
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             await connection.execute(
                 f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({_marks(GRANT)})", *values_of(grant, GRANT)
             )
@@ -136,7 +137,7 @@ class Records:
         if not changes:
             return
         settings = ", ".join(f"{name} = ${number}" for number, name in enumerate(changes, start=2))
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             if (
                 await connection.fetchval(
                     f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id",
@@ -152,7 +153,7 @@ class Records:
         """All grants of an account, newest first."""
         return [
             decode(Grant, dict(row))
-            for row in await self._desk.rows(
+            for row in await self._connections.rows(
                 f"SELECT {', '.join(GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id",
                 account_id,
             )
@@ -162,14 +163,14 @@ class Records:
 
     async def generation(self, account_id: str, id: str) -> Generation | None:
         """One job of this account, with the provider's answer."""
-        rows = await self._desk.rows(
+        rows = await self._connections.rows(
             "SELECT document, answer FROM tollgate.generations WHERE id = $1 AND account_id = $2", id, account_id
         )
         return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
 
     async def job(self, id: str) -> Generation | None:
         """One job, whosever it is."""
-        rows = await self._desk.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1", id)
+        rows = await self._connections.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1", id)
         return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
@@ -177,7 +178,7 @@ class Records:
         return fitting(
             [
                 _generation(row["document"])
-                for row in await self._desk.rows(
+                for row in await self._connections.rows(
                     "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY "
                     "created_at DESC, id DESC LIMIT $2",
                     account_id,
@@ -190,7 +191,7 @@ class Records:
         """All running jobs, oldest first."""
         return [
             _generation(row["document"], row["answer"])
-            for row in await self._desk.rows(
+            for row in await self._connections.rows(
                 "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at",
                 list(PENDING),
             )
@@ -198,12 +199,12 @@ class Records:
 
     async def is_gone(self, instance: str) -> bool:
         """Whether no gateway of this name is connected."""
-        return bool(await self._desk.value(GONE, instance))
+        return bool(await self._connections.value(GONE, instance))
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
         """Give a running job of a gateway that is gone to another; None when that one came back, or another one was
         first."""
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             if not await connection.fetchval(GONE, instance):
                 return None
             row = await connection.fetchrow(

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time
 from tollgate.config.model import Store
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.retention import Retention
-from tollgate.ledger.shared.connections import Desk
+from tollgate.ledger.shared.connections import Connections
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -24,17 +24,18 @@ _DELETE = (
 class Removal:
     """Looks now and then, for all gateways: one that is gone for good does not."""
 
-    def __init__(self, desk: Desk, settings: Store) -> None:
-        self._desk = desk
+    def __init__(self, connections: Connections, settings: Store) -> None:
+        self._connections = connections
         self._directory = settings.usage_directory
         self._retention = Retention(settings)
 
     async def look(self) -> None:
-        """Remove what is too old. Raises what `Desk` and the disk raise."""
+        """Remove what is too old. Raises what `Connections` and the disk raise."""
         kept = self._retention.look()
         if kept is None:
             return
-        for name in [row["name"] for row in await self._desk.rows("SELECT name FROM tollgate.instances ORDER BY name")]:
+        instances = await self._connections.rows("SELECT name FROM tollgate.instances ORDER BY name")
+        for name in [row["name"] for row in instances]:
             await self._remove_rows(name, kept.rows)
             if kept.files is not None:
                 await self._remove_files(name, kept.files)
@@ -42,19 +43,19 @@ class Removal:
     async def _remove_rows(self, instance: str, kept: date) -> None:
         """Remove published rows, some thousand in a transaction."""
         start = datetime.combine(kept, time.min, UTC)
-        await self._desk.rows(
+        await self._connections.rows(
             "UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start
         )
         removed, count = 0, _AT_ONCE
         while count == _AT_ONCE:
-            async with self._desk.connection() as connection:
+            async with self._connections.connection() as connection:
                 count = int((await connection.execute(_DELETE, instance, start)).rpartition(" ")[2])
             removed += count
         if removed:
             log.info('%d row(s) of gateway "%s" from before %s were removed; their sums stay', removed, instance, kept)
 
     async def _remove_files(self, instance: str, kept: date) -> None:
-        oldest = await self._desk.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)
+        oldest = await self._connections.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)
         if oldest is not None:
             kept = min(kept, oldest.astimezone(UTC).date())
         if removed := await asyncio.to_thread(remove_files, self._directory, instance, kept):

@@ -23,7 +23,7 @@ import orjson
 
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.shared.connections import Lost, Refused, connect, driver_errors, storable
+from tollgate.ledger.shared.connections import DatabaseLost, DatabaseRefused, connect, driver_errors, storable
 from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
 from tollgate.ledger.shared.tables import migrate
 
@@ -70,7 +70,7 @@ class Rounds:
     # ---- life
 
     async def open(self) -> None:
-        """Become the gateway of this name. Raises `StoreInUse` while another is, `Lost` without a database."""
+        """Become the gateway of this name. Raises `StoreInUse` while another is, `DatabaseLost` without a database."""
         self._loop = asyncio.get_running_loop()
         await self._connect()
         self._task = asyncio.create_task(self._run())
@@ -91,7 +91,7 @@ class Rounds:
         self._wake.set()
         await self._task
         if self._connection is not None:
-            with contextlib.suppress(Lost), driver_errors():
+            with contextlib.suppress(DatabaseLost), driver_errors():
                 await self._connection.execute("SELECT tollgate.release($1)", self._instance)
             self._drop()
 
@@ -227,7 +227,7 @@ class Rounds:
     async def _round(self, taken: Gathered) -> None:
         try:
             await self._ask(taken)
-        except Refused as error:
+        except DatabaseRefused as error:
             alone = taken.alone()
             if len(alone) > 2:
                 log.error("%s; what was to be written together is written one by one", error.message)

@@ -8,16 +8,16 @@ import secrets
 from collections.abc import Mapping
 
 from tollgate.ledger.shared.change_listener import CHANNEL
-from tollgate.ledger.shared.connections import CALL_SECONDS, Desk
+from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 
 _NAME = "dashboard"
 
 
 class SharedSessions:
-    """The `Keeper` of `dashboard.sessions`."""
+    """The `SessionKeeper` of `dashboard.sessions`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self.secret = b""
         self.ended: Mapping[str, int] = {}
 
@@ -25,11 +25,11 @@ class SharedSessions:
         """Read both anew; the first gateway makes the secret."""
         self._loop = asyncio.get_running_loop()
         if not self.secret:
-            await self._desk.rows(
+            await self._connections.rows(
                 "INSERT INTO tollgate.secrets VALUES ($1, $2) ON CONFLICT DO NOTHING", _NAME, secrets.token_bytes(48)
             )
-            self.secret = await self._desk.value("SELECT value FROM tollgate.secrets WHERE name = $1", _NAME)
-        self.ended = {row["id"]: int(row["ends"]) for row in await self._desk.rows(
+            self.secret = await self._connections.value("SELECT value FROM tollgate.secrets WHERE name = $1", _NAME)
+        self.ended = {row["id"]: int(row["ends"]) for row in await self._connections.rows(
             "SELECT id, extract(epoch FROM expires_at) AS ends FROM tollgate.ended_sessions WHERE expires_at > now()")}
 
     def end(self, id: str, ends: int) -> None:
@@ -38,7 +38,7 @@ class SharedSessions:
 
     async def _end(self, id: str, ends: int) -> None:
         self.ended = {**self.ended, id: ends}
-        async with self._desk.connection() as connection, connection.transaction():
+        async with self._connections.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM tollgate.ended_sessions WHERE expires_at < now()")
             await connection.execute(
                 "INSERT INTO tollgate.ended_sessions VALUES ($1, to_timestamp($2)) ON CONFLICT DO NOTHING", id, ends

@@ -18,7 +18,7 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher
-from tollgate.ledger.shared.connections import CALL_SECONDS, Desk
+from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.usage_row import COLUMNS, base_type
@@ -48,8 +48,8 @@ class SharedRows:
     """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the
     event loop."""
 
-    def __init__(self, desk: Desk, instance: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._desk = desk
+    def __init__(self, connections: Connections, instance: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._connections = connections
         self._instance = instance
         self._loop = loop
         self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "96MB"})
@@ -100,7 +100,7 @@ class SharedRows:
             after = rows[-1]["seq"]
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
-        return asyncio.run_coroutine_threadsafe(self._desk.rows(statement, *values), self._loop).result(
+        return asyncio.run_coroutine_threadsafe(self._connections.rows(statement, *values), self._loop).result(
             2 * CALL_SECONDS
         )
 
@@ -108,14 +108,14 @@ class SharedRows:
 class Publishing:
     """Publishes every few seconds what is new, on a thread of the event loop's."""
 
-    def __init__(self, desk: Desk, settings: Store) -> None:
+    def __init__(self, connections: Connections, settings: Store) -> None:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._locks = FileLocks()
-        self._rows = SharedRows(desk, settings.instance, loop)
+        self._rows = SharedRows(connections, settings.instance, loop)
         self._publisher = Publisher(self._rows, settings.usage_directory, settings.instance, shared=True)
-        self._leftovers = Leftovers(desk, settings, lambda name: SharedRows(desk, name, loop))
-        self._removal = Removal(desk, settings)
+        self._leftovers = Leftovers(connections, settings, lambda name: SharedRows(connections, name, loop))
+        self._removal = Removal(connections, settings)
         self._looks_at = 0.0
         self._recheck = True
         self._problem = ""

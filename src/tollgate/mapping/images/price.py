@@ -36,7 +36,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedCost:
     """A cost the answer tells, in `unit`s of the currency (100 for cents)."""
 
     amount: Read
@@ -70,7 +70,7 @@ class ImagePrice:
     by: tuple[Read, ...] = ()
     table: Mapping[str, Any] | None = None
     lines: tuple[Line, ...] = ()
-    told: Told | None = None
+    reported: ReportedCost | None = None
     times: tuple[Factor, ...] = ()
     asked: Read | None = None
     """How many pictures the request asks for; used before any has come."""
@@ -88,10 +88,10 @@ class ImagePrice:
 
     def charge(self, values: Values, images: tuple[Mapping[str, Any], ...]) -> Decimal:
         """What a finished job costs, in the price's currency. Raises `PriceMissing`."""
-        if self.told is not None:
-            amount = _sum(self.told.amount(values), CONTEXT.multiply(_MOST, self.told.unit))
+        if self.reported is not None:
+            amount = _sum(self.reported.amount(values), CONTEXT.multiply(_MOST, self.reported.unit))
             if amount is not None:
-                return CONTEXT.divide(amount, self.told.unit)
+                return CONTEXT.divide(amount, self.reported.unit)
         if self.lines:
             counts = [(_number(line.count(values)), line) for line in self.lines]
             if any(count for count, _ in counts):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.images.pieces import Compiler
-from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, Told
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, ReportedCost
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model
@@ -42,7 +42,7 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
         by=by,
         table=_table(compiler, table, f"{path}.table", len(by)) if isinstance(table, Map) and by else None,
         lines=_lines(compiler, node.get("lines"), f"{path}.lines"),
-        told=_told(compiler, node.get("told")),
+        reported=_reported_cost(compiler, node.get("told")),
         times=_times(compiler, node.get("times")),
         asked=compiler.template(node.get("asked")),
         bill=compiler.template(image.get("bill")),
@@ -69,9 +69,9 @@ def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]
     )
 
 
-def _told(compiler: Compiler, node: Node | None) -> Told | None:
+def _reported_cost(compiler: Compiler, node: Node | None) -> ReportedCost | None:
     amount = compiler.template(node.get("amount")) if isinstance(node, Map) else None
-    return Told(amount, Decimal(_unit(node))) if amount is not None and isinstance(node, Map) else None
+    return ReportedCost(amount, Decimal(_unit(node))) if amount is not None and isinstance(node, Map) else None
 
 
 def _times(compiler: Compiler, node: Node | None) -> tuple[Factor, ...]:

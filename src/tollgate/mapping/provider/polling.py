@@ -22,7 +22,7 @@ _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NAMES = ("$", "model", "vars")
 
 
-class Astray(Exception):
+class NoAddress(Exception):
     """An answer gives no address to ask at, or one under no host that the file declares."""
 
 
@@ -35,12 +35,12 @@ class Place:
     hosts: tuple[Host, ...] | None
 
     def address(self, first: Any, model: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
-        """The address after the first answer. Raises `Astray`."""
+        """The address after the first answer. Raises `NoAddress`."""
         url = self.url({"$": first, "$model": model, "$vars": variables})
         if not isinstance(url, str) or not url:
-            raise Astray("the provider's answer does not say where to ask for the rest")
+            raise NoAddress("the provider's answer does not say where to ask for the rest")
         if self.hosts is not None and not is_admitted(url, self.hosts):
-            raise Astray(f"the provider's answer leads to {origin(url)}, which is under no host of its file")
+            raise NoAddress(f"the provider's answer leads to {origin(url)}, which is under no host of its file")
         return url
 
 
@@ -62,7 +62,7 @@ class Polling:
             if place is not None and description["waits"]:
                 try:
                     description[name] = f"{place.method} {place.address(first, {}, self.variables)}"
-                except Astray as error:
+                except NoAddress as error:
                     description[name] = str(error)
         return description
 
