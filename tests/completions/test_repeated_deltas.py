@@ -52,6 +52,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         context=Context(run_id="r1", now=5),
         inbound=SimpleNamespace(dialect=target),
         reported_usage=lambda: stage.usage() or {},
+        has_other_route=lambda: False,
     )
     offer: Any = SimpleNamespace(
         framing="sse",
