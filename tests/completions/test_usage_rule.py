@@ -34,6 +34,49 @@ async def test_the_template_decides(tmp_path, protocol, streamed):
     assert (row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) == ("ok", 70, 5, False)
 
 
+APART = """
+provider: acme
+url: app://acme/v1
+speaks:
+  chat:
+    path: /chat/completions
+    usage:
+      excludes: [cache_read]
+      read: {input: $.meter.fresh, cache_read: $.meter.hit, output: "{{ $.meter.said | number }}"}
+models: {acme/chat: {price: {prompt: "1", completion: "2", input_cache_read: "0.1", unit: 1000000}}}
+"""
+USED = {"prompt_tokens": 170, "completion_tokens": 5, "total_tokens": 175}
+
+
+def answer_chunk(delta: dict, finish: str | None = None, **more) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"id": "c", "choices": [choice], **more}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_usage_told_in_a_place_of_ones_own_reaches_the_row_and_the_client(tmp_path, streamed):
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    body = {"id": "c", "object": "chat.completion", "choices": [choice]}
+    blocks = [
+        answer_chunk({"role": "assistant"}, meter={"fresh": 70}),
+        answer_chunk({"content": "hi"}) + answer_chunk({}, "stop", meter={"hit": 100, "said": "5"}),
+        b"data: [DONE]\n\n",
+    ]
+    app = (
+        replying(blocks=blocks, headers=SSE)
+        if streamed
+        else replying(body=json.dumps({**body, "meter": {"fresh": 70, "hit": 100, "said": "5"}}).encode())
+    )
+    async with inprocess(tmp_path, providers={"acme": APART}, apps={"acme": app}) as here:
+        asked = {"model": "acme/chat", "messages": [{"role": "user", "content": "Hello"}], "stream": streamed}
+        reply = await here.post("/v1/chat/completions", asked)
+        (row,) = await rows(here, tmp_path)
+    told = json.loads(reply.text.split("data: ")[-2] if streamed else reply.text)["usage"]
+    assert {name: told[name] for name in USED} == USED
+    counted = [row[name] for name in ("input_tokens", "cache_read_tokens", "output_tokens", "estimated")]
+    assert counted == [70, 100, 5, False]
+
+
 HEADERS = {"content-type": "application/json", "x-in": "70"}
 
 

@@ -104,13 +104,23 @@ class NativeChat(_Native):
     _inner: ChatStream
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
-        super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks))
+        self._read_usage: dict[str, Any] | None = None
+        look = self._look if offer.usage_apart else None
+        super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks, look))
+
+    def _look(self, chunk: dict[str, Any]) -> None:
+        """Note what the provider's own template reads of a chunk; of each member the last value seen wins."""
+        assert self._offer.usage_read is not None
+        if read := self._offer.usage_read(chunk):
+            self._read_usage = {**(self._read_usage or {}), **read}
 
     @property
     def counted(self) -> bool:
         return self._inner.finished
 
     def usage(self) -> dict[str, Any] | None:
+        if self._offer.usage_apart:
+            return self._read_usage
         reported = self._inner.usage or self._inner.overlooked(self._left)
         if reported is not None:
             if self._offer.usage_read is not None:
@@ -141,7 +151,7 @@ class NativeChat(_Native):
         return None
 
     def tail(self, *, estimated: bool) -> bytes:
-        usage, hub_usage = self._inner.usage, self._exchange.hub_usage
+        usage, hub_usage = self._inner.usage, self._exchange.reported_usage()
         return self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
 
 

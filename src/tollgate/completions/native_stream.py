@@ -168,14 +168,15 @@ class ChatStream(NativeStream):
     """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
 
     `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood:
-    FACTS 1 and 2).
+    FACTS 1 and 2). `look` sees every chunk, for a provider that tells its usage beside that.
     """
 
-    def __init__(self, judge: Judge, marks: Marks) -> None:
+    def __init__(self, judge: Judge, marks: Marks, look: Callable[[dict[str, Any]], None] | None = None) -> None:
         super().__init__(judge, None)
         self.usage: dict[str, Any] | None = None
         self._errors = marks
-        self._styled = marks is None
+        self._look = look
+        self._styled = marks is None or look is not None
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
@@ -257,6 +258,8 @@ class ChatStream(NativeStream):
         if not isinstance(chunk, dict):
             out.append(raw)
             return
+        if self._look is not None:
+            self._look(chunk)
         usage = chunk.get("usage")
         if usage:
             self.usage = _later(self.usage, usage)

@@ -63,7 +63,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         )
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
-        out = _native_bytes(exchange, raw, body, edited, estimated=estimated)
+        out = _native_bytes(exchange, raw, body, edited, elsewhere=estimated or offer.usage_read is not None)
         if edited.get("error"):
             out = without_secrets(out, offer)
     else:
@@ -114,11 +114,12 @@ def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -
         raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
 
 
-def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, estimated: bool) -> bytes:
-    """The upstream's bytes, untouched where nothing had to change; usage is appended when the upstream left it out."""
+def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, elsewhere: bool) -> bytes:
+    """The upstream's bytes, untouched where nothing had to change. Usage is appended when the upstream left it out of
+    its place and it is known from `elsewhere`: estimated here, or read by the provider's own template."""
     edited = renamed(edited, exchange.asked_model)
-    if estimated and not edited.get("usage"):
-        return orjson.dumps({**edited, "usage": written_usage(exchange, exchange.hub_usage or {})})
+    if elsewhere and not edited.get("usage"):
+        return orjson.dumps({**edited, "usage": written_usage(exchange, exchange.reported_usage())})
     return raw if edited is body else orjson.dumps(edited)
 
 

@@ -30,7 +30,7 @@ from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
-from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.signing import Signing, compile_signing
 from tollgate.tariff import Tariff
@@ -66,6 +66,7 @@ class Spoken:
     query: Mapping[str, Template]
     excludes: frozenset[str]
     read_usage: Template | None
+    usage_apart: bool
     unwrap: Template | None
     polling: Polling | None
 
@@ -240,13 +241,17 @@ class _Compiling:
             query={**query, **self._query(endpoint.query)},
             excludes=excludes,
             read_usage=read,
+            usage_apart=reads_beside_usage(self._usage_node(endpoint)),
             unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
             polling=compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll"),
         )
 
+    def _usage_node(self, endpoint: Endpoint) -> Node | None:
+        return endpoint.usage if endpoint.usage is not None else self.provider.usage
+
     def _usage(self, endpoint: Endpoint) -> tuple[frozenset[str], Template | None]:
         """What the endpoint says of usage, else what the provider says."""
-        node = endpoint.usage if endpoint.usage is not None else self.provider.usage
+        node = self._usage_node(endpoint)
         if not isinstance(node, Map):
             return frozenset(), None
         listed, read = node.get("excludes"), node.get("read")
@@ -333,7 +338,8 @@ class _Compiling:
             made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
-            usage_excludes=spoken.excludes, usage_read=spoken.read_usage, framing=endpoint.framing,
+            usage_excludes=spoken.excludes, usage_read=spoken.read_usage, usage_apart=spoken.usage_apart,
+            framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
             encoding=endpoint.encoding, polling=spoken.polling,
             tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,

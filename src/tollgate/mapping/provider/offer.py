@@ -72,6 +72,8 @@ class Offer:
     usage_excludes: frozenset[str] = frozenset()
     usage_read: Template | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
+    usage_apart: bool = False
+    """Whether that template looks at more of an event than its `usage`."""
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     unwrap: Template | None = None

@@ -6,10 +6,11 @@ here; only what reads the caller's own headers stays a template.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollgate.config.load import Mark, Node, Problem, Scalar
+from tollgate.config.load import Map, Mark, Node, Problem, Scalar, walk
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -118,3 +119,13 @@ def total(call: Callable[..., Any]) -> Read:
             return None
 
     return read
+
+_DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
+"""Where a template reads `$`, and which member of it."""
+
+
+def reads_beside_usage(node: Node | None) -> bool:
+    """Whether a `usage:` block reads any member of an answer or event but `usage`."""
+    read = node.get("read") if isinstance(node, Map) else None
+    texts = [inner.value for inner in walk(read) if isinstance(inner, Scalar)] if read is not None else []
+    return any(name != "usage" for text in texts if isinstance(text, str) for name in _DOCUMENT.findall(text))
