@@ -15,10 +15,10 @@ from tollgate.errors import BadRequest
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, clean
+from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.stream_part import unfit
-from tollgate.mapping.stream_run import settled_stop
 from tollgate.mapping.tool_results import tidy_calls
 from tollgate.mapping.values import text_of
 

@@ -78,3 +78,14 @@ def _nearest(error: Any) -> Any:
             return error
         error = min(fitting, key=len)[0]
     return error
+
+
+def settled_stop(stop: str | None, *, calls: bool) -> str:
+    """A stop reason of the hub. Upstreams are not reliable about tool calls: the content decides."""
+    if stop is None or stop not in STOPS:
+        stop = "end"
+    if calls and stop == "end":
+        return "tool"
+    if not calls and stop == "tool":
+        return "end"
+    return stop

@@ -11,7 +11,7 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.context import Context
-from tollgate.mapping.leafwise import LeafwiseJson
+from tollgate.mapping.stream_growth import Growth
 from tollgate.mapping.stream_handlers import Speaker
 from tollgate.mapping.stream_part import NO_MORE, Part, complete, describe, hashable, merged
 from tollgate.mapping.stream_parts import Parts
@@ -25,9 +25,8 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_leafwise",
+        "_growth",
         "_said_error",
-        "_so_far",
         "_started_by_upstream",
         "created",
         "error",
@@ -65,8 +64,7 @@ class Run(Parts):
         self.hushed = False
         """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later
         `fail`."""
-        self._so_far: dict[tuple[str, object], str] = {}
-        self._leafwise: dict[tuple[str, object], LeafwiseJson] = {}
+        self._growth = Growth(context)
 
     # -- what rules call
 
@@ -196,41 +194,12 @@ class Run(Parts):
                 self._advance()
 
     def grown(self, kind: str, key: object, so_far: object) -> str | None:
-        """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
-        if so_far is None:
-            return None
-        text = so_far if type(so_far) is str else text_of(so_far)
-        place = (kind, hashable(key))
-        before = self._so_far.get(place, "")
-        if not text.startswith(before):
-            self.context.lose(f"{kind} that the provider changed after it was told")
-            return None
-        self._so_far[place] = text
-        return text[len(before):]
+        """See `Growth.grown`."""
+        return self._growth.grown(kind, hashable(key), so_far)
 
     def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
-        """What a part's JSON grows by, where it is told leaf by leaf: [{path: $.a, value: 1}, {last: true}] gives
-        '{"a":1}'. Without a key the leaves are the last call's. One that cannot stand where it says is a loss."""
-        if type(leaves) is not list:
-            return None
-        place = (kind, hashable(key) if key is not None else self._last_call)
-        json = self._leafwise.setdefault(place, LeafwiseJson())
-        text = ""
-        for leaf in leaves:
-            if type(leaf) is not dict:
-                continue
-            path = leaf.get("path")
-            if type(path) is str:
-                grown = json.add(path, leaf.get("value"), more=leaf.get("more") is True)
-                if grown is None:
-                    self.context.lose(f"{kind} at {clipped(path, 80)}")
-                else:
-                    text += grown
-            if leaf.get("last") is True:
-                text += json.end()
-                del self._leafwise[place]
-                break
-        return text or None
+        """See `Growth.leafwise`; without a key the leaves are the last call's."""
+        return self._growth.leafwise(kind, hashable(key) if key is not None else self._last_call, leaves)
 
     def close(
         self,
@@ -379,7 +348,7 @@ class Run(Parts):
         if broke:
             self.tell_error()
             return
-        self.stop = settled_stop(self.stop, calls=bool(self.seen.get("tool_call")))
+        self.stop = hub.settled_stop(self.stop, calls=bool(self.seen.get("tool_call")))
         self._begin()
         self.state = "finished"
         if self._speaker.finish is not None:
@@ -401,14 +370,3 @@ class Run(Parts):
 
 
 _OWN_FIELDS = frozenset({"id", "name", "origin", "token"})
-
-
-def settled_stop(stop: str | None, *, calls: bool) -> str:
-    """A stop reason of the hub. Upstreams are not reliable about tool calls: the content decides."""
-    if stop is None or stop not in hub.STOPS:
-        stop = "end"
-    if calls and stop == "end":
-        return "tool"
-    if not calls and stop == "tool":
-        return "end"
-    return stop

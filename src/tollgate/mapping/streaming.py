@@ -8,12 +8,13 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
+from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.stream_alike import Alike, Lead, Sent, alike
 from tollgate.mapping.stream_handlers import SILENT, Speaker
 from tollgate.mapping.stream_marked import MarkedRun
-from tollgate.mapping.stream_run import Run, settled_stop
+from tollgate.mapping.stream_run import Run
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames

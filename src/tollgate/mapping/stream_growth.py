@@ -1,0 +1,55 @@
+"""Texts that a provider does not tell piece by piece: all of it so far each time, or JSON leaf by leaf."""
+
+from __future__ import annotations
+
+from tollgate.mapping.context import Context
+from tollgate.mapping.leafwise import LeafwiseJson
+from tollgate.mapping.values import text_of
+from tollgate.wording import clipped
+
+
+class Growth:
+    """What such texts of one stream have grown to, by the kind and the key of their part. What cannot be told is a loss
+    of the context."""
+
+    __slots__ = ("_context", "_leafwise", "_so_far")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._so_far: dict[tuple[str, object], str] = {}
+        self._leafwise: dict[tuple[str, object], LeafwiseJson] = {}
+
+    def grown(self, kind: str, key: object, so_far: object) -> str | None:
+        """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
+        if so_far is None:
+            return None
+        text = so_far if type(so_far) is str else text_of(so_far)
+        before = self._so_far.get((kind, key), "")
+        if not text.startswith(before):
+            self._context.lose(f"{kind} that the provider changed after it was told")
+            return None
+        self._so_far[kind, key] = text
+        return text[len(before):]
+
+    def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
+        """What a part's JSON grows by, where it is told leaf by leaf: [{path: $.a, value: 1}, {last: true}] gives
+        '{"a":1}'. One that cannot stand where it says is a loss."""
+        if type(leaves) is not list:
+            return None
+        json = self._leafwise.setdefault((kind, key), LeafwiseJson())
+        text = ""
+        for leaf in leaves:
+            if type(leaf) is not dict:
+                continue
+            path = leaf.get("path")
+            if type(path) is str:
+                grown = json.add(path, leaf.get("value"), more=leaf.get("more") is True)
+                if grown is None:
+                    self._context.lose(f"{kind} at {clipped(path, 80)}")
+                else:
+                    text += grown
+            if leaf.get("last") is True:
+                text += json.end()
+                del self._leafwise[kind, key]
+                break
+        return text or None
