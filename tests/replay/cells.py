@@ -262,7 +262,6 @@ REFUSALS = (
     ("previous_response_id", lambda x, _: bool(x.request.get("previous_response_id"))),
     ("conversation", lambda x, _: bool(x.request.get("conversation"))),
     ("a stored prompt", lambda x, _: bool(x.request.get("prompt"))),
-    ("background", lambda x, _: bool(x.request.get("background"))),
     ("item_reference", lambda x, _: "item_reference" in str(x.request)),
     ("compaction", lambda x, _: "compaction" in str(x.request)),
     ("container_upload", lambda x, _: "container_upload" in str(x.request)),
