@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_foreign import ANSWER, ASK, BITS, JSON, OWN, STREAM, provider, write_mapping
+from completions.test_invented_upstreams import ANSWER, ASK, BITS, JSON, OWN, STREAM, provider, write_mapping
 from providers.shipped import offers
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from completions.test_foreign import ASK
 from completions.test_gathered import told
+from completions.test_invented_upstreams import ASK
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 

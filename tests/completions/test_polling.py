@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from completions.test_foreign import ASK, OWN, events_of, text_of, write_mapping
+from completions.test_invented_upstreams import ASK, OWN, events_of, text_of, write_mapping
 from providers.shipped import offers
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
