@@ -17,6 +17,7 @@ import pytest
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.publish import remove_files
+from tollgate.ledger.records import Generation
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
 from tollgate.ledger.schema import VERSIONS
 
@@ -56,7 +57,7 @@ def test_rows_and_files_are_kept_for_whole_days_from_some_minutes_after_the_star
     clocks.wait(LOOK_SECONDS - 1)
     assert retention.look() is None
     clocks.wait(1)
-    assert retention.look() == (days_ago(30).date(), days_ago(90).date())
+    assert retention.look() == (days_ago(30).date(), days_ago(90).date(), None)
     assert retention.look() is None
     clocks.wait()
     assert Clocks.retention(clocks, Store(keep_rows_days=30)).look() is None
@@ -77,7 +78,7 @@ def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta
     clocks.wait()
     assert retention.look() is None
     clocks.wait()
-    assert retention.look() == (days_ago(30).date(), None)
+    assert retention.look() == (days_ago(30).date(), None, None)
 
 
 def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog:
         await ten_minutes_later(ledger)
         opened._connection = connection
         assert (
-            "old rows and usage files could not be removed, tried again in some minutes: the disk is full"
+            "old rows, image jobs and usage files could not be removed, tried again in some minutes: the disk is full"
             in caplog.text
         )
         assert len(await stored(ledger)) == 2 * len(ROWS)
@@ -314,3 +315,83 @@ async def test_a_store_of_the_version_before_is_brought_up_to_date_with_its_bala
         assert ledger.spent("alice") == Decimal("0.800000000036")
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 6
+
+
+JOBS = {"new": 0, "kept": 29, "of that day": 30, "old": 31, "older": 400}
+PICTURE = "A" * 200_000
+"""As large as makes a job a file of its own in the embedded store."""
+
+
+def job_of(name: str, days: int, **more: Any) -> Generation:
+    return Generation(name, "alice", model="acme/draw", status="starting", created_at=days_ago(days), **more)
+
+
+async def with_jobs(ledger: Ledger) -> Alice:
+    """Jobs of these ages that have ended and were charged, small and large, and one as old that still runs."""
+    alice = await with_alice(ledger)
+    for number, (name, days) in enumerate(JOBS.items()):
+        await ledger.create_generation(job_of(name, days))
+        images = [{"data": PICTURE if number % 2 else "AAAA", "context_type": "image/png"}]
+        ended = {"status": "failed" if name == "older" else "succeeded", "images": images, "answer": {"id": name}}
+        charge = row(f"req_{name}", key_id=alice.key.id, cost="0.25", time=days_ago(days))
+        assert await ledger.update_generation(name, "starting", ended, charge)
+    await ledger.create_generation(job_of("running", 400))
+    await ledger.settle()
+    return alice
+
+
+async def test_old_jobs_go_with_their_pictures_and_what_they_cost_stays(kept: Store) -> None:
+    kept = replace(kept, keep_rows_days=0, keep_files_days=0, keep_jobs_days=30)
+    async with ledger_of(kept, Credits()) as ledger:
+        alice = await with_jobs(ledger)
+        before = await facts(alice)
+        await ten_minutes_later(ledger)
+        left = {name for name in [*JOBS, "running"] if await ledger.get_generation("alice", name)}
+        assert left == {"new", "kept", "of that day", "running"}
+        assert {job.id for job in await ledger.list_succeeded("alice")} == {"new", "kept", "of that day"}
+        assert [job.id for job in await ledger.pending()] == ["running"]
+        files = {path.stem for path in (kept.directory / "generations").glob("*")}
+        assert files == (set() if kept.url else {"kept"})
+        assert len(await stored(ledger)) == len(JOBS), "rows are another matter"
+        assert await facts(alice) == before
+        assert await ledger.update_generation("running", "starting", {"status": "failed"}, None)
+        await ten_minutes_later(ledger)
+        assert await ledger.get_generation("alice", "running") is None
+    async with ledger_of(kept, Credits()) as ledger:
+        assert await facts(replace(alice, ledger=ledger)) == before
+        assert ledger.spent("alice") == Decimal("1.25")
+        assert {job.id for job in await ledger.list_succeeded("alice")} == {"new", "kept", "of that day"}
+
+
+async def test_jobs_stay_where_only_rows_are_removed(kept: Store) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_jobs(ledger)
+        await ten_minutes_later(ledger)
+        assert len(await stored(ledger)) == 3
+        assert all([await ledger.get_generation("alice", name) for name in JOBS])
+
+
+async def test_many_old_jobs_go_some_at_a_time(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.ledger.embedded._REMOVE_SECONDS", 0.0)  # a turn for each
+    kept = replace(kept, keep_rows_days=0, keep_files_days=0, keep_jobs_days=30)
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+        names = [f"job {number}" for number in range(1100)]
+        await asyncio.gather(*(ledger.create_generation(job_of(name, 50)) for name in names))
+        ended = {"status": "failed", "error": "no"}
+        await asyncio.gather(*(ledger.update_generation(name, "starting", ended, None) for name in names))
+        await ten_minutes_later(ledger)
+        await ledger.settle()
+        await ledger.settle()
+        assert not any([await ledger.get_generation("alice", name) for name in names[::100]])
+        if not kept.url:
+            assert ledger._backend.store.read("SELECT count(*) FROM generations") == [(0,)]
+
+
+async def test_a_removal_of_jobs_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) -> None:
+    store = settings(tmp_path, keep_jobs_days=30)
+    async with Ledger(store, Credits()) as ledger:
+        await with_jobs(ledger)
+        (store.directory / "generations" / "old.json").unlink()  # as if the process had been killed there
+        await ten_minutes_later(ledger)
+        assert await ledger.get_generation("alice", "old") is None

@@ -234,6 +234,11 @@ def _store() -> Schema:
                             "How many days usage files stay, at least as many as rows. 0: for ever.",
                             **_DAYS,
                         ),
+                        "keep_jobs_days": integer(
+                            "How many days image jobs stay once they have ended, counted from when they were made; "
+                            "what they cost stays. 0: for ever.",
+                            **_DAYS,
+                        ),
                     },
                 ),
                 model.Store(),

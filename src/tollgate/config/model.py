@@ -132,6 +132,8 @@ class Store:
     """0: rows stay in the store for ever, since nobody asked for less."""
     keep_files_days: int = 0
     """0: usage files stay for ever; never fewer days than rows."""
+    keep_jobs_days: int = 0
+    """0: image jobs stay for ever, with the pictures that stand in them."""
 
 
 @dataclass(frozen=True, slots=True)

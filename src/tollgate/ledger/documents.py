@@ -41,6 +41,14 @@ class Documents:
         except OSError as error:
             raise TollgateError(f"{path}: the job cannot be written: {error.strerror}") from error
 
+    def remove(self, id: str) -> None:
+        """Remove a job's file, if it is there. Raises `TollgateError` when the disk refuses."""
+        path = self._folder / f"{id}.json"
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise TollgateError(f"{path}: the job cannot be removed: {error.strerror}") from error
+
     def read(self, id: str) -> tuple[dict[str, Any], Any]:
         """A job's document and the provider's answer. Raises `TollgateError` when its file is not there or not
         readable."""

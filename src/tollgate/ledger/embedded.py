@@ -317,23 +317,27 @@ class EmbeddedBackend:
         self._next_publish = started + max(self._settings.publish_seconds, PUBLISH_SHARE * spent)
 
     def _remove_old(self) -> None:
-        """Remove rows and files that are too old, a turn at a time."""
+        """Remove rows, files and image jobs that are too old, a turn at a time."""
         self._kept = self._kept or self._retention.look()
         if self._kept is None:
             return
         ends = time.monotonic() + _REMOVE_SECONDS
         try:
-            while removed := self.store.remove_day(self._kept.rows):
+            while self._kept.rows and (removed := self.store.remove_day(self._kept.rows)):
                 log.info("%d row(s) of a day before %s were removed; their sums stay", removed, self._kept.rows)
                 if time.monotonic() > ends:
                     return  # storing new rows comes first
+            while self._kept.jobs and (removed := self.store.remove_jobs(self._kept.jobs)):
+                log.info("%d image job(s) from before %s were removed", removed, self._kept.jobs)
+                if time.monotonic() > ends:
+                    return
             if self._kept.files is not None:
                 kept = min(self._kept.files, self.store.oldest_day() or self._kept.files)
                 if removed := remove_files(self._settings.usage_directory, self._settings.instance, kept):
                     log.info("%d usage file(s) from before %s were removed", removed, kept)
-        except (duckdb.Error, OSError) as error:
+        except (duckdb.Error, OSError, TollgateError) as error:
             log.error(
-                "old rows and usage files could not be removed, tried again in some minutes: %s",
+                "old rows, image jobs and usage files could not be removed, tried again in some minutes: %s",
                 str(error).splitlines()[0],
             )
         self._kept = None

@@ -1,4 +1,5 @@
-"""How long rows stay in the store and usage files in their folder (`store.keep_rows_days`, `store.keep_files_days`).
+"""How long rows and image jobs stay in the store and usage files in their folder (`store.keep_rows_days`,
+`store.keep_jobs_days`, `store.keep_files_days`).
 
 Decides from which day on they are kept; the stores remove. Whole UTC days only, so that an hour's rows go together. A
 clock that was set wrong must not cost a year of rows: it counts only when it went as fast as the machine's own since
@@ -20,10 +21,11 @@ _DRIFT_SECONDS = 60.0
 
 
 class FirstDays(NamedTuple):
-    """The first days of which rows and files are kept; None: all."""
+    """The first days of which rows, files and image jobs are kept; None: all."""
 
-    rows: date
+    rows: date | None
     files: date | None
+    jobs: date | None
 
 
 class Retention:
@@ -35,6 +37,7 @@ class Retention:
     ) -> None:
         self._rows = settings.keep_rows_days
         self._files = settings.keep_files_days
+        self._jobs = settings.keep_jobs_days
         self._wall = wall
         self._clock = clock
         self._looked_at = clock()
@@ -44,11 +47,14 @@ class Retention:
         """What is to be kept now; None when everything is, when it is not time to look yet, and when the clock was set
         since the last time."""
         now = self._clock()
-        if not self._rows or now < self._looked_at + LOOK_SECONDS:
+        if not (self._rows or self._jobs) or now < self._looked_at + LOOK_SECONDS:
             return None
         before, self._offset, self._looked_at = self._offset, self._wall() - now, now
         if abs(self._offset - before) > _DRIFT_SECONDS:
             return None
         today = datetime.fromtimestamp(now + self._offset, UTC).date()
-        files = today - timedelta(days=self._files) if self._files else None
-        return FirstDays(today - timedelta(days=self._rows), files)
+        rows, files, jobs = (
+            today - timedelta(days=days) if days else None
+            for days in (self._rows, self._files if self._rows else 0, self._jobs)
+        )
+        return FirstDays(rows, files, jobs)

@@ -60,6 +60,8 @@ _SPENT = (
     "removed)"
 )
 """What was ever charged: rows, and sums of those that were removed."""
+_JOBS = 500
+"""Image jobs that are removed in one transaction; some hold 64 KB."""
 
 
 class Store:
@@ -176,6 +178,26 @@ class Store:
             [[count]] = self.connection.execute(f"DELETE FROM usage {_PUBLISHED}", gone).fetchall()
         self.rows_cached += 1
         return int(count)
+
+    def remove_jobs(self, kept: date) -> int:
+        """Remove some image jobs that were made before `kept` and have ended, with their pictures; gives how many, 0
+        when there are none. What they cost stands in rows of their own.
+
+        Their files go first: were the process killed in between, the next call would remove what names them.
+        """
+        old = self.read(
+            f"SELECT id, document = '' FROM generations WHERE created_at < ? AND status NOT IN (?, ?) LIMIT {_JOBS}",
+            [datetime.combine(kept, time.min), *PENDING],
+        )
+        if old:
+            for id, is_file in old:
+                if is_file:
+                    self._documents.remove(id)
+            with self._transaction():
+                self.connection.execute(
+                    "DELETE FROM generations WHERE id IN (SELECT unnest(?::VARCHAR[]))", [[id for id, _ in old]]
+                )
+        return len(old)
 
     def _apply_record(self, seq: int, kind: str, row: dict[str, Any], lines: list[bytes]) -> None:
         if kind == "generation":

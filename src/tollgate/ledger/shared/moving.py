@@ -75,7 +75,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     """
     if not (source.directory / "tollgate.duckdb").exists():
         raise TollgateError(f"{source.directory}: no embedded store is here")
-    source = replace(source, url="", keep_rows_days=0, keep_files_days=0)
+    source = replace(source, url="", keep_rows_days=0, keep_files_days=0, keep_jobs_days=0)
     backend = EmbeddedBackend(source, moved=True)
     async with Ledger(source, Credits(), memory=Memory(Credits()), backend=backend) as ledger:
         await ledger.settle()

@@ -1,5 +1,5 @@
-"""Rows and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are kept beside
-rows anyway."""
+"""Rows, image jobs and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are
+kept beside rows anyway."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tollgate.config.model import Store
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.retention import Retention
 from tollgate.ledger.shared.connections import Connections
+from tollgate.wire import PENDING
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -18,6 +19,12 @@ _AT_ONCE = 5000
 _DELETE = (
     "DELETE FROM tollgate.usage WHERE ctid IN (SELECT ctid FROM tollgate.usage WHERE instance = $1 AND time < $2 "
     f"AND seq <= (SELECT published FROM tollgate.instances WHERE name = $1) LIMIT {_AT_ONCE})"
+)
+
+_JOBS_AT_ONCE = 200
+_DELETE_JOBS = (
+    "DELETE FROM tollgate.generations WHERE id IN (SELECT id FROM tollgate.generations WHERE created_at < $1 "
+    f"AND status <> ALL($2) LIMIT {_JOBS_AT_ONCE})"
 )
 
 
@@ -33,6 +40,10 @@ class Removal:
         """Remove what is too old. Raises what `Connections` and the disk raise."""
         kept = self._retention.look()
         if kept is None:
+            return
+        if kept.jobs is not None:
+            await self._remove_jobs(kept.jobs)
+        if kept.rows is None:
             return
         instances = await self._connections.rows("SELECT name FROM tollgate.instances ORDER BY name")
         for name in [row["name"] for row in instances]:
@@ -53,6 +64,18 @@ class Removal:
             removed += count
         if removed:
             log.info('%d row(s) of gateway "%s" from before %s were removed; their sums stay', removed, instance, kept)
+
+    async def _remove_jobs(self, kept: date) -> None:
+        """Remove jobs that have ended, whichever gateway had them, some in a transaction: pictures may stand in them.
+        What they cost stands in rows and sums."""
+        start = datetime.combine(kept, time.min, UTC)
+        removed, count = 0, _JOBS_AT_ONCE
+        while count == _JOBS_AT_ONCE:
+            async with self._connections.connection() as connection:
+                count = int((await connection.execute(_DELETE_JOBS, start, list(PENDING))).rpartition(" ")[2])
+            removed += count
+        if removed:
+            log.info("%d image job(s) from before %s were removed", removed, kept)
 
     async def _remove_files(self, instance: str, kept: date) -> None:
         oldest = await self._connections.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)
