@@ -84,6 +84,7 @@ BEDROCK = {
         "top_k": NUMBER,
         "output_config": {"effort": str},
         "thinking": {"type!": {"enabled", "adaptive"}, "budget_tokens": int},
+        "tool_choice": {"type!": {"auto", "none"}, "disable_parallel_tool_use": bool},
     },
     "serviceTier": {"type!": {"priority", "default", "flex", "reserved"}},
 }
