@@ -334,6 +334,11 @@ EXPRESSIONS = {
         {"d": {"n": "x"}},
         {"c": {"d": {"n": "x"}}},
     ],
+    "[{'n': 2}, {'n': 'a'}, 5, {'n': -1.5}, {'m': 1}, {'n': true}] | sort('n')": [
+        {"n": -1.5}, {"n": 2}, {"n": "a"}, 5, {"m": 1}, {"n": True},
+    ],
+    "$.l | sort('n')": [1, 2],
+    "'s' | sort('n')": None,
     "{'a': 1, 'b': {'a': 2}} | without('a', 'c')": {"b": {"a": 2}},
     "'s' | without('a')": None,
     "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},

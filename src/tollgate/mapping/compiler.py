@@ -276,8 +276,9 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
-    if isinstance(node, List) or isinstance(node, Scalar) and is_literal(node):
-        found = "a list" if isinstance(node, List) else f'"{node.text}"'
+    made = node.entries.get("$value", node) if isinstance(node, Map) else node
+    if isinstance(made, List) or isinstance(made, Scalar) and made is node and is_literal(made):
+        found = "a list" if isinstance(made, List) else f'"{made.text}"'
         unit.mistake(node, f"`{name}` makes an object, found {found}", "keys with values, without dashes")
         return
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)

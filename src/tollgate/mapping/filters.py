@@ -202,6 +202,20 @@ def distinct(value: Any, key: Any) -> list[Any] | None:
     return kept
 
 
+def sort(value: Any, key: Any) -> list[Any] | None:
+    """The items of a list in the order of their numbers or texts in field `key`, numbers first; the others stay in
+    their order behind them: `[{"n": 2}, {"n": 1}]` -> `[{"n": 1}, {"n": 2}]`."""
+    if type(value) is not list:
+        return None
+
+    def place(item: Any) -> tuple[int, Any]:
+        found = item.get(key) if type(item) is dict else None
+        kind = type(found)
+        return (0, found) if kind in NUMBERS and found == found else (1, found) if kind is str else (2, 0)
+
+    return sorted(value, key=place)
+
+
 def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
     """The value in which no two of the objects under `key`, at any depth but below fields named in `closed`, have the
     same text in `field`: those after the first have `-2`, `-3`, ... behind it. What needs no change is the very same
