@@ -80,6 +80,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
+        """All tokens, of the prompt and generated."""
         return self.prompt_tokens + self.completion_tokens
 
     def without(self, part: Usage) -> Usage:

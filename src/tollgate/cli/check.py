@@ -43,6 +43,7 @@ class Report:
 
     @property
     def errors(self) -> list[Problem]:
+        """What keeps the configuration from running."""
         return [problem for problem in self.problems if problem.level == "error"]
 
 

@@ -45,6 +45,7 @@ class Fields:
         return None if isinstance(node, Scalar) and node.value is None else node
 
     def text(self, key: str, default: T = "") -> str | T:  # type: ignore[assignment]
+        """A text; `default` when the key is absent or holds something else, here and below."""
         value = self._value(key)
         return value if isinstance(value, str) else default
 
@@ -53,14 +54,17 @@ class Fields:
         return cast("T", self.text(key, default))
 
     def integer(self, key: str, default: T = 0) -> int | T:  # type: ignore[assignment]
+        """A whole number."""
         value = self._value(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def number(self, key: str, default: float) -> float:
+        """A number, as a float: for seconds and the like, never for money."""
         value = self._value(key)
         return float(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else default
 
     def boolean(self, key: str, default: bool) -> bool:
+        """True or false."""
         value = self._value(key)
         return value if isinstance(value, bool) else default
 
@@ -72,16 +76,19 @@ class Fields:
         return (str(node.value),) if isinstance(node, Scalar) else default
 
     def integers(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """A list of whole numbers."""
         node = self.get(key)
         if not isinstance(node, List):
             return default
         return tuple(item.value for item in node.items if isinstance(item, Scalar) and isinstance(item.value, int))
 
     def map(self, key: str) -> Map | None:
+        """The map under `key`; None when there is none."""
         node = self.get(key)
         return node if isinstance(node, Map) else None
 
     def list(self, key: str) -> List | None:
+        """The list under `key`; None when there is none."""
         node = self.get(key)
         return node if isinstance(node, List) else None
 

@@ -32,6 +32,7 @@ class Found:
 
     @property
     def missing(self) -> bool:
+        """The pattern names a file that is not there."""
         return not self.files
 
 

@@ -99,10 +99,12 @@ class Visit:
 
     @property
     def services(self) -> Services:
+        """What the gateway is made of."""
         return self.state.services
 
     @property
     def ledger(self) -> Ledger:
+        """Its ledger."""
         return self.state.services.ledger
 
     @property
@@ -114,6 +116,7 @@ class Visit:
 
     @property
     def is_operator(self) -> bool:
+        """Whether an operator is signed in."""
         return self.account is not None and self.account.role == "operator"
 
     @property

@@ -96,9 +96,11 @@ class Memory:
     # ---- accounts and keys
 
     def put_account(self, account: Account) -> None:
+        """A new account, or one that has changed."""
         self.accounts[account.id] = account
 
     def put_key(self, key: KeyRecord, digest: bytes) -> None:
+        """A new key, or one that has changed; `digest` is that of its secret."""
         self.keys[key.id] = key
         self.digests[key.id] = digest
         self._by_digest[digest] = key

@@ -126,6 +126,7 @@ class AccountSums:
 
     @property
     def balance(self) -> Decimal:
+        """Credits granted minus credits spent."""
         return self.granted - self.spent
 
 

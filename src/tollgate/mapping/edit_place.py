@@ -59,9 +59,11 @@ class Place:
     line: int
 
     def block(self, header: str) -> AbstractContextManager[None]:
+        """A block of the function, for the edit's line."""
         return self.code.block(header, self.line)
 
     def add(self, text: str) -> None:
+        """A line of the function, for the edit's line."""
         self.code.add(text, self.line)
 
 

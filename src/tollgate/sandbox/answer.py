@@ -56,10 +56,12 @@ class Counts:
 
     @property
     def written(self) -> int:
+        """Tokens written to the cache, for however long."""
         return self.written_5m + self.written_1h
 
     @property
     def uncached(self) -> int:
+        """Tokens of the prompt that the cache had no part in."""
         return max(0, self.prompt - self.read - self.written)
 
 

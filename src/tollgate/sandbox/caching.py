@@ -35,6 +35,7 @@ class Cached:
 
     @property
     def written(self) -> int:
+        """Tokens written to the cache, for however long."""
         return self.written_5m + self.written_1h
 
 

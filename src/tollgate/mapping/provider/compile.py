@@ -101,6 +101,7 @@ class CompiledProvider:
 
     @property
     def name(self) -> str:
+        """The provider's name."""
         return self.config.name
 
     def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:
