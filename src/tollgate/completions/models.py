@@ -25,7 +25,8 @@ def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any
     Raises `ModelNotFound` as for any other.
 
     A tool of the provider's names it (`model`, also among its `parameters`), or a list of those that are to stand in
-    (`fallbacks`).
+    (`fallbacks`). That is looked for here and not in the format's mapping file: an operator may keep an older one, and
+    what a key may spend on must not depend on it.
     """
     catalog = services.runtime.current.catalog
     for name in _consulted(body):
