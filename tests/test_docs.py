@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -113,6 +114,17 @@ def test_the_settings_of_the_readme_exist_with_these_defaults():
             assert _at(keys, name)["default"] == shown[default], name
     assert keys["server"]["properties"]["max_small_body_bytes"]["default"] == 4 * 1024 * 1024
     assert keys["secrets_dir"]["default"] == "secrets"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_the_unit_of_the_readme_is_one_that_systemd_takes_and_finds_closed(tmp_path):
+    (unit,) = re.findall(r"```ini\n(.*?)```", README, re.DOTALL)
+    file = tmp_path / "tollgate.service"
+    file.write_text(unit.replace("/srv/tollgate/.venv/bin/tollgate serve", "/bin/true").replace("User=tollgate\n", ""))
+    for words in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=25"]):
+        done = subprocess.run(["systemd-analyze", *words, str(file)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "nknown" not in done.stderr, "a setting that is none is a warning"
 
 
 def _at(keys: dict, name: str) -> dict:
