@@ -477,6 +477,18 @@ def _commands(page: Path) -> list[str]:
     return found
 
 
+def test_modules_that_docstrings_and_comments_name_exist():
+    sources = [path for part in ("src", "tests", "bench") for path in sorted((ROOT / part).rglob("*.py"))]
+    there = [path.as_posix() for path in sources]
+    stale = {
+        f"{named(path)}: {word}"
+        for path in sources
+        for word in re.findall(r"`([\w/]+\.py)`", path.read_text("utf-8"))
+        if not any(each.endswith(f"/{word}") for each in there)
+    }
+    assert not stale
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_and_their_options_exist(page):
     for line in _commands(page):

@@ -1,7 +1,7 @@
 """A provider document becomes a `Provider`: endpoints with whole addresses, policies, edits, error rules, models.
 
 Works on a tree whose shape has been checked; says what one file alone can show to be wrong. Checks across files are in
-`cross.py`, secrets are resolved in `build.py`, and the templates are compiled by the mapping engine.
+`cross_checks.py`, secrets are resolved in `build.py`, and the templates are compiled by the mapping engine.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class _Built:
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
-    """Compile a protocol file, or take what it came to before (`keeping`). `ConfigErrors` holds everything wrong with
-    it. `trace` is for `explain`."""
+    """Compile a protocol file, or take what it came to before (`using_code_cache`). `ConfigErrors` holds everything
+    wrong with it. `trace` is for `explain`."""
     cache = None if plugins or trace else current_code_cache()
     if (
         cache is not None
