@@ -258,6 +258,47 @@ async def test_a_list_is_asked_for_with_the_providers_own_authorisation(tmp_path
     assert "acme/one" in scene.ids()
 
 
+def in_pages(folder: Path, onward: str) -> Scene:
+    """A scene whose list is read as `onward` says."""
+    return Scene(folder, PROVIDER.replace("  list: $.data\n", f"  list: $.data\n  next: {onward}\n"))
+
+
+async def pages(method: str, path: str, headers, body: bytes):
+    """A list in three pages, which then says what the last one says of itself."""
+    number = int(path.partition("page=")[2] or 1)
+    entry = {"id": f"m{number}", "max_model_len": 1000, "cost": "0.5"}
+    after = {1: "2", 2: "3"}.get(number)
+    told = {"data": [entry], "after": after, "same": path, "away": "https://elsewhere.example/v1/models"}
+
+    async def content() -> AsyncIterator[bytes]:
+        yield orjson.dumps(told)
+
+    return 200, {"content-type": "application/json"}, content()
+
+
+@pytest.mark.parametrize(
+    ("onward", "found"),
+    [
+        ('"app://acme/v1/models?page={{ $.after }}"', ["acme/m1", "acme/m2", "acme/m3"]),
+        ('"{{ \'app://acme\' ~ $.same }}"', ["acme/m1"]),
+        ("$.none", ["acme/m1"]),
+    ],
+    ids=["to the end", "in a circle", "one page"],
+)
+async def test_a_list_in_pages_is_read_to_its_end(tmp_path, onward, found):
+    scene = in_pages(tmp_path, onward)
+    scene.client.register_app("acme", pages)
+    await scene.discoverer.refresh()
+    assert [model for model in scene.ids() if model != "acme/written"] == found
+
+
+async def test_a_list_does_not_take_our_key_elsewhere(tmp_path):
+    scene = in_pages(tmp_path, "$.away")
+    scene.client.register_app("acme", pages)
+    await scene.discoverer.refresh()
+    assert "another host" in scene.discoverer.states["acme"].problem
+
+
 async def test_nobody_waits_for_a_list_that_hangs(scene):
     scene.lists.gate = asyncio.Event()
     task = asyncio.create_task(scene.discoverer.run())

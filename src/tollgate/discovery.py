@@ -21,6 +21,7 @@ from tollgate.config.load import Problem
 from tollgate.config.model import Model, Timeouts
 from tollgate.config.price_warnings import first_names, lacking
 from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.mapping.provider.discover import MAX_PAGES
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
 from tollgate.upstream import Call
 
@@ -117,7 +118,7 @@ class Discoverer:
         now = asyncio.get_running_loop().time()
         state.source = discovery.provider.document
         try:
-            models, problems = await asyncio.to_thread(discovery.read, await self._body(name, discovery))
+            models, problems = await asyncio.to_thread(discovery.read, *await self._pages(name, discovery))
             if problems and not models:
                 raise _Unusable(problems[0].render(source=False))
         except (TollgateError, _Unusable) as error:
@@ -148,10 +149,21 @@ class Discoverer:
         self._found[name] = models
         return True
 
-    async def _body(self, name: str, discovery: Discovery) -> object:
+    async def _pages(self, name: str, discovery: Discovery) -> list[object]:
+        """The list's pages, one after the other."""
+        pages: list[object] = []
+        asked: list[str] = []
+        url: str | None = discovery.url
+        while url is not None and url not in asked and len(asked) < MAX_PAGES:
+            asked.append(url)
+            pages.append(await self._body(name, discovery, url))
+            url = discovery.following(url, pages[-1])
+        return pages
+
+    async def _body(self, name: str, discovery: Discovery, url: str) -> object:
         provider = discovery.provider
         call = Call(
-            "GET", discovery.url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name,
+            "GET", url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name,
             auth=discovery.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
         )
         async with await self._client.open(call) as answer:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled
-from tollgate.errors import ConfigErrors
+from tollgate.errors import ConfigErrors, UpstreamFailed
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 
@@ -111,6 +111,29 @@ def test_an_answer_without_a_list_is_told(body):
     found, problems = compiled(LIST).discovery.read(body)
     assert found == ()
     assert "the list of models was not found" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        (None, None),
+        ("", None),
+        (7, None),
+        ("?after=x", "https://eu.acme.example/models?after=x"),
+        ("/v2/models", "https://eu.acme.example/v2/models"),
+        ("https://eu.acme.example/models?p=2", "https://eu.acme.example/models?p=2"),
+    ],
+)
+def test_a_page_says_where_the_list_goes_on(told, address):
+    discovery = compiled(LIST.replace("  list: $.data\n", "  list: $.data\n  next: $.next\n")).discovery
+    assert discovery.following("https://eu.acme.example/models?limit=5", {"data": [], "next": told}) == address
+
+
+@pytest.mark.parametrize("told", ["https://us.acme.example/models", "http://eu.acme.example/models", "//x/", "http://["])
+def test_a_list_that_goes_on_elsewhere_is_not_followed(told):
+    discovery = compiled(LIST.replace("  list: $.data\n", "  list: $.data\n  next: $.next\n")).discovery
+    with pytest.raises(UpstreamFailed, match="another host"):
+        discovery.following("https://eu.acme.example/models", {"next": told})
 
 
 @pytest.mark.parametrize(

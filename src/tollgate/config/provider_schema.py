@@ -200,6 +200,9 @@ def _discover() -> Schema:
                 "required": ["id"],
             },
             "when": {"description": "Which entries count: an expression over `$`."},
+            "next": template(
+                "Where a list in pages goes on: an address, or `?` and what follows, from a page; absent at its end."
+            ),
         },
         required=["url", "list", "model"],
     )

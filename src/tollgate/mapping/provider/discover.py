@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
@@ -18,6 +20,7 @@ from tollgate.config.model_schema import model as model_schema
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
+from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
 from tollgate.money import decimal_of, show
 from tollgate.wording import nearest
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 EVERY = 3600.0
 """Seconds between refreshes where the file says nothing (SPEC: the list is refreshed hourly)."""
 MAX_MODELS = 5000
+MAX_PAGES = 100
+"""A list that goes on for longer, or comes back to itself, is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +48,39 @@ class Discovery:
     _list: Read
     _model: Template
     _when: Read | None
+    _next: Read | None
     _variables: Mapping[str, Any]
 
-    def read(self, body: Any) -> tuple[tuple[Model, ...], tuple[Problem, ...]]:
-        """The models of a list body, and what was wrong with the entries left out."""
-        entries = self._list(body)
-        if isinstance(entries, dict):
-            entries = list(entries.values())
-        if not isinstance(entries, list):
-            node = self.provider.discover or self.provider.document.root
-            return (), (
-                self.provider.document.problem(
-                    node, "the list of models was not found in the answer", path="discover.list"
-                ),
-            )
+    def following(self, url: str, body: Any) -> str | None:
+        """Where the list goes on behind the page that `url` gave; None at its end. Raises `UpstreamFailed` for an
+        address elsewhere: it would get our key."""
+        told = self._next(body) if self._next is not None else None
+        if not isinstance(told, str) or not told:
+            return None
+        try:
+            address = urljoin(url, told)
+            same = urlsplit(address)[:2] == urlsplit(self.url)[:2]
+        except ValueError:
+            same = False
+        if not same:
+            raise UpstreamFailed("the list goes on at another host, which is not asked: discover.next")
+        return address
+
+    def read(self, *pages: Any) -> tuple[tuple[Model, ...], tuple[Problem, ...]]:
+        """The models of a list's pages (usually one), and what was wrong with the entries left out."""
+        entries: list[Any] = []
+        for body in pages:
+            found = self._list(body)
+            if isinstance(found, dict):
+                found = list(found.values())
+            if not isinstance(found, list):
+                node = self.provider.discover or self.provider.document.root
+                return (), (
+                    self.provider.document.problem(
+                        node, "the list of models was not found in the answer", path="discover.list"
+                    ),
+                )
+            entries += found
         made: dict[str, dict[str, Any]] = {}
         problems: list[Problem] = []
         for entry in entries[:MAX_MODELS]:
@@ -153,6 +177,8 @@ def compile_discovery(
     _check_fields(pieces, shape)
     when = node.get("when")
     test = pieces.condition(when) if when is not None else None
+    onward = node.get("next")
+    following = pieces.reader(onward, "vars") if onward is not None else None
     if url is None or entries is None or model is None or when is not None and test is None:
         return None
     address = url(**values)
@@ -166,7 +192,8 @@ def compile_discovery(
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(
-        pieces.provider, address, fixed, seconds, auth, entries, model, test, pieces.variables
+        pieces.provider, address, fixed, seconds, auth, entries, model, test,
+        partial(following, vars=pieces.variables) if following is not None else None, pieces.variables,
     )
 
 
