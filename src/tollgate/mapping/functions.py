@@ -246,13 +246,13 @@ FILTERS: dict[str, Filter] = {
             "number",
         ),
         Filter(
-            "seal", seal,
-            about="a part's token, origin and id as one opaque text for another protocol's slot; absent when it has "
-                  "no token",
+            "seal", seal, "text?", 0, 1,
+            about="a part's token, origin and id as one opaque text for another protocol's slot, with a text that the "
+                  "token signs if one is given; absent when it has no token",
             example="{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\"", kind="text",
         ),
         Filter(
-            "unseal", unseal, about="a sealed token as `token`, `origin` and `id`; absent for any other text",
+            "unseal", unseal, about="a sealed token as `token`, `origin`, `id` and `text`; absent for any other text",
             example='\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}', kind="object",
         ),
         Filter(

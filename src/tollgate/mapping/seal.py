@@ -1,8 +1,8 @@
 """Sealed tokens: a foreign provider's opaque reasoning token, wrapped so that it can travel in another protocol's slot.
 
-`tg1.` and base64url of a JSON list [origin, token, id]. The prefix is versioned. Nothing in an unsealed token is
-trusted: it came from a client, so only three short texts are taken out, and a mapping uses the token only towards the
-origin that minted it.
+`tg1.` and base64url of a JSON list [origin, token, id], or [origin, token, id, text] where the token signs a text that
+a client might leave behind. The prefix is versioned. Nothing in an unsealed token is trusted: it came from a client, so
+only these texts are taken out, and a mapping uses the token only towards the origin that minted it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ _MAX_NAME = 256
 """Longest origin or id; tokens themselves may be long."""
 
 
-def seal(part: object) -> str | None:
-    """A part with a `token` -> its sealed form; a part without one -> None."""
+def seal(part: object, text: object = None) -> str | None:
+    """A part with a `token` -> its sealed form, with `text` if one is given; a part without one -> None."""
     if type(part) is not dict:
         return None
     token, origin, name = part.get("token"), part.get("origin"), part.get("id")
     if type(token) is not str or not token:
         return None
     content = [origin if type(origin) is str else None, token, name if type(name) is str else None]
+    if type(text) is str and text:
+        content.append(text)
     try:
         packed = orjson.dumps(content)
     except TypeError:  # lone surrogates: not text that any JSON body can carry
@@ -33,7 +35,7 @@ def seal(part: object) -> str | None:
 
 
 def unseal(text: object) -> dict[str, object] | None:
-    """A sealed token -> {origin, token, id}; anything else, also a damaged one -> None."""
+    """A sealed token -> {origin, token, id, text}; anything else, also a damaged one -> None."""
     if type(text) is not str or not text.startswith(PREFIX):
         return None
     packed = text[len(PREFIX):]
@@ -41,9 +43,9 @@ def unseal(text: object) -> dict[str, object] | None:
         content = orjson.loads(base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         return None
-    if type(content) is not list or len(content) != 3:
+    if type(content) is not list or len(content) not in (3, 4):
         return None
-    origin, token, name = content
+    origin, token, name, *text = content
     if type(token) is not str or not token:
         return None
     opened: dict[str, object] = {"token": token}
@@ -51,4 +53,6 @@ def unseal(text: object) -> dict[str, object] | None:
         opened["origin"] = origin
     if type(name) is str and len(name) <= _MAX_NAME:
         opened["id"] = name
+    if text and type(text[0]) is str:
+        opened["text"] = text[0]
     return opened
