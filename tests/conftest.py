@@ -11,12 +11,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support.postgres import Server, programs, running_postgres
 
 _IN_MEMORY = Path("/dev/shm")
 _WANTED_BYTES = 2 << 30
 """Folders of tests that passed are deleted at once; what is there at a time stays far below this."""
+
+settings.register_profile("tollgate", deadline=None)  # a busy machine takes longer, which is no failure
+settings.load_profile("tollgate")
 
 
 def pytest_configure(config: pytest.Config) -> None:
