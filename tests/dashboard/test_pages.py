@@ -245,8 +245,8 @@ async def test_usage_is_downloaded_as_csv_and_parquet(alice, ask, tmp_path):
     assert len(lines) == 4 and lines[0].startswith("request_id,account_id,key_id") and "provider_cost" not in lines[0]
     file = tmp_path / "usage.parquet"
     file.write_bytes((await alice.get("/usage/download.parquet?range=24h")).content)
-    rows = duckdb.execute(f"SELECT count(*), sum(cost), any_value(account_id) FROM '{file}'").fetchone()
-    assert rows[0] == 3 and rows[1] > 0 and rows[2] == "alice"
+    [found] = duckdb.execute(f"SELECT count(*), sum(cost), any_value(account_id) FROM '{file}'").fetchall()
+    assert found[0] == 3 and found[1] > 0 and found[2] == "alice"
     assert (await alice.get("/usage/download.xlsx")).status_code == 404
 
 
