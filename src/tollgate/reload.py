@@ -164,7 +164,7 @@ def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
             for entry in entries:
                 if entry.name.endswith(".yaml"):
                     with contextlib.suppress(OSError):
-                        found[os.path.join(folder, entry.name)] = entry.stat()
+                        found[str(folder / entry.name)] = entry.stat()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     return found

@@ -28,6 +28,7 @@ from tollgate.mapping.leafwise import LeafwiseJson, Step, steps_of
         ("$.a[-1]", None),
         ("$..a", None),
         ("$[*]", None),
+        ("$.a[" + "9" * 5000 + "]", None),
     ],
 )
 def test_a_path_is_read_as_steps(path: str, steps: list[Step] | None) -> None:
