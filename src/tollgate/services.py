@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tollgate.room import Room
+from tollgate.room import Place, Room
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
     from tollgate.minted import Minted
-    from tollgate.room import Place
     from tollgate.routing import Health, Sticky
     from tollgate.runtime import RuntimeHolder
     from tollgate.upstream import Client

@@ -51,6 +51,8 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
+_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "stream": (OPENING,)}
+"""Keys of a section beside its directions."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -220,12 +222,7 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
         if not isinstance(node, Map):
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
             continue
-        unit.check_keys(
-            node,
-            (*DIRECTIONS, HARMLESS, SENT_TIER, *CONDITIONS)
-            if section == "request"
-            else (*DIRECTIONS, OPENING) if section == "stream" else DIRECTIONS,
-        )
+        unit.check_keys(node, (*DIRECTIONS, *_MORE_KEYS.get(section, ())))
     examples = root.get("examples")
     if isinstance(examples, List):
         built.examples = examples

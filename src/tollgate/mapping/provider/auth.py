@@ -8,19 +8,19 @@ from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisat
 from tollgate.config.load import find
 from tollgate.config.model import Provider
 from tollgate.mapping.provider.pieces import Pieces
-from tollgate.mapping.provider.signing import compile_signing
+from tollgate.mapping.provider.signing import Signing
 from tollgate.wording import nearest
 
 
-def compile_auth(pieces: Pieces, provider: Provider) -> Authorisation | None:
-    """The authorisation with its values filled in; None where there is none, or while the provider is off.
+def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) -> Authorisation | None:
+    """The authorisation with its values filled in; None where there is none, or while the provider is off. `signing` is
+    what a provider of kind `signed` words itself.
 
     Mistakes in its options are noted in `pieces`.
     """
     auth = provider.auth
     _check_options(pieces, provider)
     if auth.kind == "signed":
-        signing = compile_signing(pieces, provider)
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
         name: pieces.template(node, pieces.names("vars", "secret")) for name, node in auth.options.items()

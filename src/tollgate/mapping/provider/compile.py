@@ -167,12 +167,13 @@ class _Compiling:
         spoken = {name: self._endpoint(endpoint, headers, query) for name, endpoint in provider.endpoints.items()}
         policies = tuple(self._scope(policy.edits) for policy in provider.policies)
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
-        auth = compile_auth(pieces, provider)
+        signing = compile_signing(pieces, provider)
+        auth = compile_auth(pieces, provider, signing)
         self._read_marks()
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
         compiled = CompiledProvider(
             provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks,
-            compile_signing(pieces, provider),
+            signing,
         )
         images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
         offers: dict[str, tuple[Offer, ...]] = {}
