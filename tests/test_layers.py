@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
-    0: "addresses content_encoding descriptors errors forms wire sse money collecting heap measures media_types "
+    0: "addresses content_encoding descriptors errors forms wire sse money collecting resident measures media_types "
        "memory nesting passwords room wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",

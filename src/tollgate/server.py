@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from tollgate import descriptors, heap, memory
+from tollgate import descriptors, memory, resident
 from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
@@ -278,11 +278,12 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
     gc.freeze()
     if cache is not None:
         await asyncio.to_thread(cache.write, runtime.loaded)
-    await asyncio.to_thread(heap.trim)
+    await asyncio.to_thread(resident.trim)
+    await asyncio.to_thread(resident.drop_code)
 
 
 def run(gateway: Coroutine[Any, Any, None]) -> None:
     """Run `serve` until it ends, on uvloop."""
-    heap.one_heap()
+    resident.one_heap()
     descriptors.allow_many()
     uvloop.run(gateway)

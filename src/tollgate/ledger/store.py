@@ -20,7 +20,6 @@ from typing import Any
 import duckdb
 import orjson
 
-from tollgate import heap
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
@@ -95,7 +94,8 @@ class Store:
         migrate(self.connection)
 
     def let_go(self) -> None:
-        """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it."""
+        """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it. Where a
+        limit comes down, DuckDB also returns what is free of the C library's heap to the system."""
         with self._giving_back:
             if self._keeping:
                 return
@@ -104,7 +104,6 @@ class Store:
             # a connection too broken for this is opened anew when it fails to store
             with contextlib.suppress(duckdb.Error):
                 self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        heap.trim()
         self.rows_cached = 0
 
     def keep_pages(self) -> None:
