@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tollgate.config.model import StepEncoding
+from tollgate.config.model import StepEncoding, StepFraming
 from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
 from tollgate.wire import GENERATION_STATUSES
 
@@ -78,6 +78,16 @@ def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = 
         ),
         "body": template("What is sent; `$` is {input, model}."),
         "encoding": text("How the body is sent.", enum=list(get_args(StepEncoding)), default="json"),
+        "framing": text(
+            "The answer is a stream: `$` is the list of its events, of sse as {event, data}.",
+            enum=list(get_args(StepFraming)),
+        ),
+        "answers": {
+            "type": "array",
+            "minItems": 1,
+            "items": integer("A status.", minimum=300, maximum=499),
+            "description": "Statuses that are answers to this step, as 303 with the address of a finished job.",
+        },
         "result": template(
             "The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."
         ),

@@ -40,6 +40,8 @@ InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
 BodyEncoding = Literal["json", "form"]
 StepEncoding = Literal["json", "multipart", "form"]
 """Of image jobs, which may upload files."""
+StepFraming = Literal["sse", "ndjson"]
+"""Of answers about image jobs."""
 ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})

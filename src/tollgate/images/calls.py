@@ -5,7 +5,6 @@ Owns nothing but the exchange; what an outcome means for a job is `runner.py`.
 
 from __future__ import annotations
 
-import base64
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.forms import FORM, encode_fields
+from tollgate.images.answers import MOST_BYTES, is_text, read_body
 from tollgate.images.multipart import encode_form
 from tollgate.images.state import UNKNOWN_WORD
 from tollgate.mapping import MappingFailure
@@ -31,8 +31,6 @@ log = logging.getLogger("tollgate.images")
 
 _MOST_VALUES = 100_000
 """Of an answer about a job, whose pictures are one text each: everybody else waits while it is read."""
-_MOST_BYTES = 96 * 1024 * 1024
-"""Ten inline pictures of 4K size; a larger answer is refused rather than held in memory."""
 _GONE = (404, 410)
 
 
@@ -93,10 +91,10 @@ async def _ask(
         raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
     answer = await services.client.open(call)
     async with answer:
-        raw = await answer.read(_MOST_BYTES)
-    if len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES):
-        raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
-    content = _parse(raw, answer.headers.get("content-type", ""))
+        raw = await answer.read(MOST_BYTES)
+    content = await _content(raw, offer, step, answer)
+    if answer.status in step.answers:
+        return content if isinstance(content, (dict, list)) else {}, answer
     if step.name != "submit" and answer.status in _GONE:
         raise JobGone
     verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
@@ -107,6 +105,17 @@ async def _ask(
     return content, answer
 
 
+async def _content(raw: bytes, offer: ImageOffer, step: Step, answer: Answer) -> Any:
+    """The body as its file reads it; of an error it is no stream, whatever the step is."""
+    kind = answer.headers.get("content-type", "")
+    if len(raw) > _MOST_VALUES and is_text(raw, kind) and too_many(raw, _MOST_VALUES):
+        raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
+    try:
+        return await read_body(raw, kind, step.framing if answer.status < 400 else None)
+    except ValueError as error:
+        raise _failed(str(error), answer, offer) from None
+
+
 def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
     return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
 
@@ -115,11 +124,16 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[st
     values = offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=job)
     url = _address(offer, step, values)
     headers = offer.headers()
-    headers.update((name, str(value)) for name, read in step.headers.items() if (value := read(values)) is not None)
+    for name, read in step.headers.items():
+        value = read(values)
+        if value is not None:
+            headers[name] = str(value)
+        else:
+            headers.pop(name, None)
     body = b""
     if step.body is not None:
         body, headers["content-type"] = _encode(step, step.body(values))
-    headers.setdefault("accept", "application/json")
+    headers.setdefault("accept", "text/event-stream" if step.framing == "sse" else "application/json")
     return Call(
         step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy,
         verify=offer.verify, ca_file=offer.ca_file,
@@ -154,17 +168,6 @@ def _encode(step: Step, document: object) -> tuple[bytes, str]:
     if step.encoding == "form":
         return encode_fields(document if isinstance(document, dict) else {}), FORM
     return orjson.dumps(document), "application/json"
-
-
-def _parse(raw: bytes, kind: str) -> Any:
-    """JSON as itself, a picture as {data, content_type}, anything else as text."""
-    mime = kind.partition(";")[0].strip().lower()
-    if mime.startswith("image/"):
-        return {"data": base64.b64encode(raw).decode(), "content_type": mime}
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return raw[:4096].decode("utf-8", "replace")
 
 
 def job_error(error: TollgateError) -> str:

@@ -177,7 +177,7 @@ class Jobs:
             answer.outcome.status in PENDING
             and not answer.outcome.facts.get("id")
             and offer.poll is not None
-            and not offer.names_jobs
+            and offer.needs_id
         ):
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return answer

@@ -19,7 +19,7 @@ from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Model, Provider, StepEncoding
+    from tollgate.config.model import Model, Provider, StepEncoding, StepFraming
     from tollgate.mapping.pieces import Functions
     from tollgate.wire import GenerationStatus
 
@@ -103,7 +103,7 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         if isinstance(headers_node, Map)
         else {}
     )
-    encoding = node.get("encoding")
+    encoding, framing, answers = node.get("encoding"), node.get("framing"), node.get("answers")
     if called is None or result is None:
         return None
     method, url, hosts = called
@@ -116,6 +116,8 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         body,
         cast("StepEncoding", encoding.value) if isinstance(encoding, Scalar) else "json",
         hosts,
+        cast("StepFraming", framing.value) if isinstance(framing, Scalar) else None,
+        frozenset(cast("list[int]", plain(answers))) if isinstance(answers, List) else frozenset(),
     )
 
 
@@ -137,12 +139,17 @@ def _offer(
     return ImageOffer(
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name},
         schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
-        words=steps.words, names_jobs=poll_node is not None and "$job.uuid" in str(plain(poll_node)),
+        words=steps.words, needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
         every=steps.every or EVERY, give_up=steps.give_up, headers=around.headers, variables=around.variables,
         errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
         timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls,
         ca_file=provider.ca_file,
     )
+
+
+def _reads_id(poll: Map) -> bool:
+    """Whether the call of a poll step needs the provider's id for the job."""
+    return any("$job.id" in str(plain(node)) for name in ("call", "headers", "body") if (node := poll.get(name)))
 
 
 def _number(node: Node | None) -> float | None:

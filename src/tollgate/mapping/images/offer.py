@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tollgate.config.model import StepEncoding, Timeouts
+from tollgate.config.model import StepEncoding, StepFraming, Timeouts
 from tollgate.mapping.images.hosts import Host
 from tollgate.mapping.images.price import ImagePrice, Read, Values
 from tollgate.mapping.images.schema import InputSchema
@@ -36,6 +36,10 @@ class Step:
     body: Read | None = None
     encoding: StepEncoding = "json"
     hosts: tuple[Host, ...] | None = None
+    framing: StepFraming | None = None
+    """The answer is a stream, and `result` reads the list of its events."""
+    answers: frozenset[int] = frozenset()
+    """Statuses beside those of a success that `result` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class ImageOffer:
     poll: Step | None = None
     fetch: Step | None = None
     words: Mapping[str, GenerationStatus] | None = None
-    names_jobs: bool = False
-    """The poll step reads `$job.uuid` (our own id) and needs none of the provider's."""
+    needs_id: bool = True
+    """The poll step reads `$job.id`: a submission whose answer holds none has failed."""
     every: tuple[float, ...] = EVERY
     """Seconds between polls made on our own account; the last repeats."""
     give_up: float = GIVE_UP
