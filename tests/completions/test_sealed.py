@@ -58,3 +58,16 @@ def test_a_foreign_reasoning_item_is_left_out_and_the_rest_stays():
     body = {"model": "m", "input": items}
     assert without_sealed("responses", body, context) == {"model": "m", "input": items[1:]}
     assert body["input"] is items and context.lost == ["reasoning of another provider"]
+
+
+def test_sealed_signatures_do_not_reach_a_native_chat_provider():
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    signed = [{**call, "extra_content": {"google": {"thought_signature": each}}} for each in (SEALED, "OWN")]
+    details = [{"type": "reasoning.encrypted", "data": each, "format": "google-gemini-v1"} for each in (SEALED, "OWN")]
+    user = {"role": "user", "content": "say tg1. twice"}
+    body = {"model": "m", "messages": [user, {"role": "assistant", "reasoning_details": details, "tool_calls": signed}]}
+    context = Context()
+    assert without_sealed("chat", body, context)["messages"] == [
+        user, {"role": "assistant", "reasoning_details": details[1:], "tool_calls": [call, signed[1]]},
+    ]
+    assert context.lost == ["reasoning of another provider", "signature of another provider"]

@@ -401,3 +401,25 @@ def test_a_conversation_that_changes_its_upstream_loses_its_reasoning_by_name(cl
     assert any("reasoning" in words for words in sent.lost) or upstream == "chat"
     assert "SIG0" not in json.dumps(sent.body) or upstream == "chat"
     assert "ENC0" not in json.dumps(sent.body)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+def test_services_that_refuse_each_others_signatures_get_their_own_only(client: str, stream: bool) -> None:
+    services = [{"signed_calls": True, "signatures_of": "vertex"}, {"signed_calls": True}]
+    request = opening(client)
+    for n in range(2):  # the first answer is one service's, the second the other's
+        run = context(can=services[n])
+        convert_request(mapping(client), mapping("gemini"), json.loads(json.dumps(request)), run)
+        if stream:
+            answer = received_stream(client, converted("gemini", client, streamed_answer("gemini", n), run))
+        else:
+            told = convert_response(mapping("gemini"), mapping(client), gemini_answer(n), run)
+            answer = received_whole(client, told.body)
+        append(client, request, answer)
+    skip = "skip_thought_signature_validator"
+    for can, expected in zip(services, (["SIG0", skip], [skip, "SIG1"]), strict=True):
+        sent = convert_request(mapping(client), mapping("gemini"), json.loads(json.dumps(request)), context(can=can))
+        models = [c["parts"] for c in sent.body["contents"] if c["role"] == "model"]
+        assert [next(p["thoughtSignature"] for p in parts if "functionCall" in p) for parts in models] == expected
+        assert any("of another provider" in words for words in sent.lost)

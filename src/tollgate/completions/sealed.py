@@ -14,6 +14,7 @@ from tollgate.mapping.seal import PREFIX, unseal
 
 _MARK = '"' + PREFIX
 _LOST = "reasoning of another provider"
+_LOST_SIGNATURE = "signature of another provider"
 
 
 def holds_sealed(outline: str) -> bool:
@@ -22,8 +23,13 @@ def holds_sealed(outline: str) -> bool:
 
 
 def without_sealed(dialect: str, body: dict[str, Any], context: Context) -> dict[str, Any]:
-    """A copy of a messages or responses body without the reasoning that carries a seal; `context` notes the loss."""
-    if dialect == "messages":
+    """A copy of a chat, messages or responses body without what carries a seal: reasoning, and the signatures of chat's
+    calls. `context` notes the loss."""
+    if dialect == "chat":
+        turns = body.get("messages")
+        if isinstance(turns, list):
+            return {**body, "messages": [_message(turn, context) for turn in turns]}
+    elif dialect == "messages":
         turns = body.get("messages")
         if isinstance(turns, list):
             return {**body, "messages": [kept for turn in turns if (kept := _turn(turn, context)) is not None]}
@@ -42,6 +48,39 @@ def _turn(turn: Any, context: Context) -> Any:
     if len(kept) == len(content):
         return turn
     return {**turn, "content": kept} if kept else None
+
+
+def _message(message: Any, context: Context) -> Any:
+    """A chat message as it was, or a copy without sealed `reasoning_details` and signatures of calls."""
+    if not isinstance(message, dict):
+        return message
+    changed: dict[str, Any] = {}
+    details, calls = message.get("reasoning_details"), message.get("tool_calls")
+    if isinstance(details, list):
+        kept = [each for each in details if not _foreign_detail(each, context)]
+        if len(kept) < len(details):
+            changed["reasoning_details"] = kept
+    if isinstance(calls, list):
+        unsigned = [_call(each, context) for each in calls]
+        if any(new is not old for new, old in zip(unsigned, calls, strict=True)):
+            changed["tool_calls"] = unsigned
+    return {**message, **changed} if changed else message
+
+
+def _foreign_detail(detail: Any, context: Context) -> bool:
+    if not isinstance(detail, dict) or not any(unseal(detail.get(field)) for field in ("signature", "data")):
+        return False
+    context.lose(_LOST)
+    return True
+
+
+def _call(call: Any, context: Context) -> Any:
+    extra = call.get("extra_content") if isinstance(call, dict) else None
+    google = extra.get("google") if isinstance(extra, dict) else None
+    if not isinstance(google, dict) or not unseal(google.get("thought_signature")):
+        return call
+    context.lose(_LOST_SIGNATURE)
+    return {name: value for name, value in call.items() if name != "extra_content"}
 
 
 def _sealed(block: Any, fields: tuple[str, ...], context: Context) -> bool:
