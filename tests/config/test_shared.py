@@ -3,6 +3,7 @@ are read."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -253,8 +254,8 @@ def test_what_is_shipped_for_models_that_are_served_bare_does_as_its_examples_sa
     from tollgate.mapping.provider import run_provider_examples
 
     shipped = Path(__file__).parents[2] / "providers"
-    own = (shipped / "vllm.yaml").read_text().replace("# shared: shared/", f"shared: {shipped}/shared/")
-    (tmp_path / "providers").mkdir()
+    own = (shipped / "vllm.yaml").read_text().replace("shared: [", "shared: [shared/marked-text.yaml, ")
+    shutil.copytree(shipped / "shared", tmp_path / "providers" / "shared")
     (tmp_path / "providers" / "vllm.yaml").write_text(own)
     loaded = load_gateway(tmp_path, environ={"VLLM_URL": "http://127.0.0.1:9"}, everything=True)
     compiled = build_runtime(loaded, everything=True).providers["vllm"]
