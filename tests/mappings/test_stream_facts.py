@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mappings.support import converted, mapping
-from tollgate.mapping import Tap
+from mappings.support import context, converted, mapping
+from tollgate.mapping import StreamConverter, Tap
 
 START = {
     "type": "message_start",
@@ -119,6 +119,42 @@ def test_a_call_without_arguments_says_an_empty_object() -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": None}}
     told = converted("chat", "responses", [chunk(tool_calls=[call]), chunk("tool_calls")])
     assert told[-1][1]["response"]["output"][0]["arguments"] == "{}"
+
+
+def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
+    """A fragment of a call: its `id`, `name`, `arguments`."""
+    call: dict[str, Any] = {"function": {key: more.pop(key) for key in ("name", "arguments") if key in more}, **more}
+    return chunk(tool_calls=[call if index is None else {"index": index, **call}])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        ([piece(id="a", name="get_"), piece(name="weather"), piece(arguments="{}")], [("get_weather", "{}")]),
+        ([piece(id="a", name="get"), piece(name="_wea"), piece(name="ther"), piece(arguments="{}")],
+         [("get_weather", "{}")]),
+        ([piece(id="a", name="get_weather"), piece(name="get_weather", arguments="{}")], [("get_weather", "{}")]),
+        ([piece(id="a", name="get"), piece(name="get", arguments='{"a":1}')], [("get", '{"a":1}')]),
+        ([piece(id="a", name="get")], [("get", "{}")]),
+        ([piece(id="a", name="get_", arguments=""), piece(name="weather", arguments=""),
+          piece(1, id="b", name="get", arguments="{}"), piece(arguments="{}")],
+         [("get_weather", "{}"), ("get", "{}")]),
+        ([piece(id="a", name="un"), piece(name="known"), piece(arguments="{}")], [("un", "{}")]),
+        ([piece(id="a", name="get"), piece(1, arguments='{"a"'), piece(1, arguments=":1}")], [("get", '{"a":1}')]),
+        ([piece(id="a", name="get", arguments="{}"), piece(1, arguments='{"a":1}'), piece(1, id="b", name="get")],
+         [("get", "{}"), ("get", '{"a":1}')]),
+    ],
+    ids=["two pieces", "three, the first a name too", "repeated", "repeated, and a beginning", "a beginning alone",
+         "beside another call", "of a tool nobody declared", "arguments under another place", "arguments first"],
+)
+@pytest.mark.parametrize("client", ["chat", "responses"])
+def test_names_and_arguments_in_pieces(client: str, pieces: list[dict[str, Any]], calls: list[tuple[str, str]]) -> None:
+    run = context(request={"tools": [{"name": "get"}, {"name": "get_weather"}]})
+    converter = StreamConverter(mapping("chat"), mapping(client), run)
+    for event in (*pieces, chunk("tool_calls"), "[DONE]"):
+        converter.feed(event)
+    converter.finish()
+    assert [(part["name"], part["args"]) for part in converter.parts()] == calls and not run.lost
 
 
 def test_the_error_event_of_a_chat_stream_is_the_message_alone() -> None:

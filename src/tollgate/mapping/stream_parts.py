@@ -23,6 +23,7 @@ class Parts:
         "_by_key",
         "_closes",
         "_current",
+        "_declared",
         "_done",
         "_held",
         "_last_call",
@@ -61,6 +62,8 @@ class Parts:
         self._by_key: dict[object, Part] = {}
         self._by_id: dict[str, Part] = {}
         self._last_call: Part | None = None
+        self._declared: tuple[str, ...] | None = None
+        """Names of the request's tools, once a call was told."""
 
     @property
     def open_part(self) -> Part | None:
@@ -85,14 +88,17 @@ class Parts:
     def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
         """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a
         new call; without a name it goes on (some servers draw another id for every fragment). Without both, a name
-        begins a new one once the arguments of the last are whole."""
+        begins a new one once the arguments of the last are whole. A place that nothing began is taken for that of the
+        last, while its arguments are not whole: arguments alone belong to nobody else."""
         if kind == "tool_call":
+            last = self._last_call
             if key is None and not id:
-                last = self._last_call
                 return None if name and last is not None and last.name is not None and complete(last) else last
             if key is None:
                 return self._by_id.get(str(id))
             part = self._by_key.get(hashable(key))
+            if part is None and not (id or name or self._closes):
+                return None if last is None or not last.name or last.ended or complete(last) else last
             if part is None or part.kind != kind or (id and name and part.id and part.id != str(id)):
                 return None
             self._last_call = part
@@ -102,6 +108,16 @@ class Parts:
         else:
             part = self._held[-1] if self._held else self._current
         return part if part is not None and part.kind == kind and not (part.closed or part.ended) else None
+
+    def _begins_a_name(self, text: str, *, whole: bool = False) -> bool:
+        """Whether the name of a declared tool begins so (and goes on, unless `whole`): names may come in pieces. Until
+        arguments come, a call whose name can still grow is not told."""
+        if self._declared is None:
+            tools = self.context.request.get("tools") if self.context.request else None
+            listed = tools if type(tools) is list else []
+            names = (tool.get("name") for tool in listed if type(tool) is dict)
+            self._declared = tuple(name for name in names if type(name) is str)
+        return any(name.startswith(text) and (whole or name != text) for name in self._declared)
 
     def _admit(self, part: Part) -> None:
         """A new part: it becomes the open one, or waits for its turn."""
@@ -142,7 +158,7 @@ class Parts:
         """Say what can be said: the opening once there is something to open, then the text that waits."""
         if not part.said:
             if part.kind == "tool_call":
-                if not part.name:
+                if not part.name or not (part.waiting or part.ended) and self._begins_a_name(part.name):
                     return
             elif not part.waiting and (not part.more or part.kind in GROWING):
                 return

@@ -177,6 +177,8 @@ class Run(Parts):
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
             return
+        if type(name) is str and part.name and not part.said and self._begins_a_name(part.name + name, whole=True):
+            part.name += name
         describe(part, id, name, origin, token, more)
         if more:
             part.fresh = merged(part.fresh, more)
