@@ -27,7 +27,7 @@ from tollgate.errors import (
 from tollgate.mapping import Context, Refused, request_to_hub
 from tollgate.nesting import too_many
 from tollgate.routing import Offer
-from tollgate.upstream import Answer, Call
+from tollgate.upstream import Answer, call_to
 from tollgate.wire import CLIENT_FORMATS
 
 _MAX_ERROR_BYTES = 256 * 1024
@@ -65,27 +65,15 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     if exchange.native:
         edited = exchange.sealed or offer.request_edits is not None
         body = (
-            await run_off_loop(passed_body, exchange, offer)
+            await run_off_loop(passed_body, exchange, offer, stream)
             if edited and exchange.is_long()
-            else passed_body(exchange, offer)
+            else passed_body(exchange, offer, stream)
         )
         headers = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers))
         url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
-    call = Call(
-        "POST",
-        url,
-        headers,
-        body,
-        offer.timeouts,
-        offer.provider,
-        stream,
-        offer.auth,
-        offer.proxy,
-        offer.verify,
-        offer.ca_file,
-    )
+    call = call_to(offer, "POST", url, headers, body, stream)
     del body
     if not exchange.has_other_route():
         exchange.let_go()
@@ -105,10 +93,10 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     return answer
 
 
-def passed_body(exchange: Exchange, offer: Offer) -> bytes:
-    """The bytes to send where the protocols match: the client's own when no edit applies."""
+def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
+    """The bytes to send where the protocols match: the client's own when no edit applies. `stream`: the route is asked
+    for one, whatever its client wants."""
     body, upstream = exchange.body, offer.model.upstream
-    stream = _asks_stream(exchange, offer)
     ask_usage = stream and offer.protocol == "chat"
     gathered, told_anew = stream and not exchange.stream, exchange.stream and not stream
     if (gathered or told_anew or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:

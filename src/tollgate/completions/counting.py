@@ -18,7 +18,7 @@ from tollgate.ledger import UsageRow
 from tollgate.mapping import Context
 from tollgate.routing import Offer
 from tollgate.services import Inbound, Reply, Services
-from tollgate.upstream import Call
+from tollgate.upstream import call_to
 
 _MAX_ANSWER = 64 * 1024
 
@@ -72,19 +72,7 @@ async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], off
         context = Context(model=offer.model_facts, can=offer.can)
         context.hear(inbound.headers)
         raw = orjson.dumps(offer.request_edits(document, context))
-    call = Call(
-        "POST",
-        url,
-        offer.headers(inbound.headers, native=True),
-        raw,
-        offer.timeouts,
-        offer.provider,
-        False,
-        offer.auth,
-        offer.proxy,
-        offer.verify,
-        offer.ca_file,
-    )
+    call = call_to(offer, "POST", url, offer.headers(inbound.headers, native=True), raw)
     try:
         async with await services.client.open(call) as answer:
             counted = await answer.read(_MAX_ANSWER)

@@ -22,7 +22,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.polling import NoAddress, Place, Polling
-from tollgate.upstream import Answer, Call
+from tollgate.upstream import Answer, Call, call_to
 
 if TYPE_CHECKING:
     from tollgate.routing import Offer
@@ -116,10 +116,7 @@ def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
         message = "the provider's answer does not say where the rest is"
         raise AttemptFailed(UpstreamFailed(message, provider=offer.provider)) from None
     headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
-    return Call(
-        place.method, url, headers, b"", offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy,
-        verify=offer.verify, ca_file=offer.ca_file,
-    )
+    return call_to(offer, place.method, url, headers)
 
 
 async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) -> None:

@@ -23,7 +23,7 @@ from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import clean
 from tollgate.routing import Offer
-from tollgate.upstream import Answer, Call
+from tollgate.upstream import Answer, call_to
 from tollgate.usage import MAX_TOKENS
 
 AT_ONCE = 8
@@ -136,11 +136,8 @@ class _Attempt:
     async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
         """Send one call: the head of its answer, and the body in the blocks it came in."""
         exchange, offer = self._exchange, self._offer
-        call = Call(
-            "POST", offer.url(False, exchange.inbound.query if self._native else ""),
-            offer.headers(exchange.inbound.headers), body, offer.timeouts, offer.provider, False, offer.auth,
-            offer.proxy, offer.verify, offer.ca_file,
-        )
+        url = offer.url(False, exchange.inbound.query if self._native else "")
+        call = call_to(offer, "POST", url, offer.headers(exchange.inbound.headers), body)
         began = time.perf_counter()
         try:
             try:

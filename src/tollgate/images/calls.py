@@ -20,7 +20,7 @@ from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
 from tollgate.nesting import too_many
-from tollgate.upstream import Call
+from tollgate.upstream import Call, call_to
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer, Step
@@ -134,10 +134,7 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[st
     if step.body is not None:
         body, headers["content-type"] = _encode(step, step.body(values))
     headers.setdefault("accept", "text/event-stream" if step.framing == "sse" else "application/json")
-    return Call(
-        step.method, url, headers, body, offer.timeouts, offer.provider, auth=offer.auth, proxy=offer.proxy,
-        verify=offer.verify, ca_file=offer.ca_file,
-    )
+    return call_to(offer, step.method, url, headers, body)
 
 
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:

@@ -13,11 +13,11 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.app import App, AppTransport
 from tollgate.upstream.authorise import Authoriser
-from tollgate.upstream.call import Call
+from tollgate.upstream.call import Call, call_to
 from tollgate.upstream.http import HttpTransport
 from tollgate.upstream.transport import Transport
 
-__all__ = ["Answer", "App", "Call", "Client", "Transport"]
+__all__ = ["Answer", "App", "Call", "Client", "Transport", "call_to"]
 
 
 class Client:

@@ -1,9 +1,11 @@
-"""What one attempt sends. `Call` is the whole vocabulary between the services and a transport's way in."""
+"""What one attempt sends. `Call` is the whole vocabulary between the services and a transport's way in; `call_to` makes
+one for an offer, so that how a provider is reached is copied in one place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Timeouts
@@ -32,3 +34,39 @@ class Call:
     ca_file: str | None = None
     sent: bool = False
     """Set by the transport once there is a connection to send it on: from then on it may cost something."""
+
+
+class Reached(Protocol):
+    """How a provider is reached, as an `Offer` or `ImageOffer` says it; the fields are those of `Call`."""
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def timeouts(self) -> Timeouts: ...
+    @property
+    def auth(self) -> Any: ...
+    @property
+    def proxy(self) -> str | None: ...
+    @property
+    def verify(self) -> bool: ...
+    @property
+    def ca_file(self) -> str | None: ...
+
+
+def call_to(
+    offer: Reached, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", stream: bool = False
+) -> Call:
+    """The call of this address as `offer` says the provider is reached; `stream`: an event stream is asked for."""
+    return Call(
+        method,
+        url,
+        headers,
+        body,
+        offer.timeouts,
+        offer.provider,
+        stream,
+        offer.auth,
+        offer.proxy,
+        offer.verify,
+        offer.ca_file,
+    )
