@@ -93,6 +93,8 @@ async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_p
         "estimated": False,
         "end_user": "u-7",
         "attempts": 1,
+        "earlier_attempts": None,
+        "metadata": None,
     }
     assert {name: row[name] for name in wanted} == wanted
 
@@ -140,6 +142,9 @@ async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
         assert "canary" not in reply.text
         (row,) = await rows(here, tmp_path)
         assert (row["provider"], row["attempts"], row["cost"]) == ("second", 2, Decimal("0.02"))
+        [earlier] = json.loads(row["earlier_attempts"])
+        assert (earlier["provider"], earlier["upstream_model"]) == ("first", "up-1") and 0 <= earlier["ms"] < 60_000
+        assert earlier["error"].startswith("upstream_") and "canary" not in row["earlier_attempts"]
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
@@ -151,6 +156,7 @@ async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
         assert here.balance() == Decimal(100)
         (row,) = await rows(here, tmp_path)
         assert (row["status"], row["outcome"], row["cost"]) == (500, "upstream_error", 0)
+        assert row["earlier_attempts"] is None  # the row itself tells of the last one
 
 
 async def test_a_stream_is_retried_until_its_first_event(tmp_path):

@@ -341,10 +341,22 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
     services, key, _ = await gateway(None, make_offer("acme"), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
                                          apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second})
+    rows = []
+    update = services.ledger.update_generation
+
+    async def noted(id, expected, changes, row=None, hold=None):
+        rows.extend([row] if row else [])
+        return await update(id, expected, changes, row, hold)
+
+    services.ledger.update_generation = noted
     made = await create(services, key)
     assert made["status"] == "succeeded"
     generation = await services.ledger.get_generation(key.account_id, made["id"])
     assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
+    [earlier] = json.loads(rows[0].earlier_attempts)
+    assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
+        "provider": "acme", "upstream_model": "draw-1", "error": "upstream_failed", "status": 503,
+    }
 
 
 async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):

@@ -10,18 +10,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.annotations import end_user, metadata_text
 from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
+from tollgate.ledger.usage_row import attempts_text
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
-from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from tollgate.routing import Offer
 
 log = logging.getLogger("tollgate.completions")
-
-_MOST_USER = 1000
-"""Characters of an end user's name in a row: callers may send megabytes there."""
 
 
 class Exchange:
@@ -48,6 +46,7 @@ class Exchange:
         "called",
         "charge",
         "context",
+        "failed",
         "failure",
         "first_byte_ms",
         "hold",
@@ -95,6 +94,8 @@ class Exchange:
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
+        self.failed: list[dict[str, Any]] = []
+        """The attempts that gave no answer, as rows tell them."""
         self.last_attempt = 0
         """The number of the attempt after which there is no other route; 0 where nobody has counted them."""
         self._large = is_large(inbound.body)
@@ -147,15 +148,6 @@ class Exchange:
         stay."""
         if self._large:
             self.inbound.body = b""
-
-    def end_user(self) -> str | None:
-        """The application-defined user of the request, where the format has one; cut at a length that no name has."""
-        for holder, name in CLIENT_FORMATS[self.inbound.dialect].user_places:
-            about = self.body if holder is None else self.body.get(holder)
-            user = about.get(name) if isinstance(about, dict) else None
-            if isinstance(user, str):
-                return user[:_MOST_USER]
-        return None
 
     def asked_tier(self) -> str | None:
         """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""
@@ -309,11 +301,13 @@ class Exchange:
             total_ms=inbound.elapsed_ms(),
             stream=self.stream,
             estimated=estimated,
-            end_user=self.end_user(),
+            end_user=end_user(self.body, inbound.dialect),
             error_code=error.code if error is not None else None,
             lost="; ".join(self.context.lost)[:2000] if self.context is not None and self.context.lost else None,
             provider_cost=usage.reported_cost,
             price_rule=charge.rule,
+            earlier_attempts=attempts_text(self.failed[: self.attempts - 1]),
+            metadata=metadata_text(self.body, inbound.dialect),
         )
 
     async def settle_answer(self, *, estimated: bool, failure: UpstreamError | None = None) -> None:

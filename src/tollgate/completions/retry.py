@@ -14,6 +14,7 @@ from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.errors import InternalError, RateLimited, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.ledger.usage_row import failed_attempt
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer
 
@@ -29,6 +30,7 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     errors: list[UpstreamError] = []
     for offer in offers:
         exchange.attempts += 1
+        began = exchange.inbound.elapsed_ms()
         try:
             answered = await once(offer)
         except AttemptFailed as failure:
@@ -42,6 +44,9 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
             errors = [error]
             break
         exchange.route_failed(error)
+        exchange.failed.append(
+            failed_attempt(offer.provider, offer.model.upstream, error, exchange.inbound.elapsed_ms() - began)
+        )
         errors.append(error)
     try:
         raise _worst(errors)

@@ -14,6 +14,7 @@ import orjson
 
 from tollgate.errors import BadRequest, UpstreamError, UpstreamTimeout
 from tollgate.ledger import UsageRow
+from tollgate.ledger.usage_row import attempts_text
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.mapping.images.price import PriceMissing
@@ -81,6 +82,7 @@ def usage_row(
         native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
         total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000),
         error_code=None if good else "generation_failed", lost=prepared.get("lost"),
+        earlier_attempts=attempts_text(prepared.get("earlier", ())),
     )
 
 

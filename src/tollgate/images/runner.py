@@ -31,6 +31,7 @@ from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import attempted, check_storable, job_facts, route_of, with_state
 from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation
+from tollgate.ledger.usage_row import failed_attempt
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
@@ -132,20 +133,23 @@ class Jobs:
     async def _begin(
         self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms
     ) -> Generation:
+        failed = None
         try:
             while True:
                 offer, job_input = offers[0]
                 if offer.synchronous:
                     await self.services.ledger.create_generation(generation)
                     self.tracked.keep(generation, hold, terms, now=self.clock())
-                    self._run(generation, offers)
+                    self._run(generation, offers, failed)
                     return generation
-                generation = attempted(generation, offer)
+                generation = attempted(generation, offer, failed)
+                began = self.clock()
                 try:
                     answer = await self._submit(generation, offer, job_input)
                     break
                 except UpstreamError as error:
                     note_failure(self.services, offer, error, generation.id)
+                    failed = self._failed(offer, error, began)
                     offers = offers[1:]
                     if isinstance(error, UpstreamRejected) or not offers:
                         row = refused_row(generation, offer, error)
@@ -182,17 +186,29 @@ class Jobs:
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return answer
 
-    def _run(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> None:
+    def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> dict[str, Any]:
+        """What the row will tell of an attempt that failed, if there is another one."""
+        return failed_attempt(offer.provider, offer.model.upstream, error, (self.clock() - began) * 1000)
+
+    def _run(
+        self,
+        generation: Generation,
+        offers: list[tuple[ImageOffer, dict[str, Any]]],
+        failed: dict[str, Any] | None = None,
+    ) -> None:
         """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
-        task = self.services.settlements.spawn(self._call(generation, offers))
+        task = self.services.settlements.spawn(self._call(generation, offers, failed))
         self._running[generation.id] = task
         task.add_done_callback(lambda _: self._running.pop(generation.id, None))
         task.add_done_callback(_unheard)
 
-    async def _call(self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]]) -> Generation:
+    async def _call(
+        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], failed: dict[str, Any] | None
+    ) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
         for offer, job_input in offers:
-            generation = attempted(generation, offer)
+            began = self.clock()
+            generation = attempted(generation, offer, failed)
             generation = replace(
                 generation,
                 status="processing",
@@ -214,11 +230,13 @@ class Jobs:
                 return await self._settle(begun, offer, job_input, answer)
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
+                failed = self._failed(offer, last, began)
             except UpstreamError as error:
                 if self.services.draining:
                     return generation  # the next start makes the call again
                 note_failure(self.services, offer, error, generation.id)
                 last = error
+                failed = self._failed(offer, error, began)
                 if isinstance(error, UpstreamRejected):
                     break
             except BadRequest as error:

@@ -109,13 +109,19 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
     return {name: getattr(after, name) for name in names}
 
 
-def attempted(generation: Generation, offer: ImageOffer) -> Generation:
-    """The job with one more attempt, at the provider of `offer`."""
+def attempted(generation: Generation, offer: ImageOffer, failed: dict[str, Any] | None = None) -> Generation:
+    """The job with one more attempt, at the provider of `offer`, because of the one that `failed`
+    (`usage_row.failed_attempt`)."""
+    earlier = [*generation.row.get("earlier", ()), failed] if failed else None
     return replace(
         generation,
         provider=offer.provider,
         deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
-        row={**generation.row, "attempts": generation.row["attempts"] + 1},
+        row={
+            **generation.row,
+            "attempts": generation.row["attempts"] + 1,
+            **({"earlier": earlier} if earlier else {}),
+        },
     )
 
 

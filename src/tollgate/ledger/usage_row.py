@@ -6,10 +6,15 @@ Columns may be added at the end; a name or a meaning never changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
+
+from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected
 
 ZERO = Decimal(0)
 ONE = Decimal(1)
@@ -57,6 +62,8 @@ class UsageRow:
     lost: str | None = None
     provider_cost: Decimal | None = None
     price_rule: str = ""
+    earlier_attempts: str | None = None
+    metadata: str | None = None
 
 
 class Column(NamedTuple):
@@ -142,12 +149,43 @@ COLUMNS: tuple[Column, ...] = (
         "none where nothing was billed, empty for old rows and images",
     ),
     Column(
+        "earlier_attempts",
+        "VARCHAR",
+        "attempts that failed before the one at provider, in order, as a JSON list of provider, upstream_model, error "
+        "(as in error_code), status (what the provider answered, null if nothing) and ms; NULL where there was none, "
+        "and for count_tokens",
+    ),
+    Column(
+        "metadata",
+        "VARCHAR",
+        "the request's metadata as a JSON object, without what stands in end_user: the first 16 pairs, names up to 64 "
+        "characters, texts up to 512, no nested values; NULL where there is none",
+    ),
+    Column(
         "seq",
         "BIGINT NOT NULL",
         "order in which rows became durable; rises without repeats within one ledger, or one gateway of several that "
         "share a store",
     ),
 )
+
+def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms: float) -> dict[str, Any]:
+    """An entry of `earlier_attempts`; `ms` is the time from the attempt's begin to its failure."""
+    status = (
+        error.upstream_status if isinstance(error, UpstreamFailed)
+        else error.status if isinstance(error, UpstreamRejected)
+        else None
+    )
+    return {
+        "provider": provider, "upstream_model": upstream_model, "error": error.code, "status": status,
+        "ms": round(ms, 1),
+    }
+
+
+def attempts_text(failed: Sequence[Mapping[str, Any]]) -> str | None:
+    """`earlier_attempts` of these entries."""
+    return orjson.dumps(failed).decode() if failed else None
+
 
 ROW_COLUMNS = COLUMNS[:-1]
 """Those that come from `UsageRow`; `seq` is the journal's."""
