@@ -11,12 +11,14 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
 
 from tollgate.ledger import COLUMNS, UsageRow
-from tollgate.ledger.publish import READ_STATEMENT, Publisher
+from tollgate.ledger import publish as publish_module
+from tollgate.ledger.publish import READ_STATEMENT, Effort, Publisher
 from tollgate.ledger.records import encode
 from tollgate.ledger.segments import Entry, write_line
 from tollgate.ledger.store import Store
@@ -379,3 +381,14 @@ def test_cached_pages_are_given_back(desk: Desk) -> None:
     )
     desk.add(row(time=TEN))
     assert desk.publisher.publish(TEN) == 1
+
+
+@pytest.mark.parametrize(
+    ("cpu", "wall", "pause"), [(0.1, 0.1, 2.0), (0.05, 2.5, 10.0)], ids=["work", "waiting for a busy machine or disk"]
+)
+def test_publishing_pauses_by_what_it_takes_not_by_how_busy_others_are(monkeypatch, cpu, wall, pause):
+    clock = SimpleNamespace(monotonic=iter([10.0, 10.0 + wall]).__next__, thread_time=iter([1.0, 1.0 + cpu]).__next__)
+    monkeypatch.setattr(publish_module, "time", clock)
+    with Effort() as effort:
+        pass
+    assert effort.pause == pytest.approx(pause)

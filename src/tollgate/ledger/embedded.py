@@ -25,7 +25,7 @@ from tollgate.ledger import segments
 from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
 from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Publisher, remove_files
+from tollgate.ledger.publish import Effort, Publisher, remove_files
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.retention import FirstDays, Retention
 from tollgate.ledger.segments import Entry
@@ -37,8 +37,6 @@ log = logging.getLogger("tollgate.ledger")
 LOCK_NAME = "ledger.lock"
 MOVED_NAME = "moved.txt"
 """Tells that the store lives elsewhere now."""
-PUBLISH_SHARE = 20
-"""A publication that took a second is not repeated within 20: at most a twentieth of one core goes into it."""
 _REMOVE_SECONDS = 1.0
 """So long at a time old rows are removed, some 10 ms for a day's 10,000, while new ones wait in the journal."""
 
@@ -301,20 +299,20 @@ class EmbeddedBackend:
         started = time.monotonic()
         if not now and started < self._next_publish:
             return
-        try:
-            if self.publisher.publish(datetime.now(UTC), recheck=self._recheck):
-                self.store.let_go()
-            self._recheck = self._unpublished = False
-            if self._publish_problem:
-                log.warning("usage files are published again")
-                self._publish_problem = ""
-        except (duckdb.Error, OSError) as error:
-            reason = str(error).splitlines()[0]
-            if reason != self._publish_problem:
-                log.error("usage files could not be published, tried again every few seconds: %s", reason)
-            self._publish_problem = reason
-        spent = time.monotonic() - started
-        self._next_publish = started + max(self._settings.publish_seconds, PUBLISH_SHARE * spent)
+        with Effort() as effort:
+            try:
+                if self.publisher.publish(datetime.now(UTC), recheck=self._recheck):
+                    self.store.let_go()
+                self._recheck = self._unpublished = False
+                if self._publish_problem:
+                    log.warning("usage files are published again")
+                    self._publish_problem = ""
+            except (duckdb.Error, OSError) as error:
+                reason = str(error).splitlines()[0]
+                if reason != self._publish_problem:
+                    log.error("usage files could not be published, tried again every few seconds: %s", reason)
+                self._publish_problem = reason
+        self._next_publish = started + max(self._settings.publish_seconds, effort.pause)
 
     def _remove_old(self) -> None:
         """Remove rows, files and image jobs that are too old, a turn at a time."""

@@ -40,9 +40,31 @@ _NEWEST_FILES = 3
 _TURN_SECONDS = 5.0
 """After a restore or a long outage there may be hundreds of hours to write; storing new rows comes in between."""
 
+_CPU_SHARE = 20
+"""A publication that took a second of CPU is not repeated within 20: at most a twentieth of one core goes into it."""
+_TIME_SHARE = 4
+"""One that took a second by the clock is not repeated within 4: a slow disk is left time for others, and a machine that
+is busy otherwise does not let the files become minutes old."""
+
 
 def _naive(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+class Effort:
+    """What a publication took of the thread it runs on, for the length of a `with`."""
+
+    pause = 0.0
+    """Seconds from its begin that the next one is not to begin within."""
+
+    def __enter__(self) -> Self:
+        self._began, self._cpu = time.monotonic(), time.thread_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pause = max(
+            _CPU_SHARE * (time.thread_time() - self._cpu), _TIME_SHARE * (time.monotonic() - self._began)
+        )
 
 
 class Publisher:

@@ -17,7 +17,7 @@ from tollgate.config.model import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Publisher
+from tollgate.ledger.publish import Effort, Publisher
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
@@ -32,8 +32,6 @@ _LOOK_SECONDS = 30.0
 _LOCK_SECONDS = 15.0
 """How long a start waits for a gateway that just publishes what this one left: a turn of `Publisher.publish`, and an
 hour's file."""
-_PAUSE = 20
-"""A publication that took a second is not repeated within twenty."""
 _FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL") else c.name for c in COLUMNS)
 """Money as text: a reader of JSON might make a float of it."""
 _SHAPE = orjson.dumps({c.name: base_type(c) for c in COLUMNS}).decode()
@@ -118,6 +116,7 @@ class Publishing:
         self._removal = Removal(connections, settings)
         self._looks_at = 0.0
         self._recheck = True
+        self._effort = Effort()
         self._problem = ""
         self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
@@ -159,9 +158,7 @@ class Publishing:
                 self._looks_at = began + _LOOK_SECONDS
                 await self._tried(self._look)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._stop.wait(), max(self._settings.publish_seconds, _PAUSE * (loop.time() - began))
-                )
+                await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, self._effort.pause))
 
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""
@@ -171,8 +168,12 @@ class Publishing:
                 self._problem = ""
 
     async def _publish(self) -> None:
-        await asyncio.to_thread(self._publisher.publish, datetime.now(UTC), recheck=self._recheck)
+        await asyncio.to_thread(self._publish_here)
         self._recheck = False
+
+    def _publish_here(self) -> None:
+        with self._effort:
+            self._publisher.publish(datetime.now(UTC), recheck=self._recheck)
 
     async def _look(self) -> None:
         await self._leftovers.look()
