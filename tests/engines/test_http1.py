@@ -195,7 +195,7 @@ async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
     ).statuses == [200]
 
 
-def test_as_many_wishes_as_one_read_holds_are_overlooked():
+def test_as_many_requests_to_upgrade_as_one_read_holds_are_ignored():
     http = Http1(None, None, None)  # type: ignore[arg-type]
     http._read(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\nContent-Length: 2\r\n\r\nxy" * 700)
     assert [item for item in http._arrived if type(item) is bytes] == [b"xy"] * 700 and len(http._arrived) == 3 * 700

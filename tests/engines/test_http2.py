@@ -137,7 +137,7 @@ async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
     assert await client.answered() and caplog.text == ""
 
 
-async def test_wishes_for_priority_are_not_kept(client, caplog):
+async def test_priorities_that_clients_name_are_not_kept(client, caplog):
     client.send(b"".join(b"\0\0\5\2\0" + (2 * each + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for each in range(2000)))
     assert await client.answered() and caplog.text == ""
 

@@ -24,7 +24,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
-from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, without_wish
+from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, without_upgrade
 from tollgate.engines.streams import forget_unread
 from tollgate.services import new_request_id
 
@@ -97,12 +97,12 @@ class Http1:
         self._headers: list[tuple[bytes, bytes]] = []
         self._parsed: _Head | None = None
         """The newest request that was read."""
-        self._bare = 0
-        """Bytes read since the last complete head or piece of a body: the size of the head that is arriving."""
-        self._came = 0
+        self._head_bytes = 0
+        """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
+        self._body_bytes = 0
         """Bytes of request bodies read so far."""
-        self._looked: tuple[_Head | None, int] = (None, 0)
-        """`_parsed` and `_came` as they were when `lags` was asked last."""
+        self._last_check: tuple[_Head | None, int] = (None, 0)
+        """`_parsed` and `_body_bytes` as they were when `lags` ran last."""
         self._first: bytes | None = b""
         """The first bytes of the connection, kept until it is certain that they do not begin HTTP/2; then None."""
         self._deaf = False
@@ -137,10 +137,13 @@ class Http1:
 
     def lags(self) -> bool:
         """Whether hardly anything has come, since this was asked last, of a request's body that is being waited for."""
-        head, (looked, came) = self._parsed, self._looked
-        self._looked = head, self._came
+        head, (checked, came) = self._parsed, self._last_check
+        self._last_check = head, self._body_bytes
         return (
-            head is not None and head is looked is self._head and not head.whole and self._came - came < SLOWEST_BYTES
+            head is not None
+            and head is checked is self._head
+            and not head.whole
+            and self._body_bytes - came < SLOWEST_BYTES
         )
 
     # ---- reading
@@ -153,24 +156,24 @@ class Http1:
             self._first = data if _HTTP2_PREFACE.startswith(data) else None
             if self._first:
                 return
-        self._bare += len(data)
+        self._head_bytes += len(data)
         while data:
             try:
                 self._parser.feed_data(data)
                 break
-            except httptools.HttpParserUpgrade as wish:
-                data = self._overlook(data[wish.args[0] :])
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._ignore_upgrade(data[upgrade.args[0] :])
             except httptools.HttpParserError:
                 if self._parsed is None or self._parsed.keep or not self._parsed.whole:
                     self._refuse(400)
                 self._deaf = True  # or it goes on behind the request that was its last
                 break
-        if self._bare > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
 
-    def _overlook(self, rest: bytes) -> bytes:
-        """What to read on with behind the head of a request that wishes for another protocol: itself without the wish,
-        and the `rest`."""
+    def _ignore_upgrade(self, rest: bytes) -> bytes:
+        """The bytes to parse next after the head of a request that asks for an upgrade: the head without that, and the
+        `rest`."""
         head = self._parsed
         if head is None or self._deaf:
             return b""
@@ -180,7 +183,7 @@ class Http1:
             return b""
         self._arrived.pop()  # its end
         self._arrived.pop()
-        return without_wish(head.method.encode(), head.target, head.version, head.headers, rest)
+        return without_upgrade(head.method.encode(), head.target, head.version, head.headers, rest)
 
     def _refuse(self, status: int) -> None:
         if not self._deaf:
@@ -199,7 +202,7 @@ class Http1:
         self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        self._bare = 0
+        self._head_bytes = 0
         version = self._parser.get_http_version()
         headers = self._headers
         try:
@@ -221,12 +224,12 @@ class Http1:
         self._arrived.append(head)
 
     def on_body(self, body: bytes) -> None:
-        self._bare = 0
-        self._came += len(body)
+        self._head_bytes = 0
+        self._body_bytes += len(body)
         self._arrived.append(body)
 
     def on_message_complete(self) -> None:
-        self._bare = 0
+        self._head_bytes = 0
         if self._parsed is not None:
             self._parsed.whole = True
         self._arrived.append(_END)

@@ -64,9 +64,9 @@ class Http2(H2Protocol):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._coming: dict[int, int] = {}
+        self._body_bytes: dict[int, int] = {}
         """Of requests whose end has not come, how much of the body has."""
-        self._looked: dict[int, int] = {}
+        self._last_check: dict[int, int] = {}
         """The same when `end_stuck` was called last."""
 
     async def end_stuck(self) -> None:
@@ -75,15 +75,15 @@ class Http2(H2Protocol):
         now = time.monotonic()
         stuck = {
             number
-            for number, came in self._coming.items()
-            if came - self._looked.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES
+            for number, came in self._body_bytes.items()
+            if came - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES
         }
         stuck.update(
             number
             for number, unsent in self.stream_buffers.items()
             if isinstance(unsent, Unsent) and unsent.is_stuck(now)
         )
-        self._looked = dict(self._coming)
+        self._last_check = dict(self._body_bytes)
         for number in stuck:
             with contextlib.suppress(ProtocolError):  # it is closed by now
                 self.connection.reset_stream(number, ErrorCodes.CANCEL)
@@ -132,13 +132,13 @@ class Http2(H2Protocol):
         """Keep count of what comes."""
         if type(event) is DataReceived:
             assert event.stream_id is not None and event.data is not None
-            self._coming[event.stream_id] = self._coming.get(event.stream_id, 0) + len(event.data)
+            self._body_bytes[event.stream_id] = self._body_bytes.get(event.stream_id, 0) + len(event.data)
         elif type(event) is RequestReceived and event.stream_ended is None:
             assert event.stream_id is not None
-            self._coming[event.stream_id] = 0
+            self._body_bytes[event.stream_id] = 0
         elif type(event) is StreamEnded:
             assert event.stream_id is not None
-            self._coming.pop(event.stream_id, None)
+            self._body_bytes.pop(event.stream_id, None)
 
     def _too_many(self, resets: int) -> bool:
         now = time.monotonic()
@@ -156,7 +156,7 @@ class Http2(H2Protocol):
 
     async def _close_stream(self, stream_id: int) -> None:
         stream = self.streams.pop(stream_id, None)
-        self._coming.pop(stream_id, None)
+        self._body_bytes.pop(stream_id, None)
         unsent = self.stream_buffers.get(stream_id)
         if unsent is not None:
             await unsent.close()  # who waits for room in it would do so for ever

@@ -29,8 +29,8 @@ _BACKLOG = 2048
 """Connections that may wait to be accepted."""
 _KEEP_ALIVE_REQUESTS = 10**9
 """A busy HTTP/2 connection is not closed for being used: hypercorn would do so after a thousand requests."""
-_LOOK_SECONDS = 0.5
-"""Between two looks whether a client is still there whose next request waits for its turn."""
+_CHECK_SECONDS = 0.5
+"""How often a client whose next request waits for its turn is checked to be still there."""
 
 
 class Hypercorn:
@@ -157,12 +157,12 @@ class _Connection(TCPServer):
                 await asyncio.wait_for(self.context.terminated.wait(), left)
                 terminated = True
             if self._idle_since is None and not terminated:
-                await self._look()
+                await self._check()
         if self._idle_since is not None:
             await asyncio.shield(self._initiate_server_close())
 
-    async def _look(self) -> None:
-        """End what does not go on; `_left` says how often."""
+    async def _check(self) -> None:
+        """End requests and answers that make no progress; `_left` says how often."""
         served = self.protocol.protocol
         if isinstance(served, Http2):
             await served.end_stuck()
@@ -197,7 +197,7 @@ class _Turn(EventWrapper):
             if self._reader._eof or self._reader.exception() is not None:  # type: ignore[attr-defined]
                 raise _ClientLeft
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_CHECK_SECONDS):
                     await super().wait()
 
 

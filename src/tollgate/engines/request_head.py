@@ -1,5 +1,5 @@
-"""What both servers make of the head of an HTTP/1 request: what is refused, in which words, and the wish for another
-protocol, which is overlooked."""
+"""What both servers make of the head of an HTTP/1 request: what is refused, in which words, and a request to upgrade to
+another protocol, which is ignored."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
     return by_name
 
 
-def without_wish(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:
-    """A head that wishes for another protocol, again without the wish, and the `rest` behind it.
+def without_upgrade(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:
+    """The bytes to parse anew after a head that asked for an upgrade: that head without its `upgrade` header, and the
+    `rest` that came behind it.
 
-    A server may overlook the wish (RFC 9110, 7.8), which Java's client sends with its first request; httptools takes
-    the body for the other protocol, and the request for empty.
+    A server may ignore such a header (RFC 9110, 7.8). Java's client sends one with its first request, and httptools
+    then takes the body for bytes of the other protocol and the request for one without a body.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
     lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]

@@ -19,7 +19,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
-from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_wish
+from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_upgrade
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 from tollgate.http import DIRECT
@@ -126,14 +126,14 @@ class _Connection(asyncio.Protocol):
         """The answers to the requests behind that one, with their scopes."""
         self._refusal = 0
         """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
-        self._wish: tuple[bytes, bytes, str, Headers] | None = None
-        """Method, target, version and headers of the request read last, if it wishes for another protocol."""
-        self._bare = 0
-        """Bytes read since the last complete head or piece of a body: the size of the head that is arriving."""
-        self._came = 0
+        self._upgrade: tuple[bytes, bytes, str, Headers] | None = None
+        """Method, target, version and headers of the request read last, if that asks for an upgrade to another."""
+        self._head_bytes = 0
+        """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
+        self._body_bytes = 0
         """Bytes of request bodies read so far."""
-        self._looked: tuple[HttpExchange | None, int] = (None, 0)
-        """`_newest` and `_came` as they were when `_look` ran last."""
+        self._last_check: tuple[HttpExchange | None, int] = (None, 0)
+        """`_newest` and `_body_bytes` as they were when `_lags` ran last."""
         self._since = 0.0
         """When the connection became idle, or when the head of the next request began to arrive."""
         self._begun = False
@@ -151,7 +151,7 @@ class _Connection(asyncio.Protocol):
             "scheme": "https" if is_ssl(transport) else "http",
         }
         self._since = self.loop.time()
-        self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._look)
+        self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._check)
         self.server.connections.add(self)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,7 +162,7 @@ class _Connection(asyncio.Protocol):
         if self._active is not None:
             self._active.leave()
         self._active = self._newest = None  # they hold this connection
-        self._looked = None, 0
+        self._last_check = None, 0
         self.resume_writing()
 
     def shutdown(self) -> None:
@@ -178,23 +178,23 @@ class _Connection(asyncio.Protocol):
         parser = self._parser
         if self._refusal or parser is None:
             return
-        self._bare += len(data)
+        self._head_bytes += len(data)
         try:
             while data:
                 try:
                     parser.feed_data(data)
                     break
-                except httptools.HttpParserUpgrade as wish:
-                    assert self._wish is not None
-                    data = without_wish(*self._wish, data[wish.args[0] :])
-                    self._wish = None
+                except httptools.HttpParserUpgrade as upgrade:
+                    assert self._upgrade is not None
+                    data = without_upgrade(*self._upgrade, data[upgrade.args[0] :])
+                    self._upgrade = None
         except httptools.HttpParserError as error:
             cause = error.__context__  # what our own `on_headers_complete` raised
             self._refuse(cause.status if isinstance(cause, Refused) else 400)
             return
-        if self._bare > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
-        elif not self._begun and self._bare and self._idle():
+        elif not self._begun and self._head_bytes and self._idle():
             self._begun = True
             self._since = self.loop.time()
 
@@ -209,7 +209,7 @@ class _Connection(asyncio.Protocol):
         self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        self._bare = 0
+        self._head_bytes = 0
         self._begun = False
         parser, headers = self._parser, self._headers
         assert parser is not None
@@ -218,7 +218,7 @@ class _Connection(asyncio.Protocol):
         if method == b"CONNECT":
             raise Refused(400)
         if parser.should_upgrade():
-            self._wish = method, self._target, version, headers
+            self._upgrade = method, self._target, version, headers
             return
         raw_path, _, query = self._target.partition(b"?")
         path = raw_path.decode("ascii")
@@ -247,16 +247,16 @@ class _Connection(asyncio.Protocol):
                 self._pause()
 
     def on_body(self, data: bytes) -> None:
-        self._bare = 0
-        self._came += len(data)
+        self._head_bytes = 0
+        self._body_bytes += len(data)
         exchange = self._newest
-        if exchange is not None and not exchange.complete and self._wish is None:
+        if exchange is not None and not exchange.complete and self._upgrade is None:
             exchange.add(data)
             if exchange.unread > MOST_UNREAD:
                 self._pause()
 
     def on_message_complete(self) -> None:
-        if self._newest is not None and self._wish is None:
+        if self._newest is not None and self._upgrade is None:
             self._newest.end()
 
     def read_on(self) -> None:
@@ -365,9 +365,8 @@ class _Connection(asyncio.Protocol):
         """Whether there is nothing to answer."""
         return self._active is None or self._active.complete
 
-    def _look(self) -> None:
-        """A client without a request, or one that never comes to the end of a head or of a body, does not keep its
-        connection."""
+    def _check(self) -> None:
+        """Close the connection of a client that sends no request, or never ends a head or a body."""
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
         if idle and left <= 0:
@@ -375,17 +374,17 @@ class _Connection(asyncio.Protocol):
         elif self._lags() and not idle:
             self.transport.abort()
         else:
-            self._clock = self.loop.call_later(left, self._look)
+            self._clock = self.loop.call_later(left, self._check)
 
     def _lags(self) -> bool:
         """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
         coming."""
-        exchange, (looked, came) = self._newest, self._looked
-        self._looked = exchange, self._came
+        exchange, (checked, came) = self._newest, self._last_check
+        self._last_check = exchange, self._body_bytes
         return (
             exchange is not None
-            and exchange is looked
+            and exchange is checked
             and exchange.more
             and not self._paused
-            and self._came - came < SLOWEST_BYTES
+            and self._body_bytes - came < SLOWEST_BYTES
         )
