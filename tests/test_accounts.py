@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tollgate import accounts
-from tollgate.accounts import KeyWish
+from tollgate.accounts import KeyForm
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger import Ledger, UsageRow
@@ -114,41 +114,41 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("form", "message"),
     [
-        (KeyWish(cap="x"), "cap: "), (KeyWish(cap="-1"), "cap is -1, wanted 0 or more"),
-        (KeyWish(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
-        (KeyWish(window="year"), 'window is "year"'),
-        (KeyWish(models="acme/*, ! acme/old"), "wanted what is left out right after its !"),
-        (KeyWish(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
-        (KeyWish(models="a" * 201), "of at most 200 characters"), (KeyWish(rpm="0"), 'rpm is "0"'),
-        (KeyWish(tpm="1.5"), 'tpm is "1.5"'), (KeyWish(rpm="²"), "rpm"), (KeyWish(name="x" * 101), "101 characters"),
+        (KeyForm(cap="x"), "cap: "), (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
+        (KeyForm(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
+        (KeyForm(window="year"), 'window is "year"'),
+        (KeyForm(models="acme/*, ! acme/old"), "wanted what is left out right after its !"),
+        (KeyForm(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
+        (KeyForm(models="a" * 201), "of at most 200 characters"), (KeyForm(rpm="0"), 'rpm is "0"'),
+        (KeyForm(tpm="1.5"), 'tpm is "1.5"'), (KeyForm(rpm="²"), "rpm"), (KeyForm(name="x" * 101), "101 characters"),
     ],
 )
-async def test_a_wrong_wish_names_the_field_and_makes_no_key(books: Ledger, wish: KeyWish, message: str) -> None:
+async def test_a_wrong_value_names_the_field_and_makes_no_key(books: Ledger, form: KeyForm, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
-        await accounts.create_key(books, "alice", wish)
+        await accounts.create_key(books, "alice", form)
     assert await books.list_keys() == []
 
 
 async def test_a_key_has_what_was_wished(books: Ledger) -> None:
     key, secret = await accounts.create_key(
-        books, "alice", KeyWish("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True)
+        books, "alice", KeyForm("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True)
     )
     assert books.find_key(secret) == key
     assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
         "lap top", ("acme/*",), Decimal(5), "month", 60, 1000, True)
-    changed = await accounts.change_key(books, key.id, KeyWish("new"))
+    changed = await accounts.change_key(books, key.id, KeyForm("new"))
     assert (changed.name, changed.allowed_models, changed.expires_at, changed.spend_cap) == ("new", None, None, None)
     assert books.find_key(secret) == changed
 
 
 async def test_a_key_is_found_by_id_name_or_end(books: Ledger) -> None:
-    one, _ = await accounts.create_key(books, "alice", KeyWish("laptop"))
-    two, _ = await accounts.create_key(books, "alice", KeyWish("phone"))
+    one, _ = await accounts.create_key(books, "alice", KeyForm("laptop"))
+    two, _ = await accounts.create_key(books, "alice", KeyForm("phone"))
     for hint in (one.id, "laptop", one.last_four):
         assert (await accounts.find_key(books, hint)).id == one.id
-    await accounts.create_key(books, "alice", KeyWish("phone"))
+    await accounts.create_key(books, "alice", KeyForm("phone"))
     with pytest.raises(BadRequest, match='"phone" fits 2 keys'):
         await accounts.find_key(books, "phone")
     with pytest.raises(NotFound):
@@ -180,9 +180,9 @@ async def test_views_of_all_accounts_and_keys_ask_no_more_of_many_than_of_one(bo
 
 
 async def test_views_show_states_and_sums(books: Ledger) -> None:
-    key, _ = await accounts.create_key(books, "alice", KeyWish("laptop", cap="5", window="day"))
-    old, _ = await accounts.create_key(books, "alice", KeyWish("old"))
-    late, _ = await accounts.create_key(books, "alice", KeyWish("late"))
+    key, _ = await accounts.create_key(books, "alice", KeyForm("laptop", cap="5", window="day"))
+    old, _ = await accounts.create_key(books, "alice", KeyForm("old"))
+    late, _ = await accounts.create_key(books, "alice", KeyForm("late"))
     await books.revoke_key(old.id)
     await books.update_key(late.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
     await accounts.grant(books, "alice", "10", "gift")

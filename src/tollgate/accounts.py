@@ -38,7 +38,7 @@ _MOST_PER_MINUTE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeyWish:
+class KeyForm:
     """What a new or changed key shall be, as typed; empty text means the default, which is no limit."""
 
     name: str = ""
@@ -52,7 +52,7 @@ class KeyWish:
 
 
 _FIELDS = {"models": "allowed_models", "expires": "expires_at", "cap": "spend_cap", "window": "cap_window"}
-"""Fields of a wish that have another name in the key."""
+"""Fields of a `KeyForm` that have another name in the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +233,14 @@ async def account_views(books: Administration) -> list[AccountView]:
     ]
 
 
-async def create_key(books: Administration, account_id: str, wish: KeyWish) -> tuple[KeyRecord, str]:
+async def create_key(books: Administration, account_id: str, form: KeyForm) -> tuple[KeyRecord, str]:
     """A new key and its secret, to be shown this once."""
-    return await books.create_key(account_id, _named(wish.name), **_key_fields(wish))
+    return await books.create_key(account_id, _named(form.name), **_key_fields(form))
 
 
-async def change_key(books: Administration, key_id: str, wish: KeyWish, only: Collection[str] = ()) -> KeyRecord:
-    """Give an existing key these properties, or `only` those of them (fields of the wish); the secret stays."""
-    fields = {"name": _named(wish.name), **_key_fields(wish)}
+async def change_key(books: Administration, key_id: str, form: KeyForm, only: Collection[str] = ()) -> KeyRecord:
+    """Give an existing key what `form` says, or `only` these fields of it; the secret stays."""
+    fields = {"name": _named(form.name), **_key_fields(form)}
     kept = {_FIELDS.get(name, name) for name in only} or fields.keys()
     return await books.update_key(key_id, **{name: value for name, value in fields.items() if name in kept})
 
@@ -283,20 +283,20 @@ async def grant(books: Administration, account_id: str, amount: str, note: str =
     return await books.grant(account_id, kept_amount(credits), note[:500])
 
 
-def _key_fields(wish: KeyWish) -> dict[str, Any]:
-    if wish.window not in CAP_WINDOWS:
-        raise BadRequest(f"window is \"{wish.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
-    cap = kept_amount(read_amount(wish.cap, "cap"), "cap") if wish.cap.strip() else None
+def _key_fields(form: KeyForm) -> dict[str, Any]:
+    if form.window not in CAP_WINDOWS:
+        raise BadRequest(f"window is \"{form.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
+    cap = kept_amount(read_amount(form.cap, "cap"), "cap") if form.cap.strip() else None
     if cap is not None and cap < 0:
         raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
     return {
-        "allowed_models": read_models(wish.models),
-        "expires_at": read_expiry(wish.expires),
+        "allowed_models": read_models(form.models),
+        "expires_at": read_expiry(form.expires),
         "spend_cap": cap,
-        "cap_window": wish.window,
-        "rpm": read_rate(wish.rpm, "rpm"),
-        "tpm": read_rate(wish.tpm, "tpm"),
-        "strict": wish.strict,
+        "cap_window": form.window,
+        "rpm": read_rate(form.rpm, "rpm"),
+        "tpm": read_rate(form.tpm, "tpm"),
+        "strict": form.strict,
     }
 
 

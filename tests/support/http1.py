@@ -26,7 +26,7 @@ READ = {
     "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
     "HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", ("GET", "/", "1.0", b"")),
     "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
-    "a wish for HTTP/2 beside a body": (
+    "an upgrade to HTTP/2 asked for beside a body": (
         b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na",
         ("POST", "/", "1.1", b"a"),
     ),
@@ -34,16 +34,16 @@ READ = {
         b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na",
         ("POST", "/", "1.1", b"a"),
     ),
-    "a wish beside chunks": (
+    "an upgrade asked for beside chunks": (
         (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: "
         b"chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
         ("POST", "/", "1.1", b"a"),
     ),
-    "what is no wish": (
+    "an upgrade header without connection: upgrade": (
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc",
         ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc"),
     ),
-    "a wish for a web socket": (
+    "an upgrade to a web socket asked for": (
         b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         ("GET", "/w", "1.1", b""),
     ),

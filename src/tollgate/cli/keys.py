@@ -81,10 +81,10 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--strict", is_flag=True, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option
-def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
+def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
     from tollgate import accounts
 
-    key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyWish(**wish)))
+    key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyForm(**form)))
     _warn_of_no_models(path, key.allowed_models)
     if as_json:
         print_json({
@@ -115,11 +115,11 @@ def create(path: Path | None, account: str, as_json: bool, **wish: Any) -> None:
 @click.option("--strict/--no-strict", default=None, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option
-def change(path: Path | None, key: str, account: str | None, as_json: bool, **wish: Any) -> None:
+def change(path: Path | None, key: str, account: str | None, as_json: bool, **form: Any) -> None:
     from tollgate import accounts
     from tollgate.errors import BadRequest
 
-    changes = {name: value for name, value in wish.items() if value is not None and (name, value) != ("models", "")}
+    changes = {name: value for name, value in form.items() if value is not None and (name, value) != ("models", "")}
     if not changes:
         raise click.UsageError(
             "nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, "
@@ -136,7 +136,7 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **wi
         found = await accounts.find_key(books, key, account)
         if found.revoked:
             raise BadRequest(f"key {found.id} is revoked, which is for good; make another one")
-        await accounts.change_key(books, found.id, accounts.KeyWish(**typed), only=typed.keys())
+        await accounts.change_key(books, found.id, accounts.KeyForm(**typed), only=typed.keys())
         return next(view for view in await accounts.key_views(books, found.account_id) if view.key.id == found.id)
 
     view = with_books(path, work)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from tollgate import accounts
-from tollgate.accounts import KeyView, KeyWish
+from tollgate.accounts import KeyForm, KeyView
 from tollgate.catalog import access_of, may_use
 from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Form, Visit
@@ -20,18 +20,18 @@ from tollgate.money import show as plain
 
 async def show(visit: Visit) -> Response:
     """All keys, and the form for a new one."""
-    return await _list(visit, KeyWish())
+    return await _list(visit, KeyForm())
 
 
 async def create(visit: Visit) -> Response:
     """Make a key and show its secret, this once; the same form sent again only leads back to the list."""
-    wish = _wish(visit.form)
+    form = _read_form(visit.form)
     if not visit.form["once"] or not visit.once(visit.form["once"]):
         return visit.to("/keys", done="again")
     try:
-        key, secret = await accounts.create_key(visit.ledger, visit.me.id, wish)
+        key, secret = await accounts.create_key(visit.ledger, visit.me.id, form)
     except BadRequest as error:
-        return await _list(visit, wish, error)
+        return await _list(visit, form, error)
     return visit.render(
         "key_made.html",
         key=key,
@@ -50,11 +50,11 @@ async def one(visit: Visit) -> Response:
 async def change(visit: Visit) -> Response:
     """Give the key the limits of the form."""
     view = await _mine(visit)
-    wish = _wish(visit.form)
+    form = _read_form(visit.form)
     try:
-        await accounts.change_key(visit.ledger, view.key.id, wish)
+        await accounts.change_key(visit.ledger, view.key.id, form)
     except BadRequest as error:
-        return await _detail(visit, view, wish, error)
+        return await _detail(visit, view, form, error)
     return visit.to(f"/keys/{view.key.id}", done="saved")
 
 
@@ -74,7 +74,7 @@ async def _mine(visit: Visit) -> KeyView:
     raise NotFound("there is no such key")
 
 
-async def _list(visit: Visit, wish: KeyWish, error: BadRequest | None = None) -> Response:
+async def _list(visit: Visit, form: KeyForm, error: BadRequest | None = None) -> Response:
     views = await accounts.key_views(visit.ledger, visit.me.id)
     order = {"active": 0, "expired": 1, "revoked": 2}
     views.sort(key=lambda view: (order[view.state], -view.key.created_at.timestamp()))
@@ -82,29 +82,29 @@ async def _list(visit: Visit, wish: KeyWish, error: BadRequest | None = None) ->
         "keys.html",
         status=400 if error else 200,
         views=views,
-        wish=wish,
+        form=form,
         error=error,
         once=secrets.token_urlsafe(12),
         models=_model_ids(visit),
     )
 
 
-async def _detail(visit: Visit, view: KeyView, wish: KeyWish, error: BadRequest | None = None) -> Response:
+async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest | None = None) -> Response:
     report, chart = await spent_by_day(visit, Filters(account=visit.me.id, key=view.key.id))
     return visit.render(
-        "key.html", status=400 if error else 200, view=view, wish=wish, error=error, chart=chart, sums=report.all(),
+        "key.html", status=400 if error else 200, view=view, form=form, error=error, chart=chart, sums=report.all(),
         models=_model_ids(visit), last_used=view.key.last_used, useless=_fits_nothing(visit, view.key),
     )
 
 
-def _wish(form: Form) -> KeyWish:
-    return KeyWish(
+def _read_form(form: Form) -> KeyForm:
+    return KeyForm(
         name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"],
         window=form["window"] or "total", rpm=form["rpm"], tpm=form["tpm"], strict=form["strict"] == "yes",
     )
 
 
-def _as_typed(view: KeyView) -> KeyWish:
+def _as_typed(view: KeyView) -> KeyForm:
     """A key's limits in the notation of the form."""
     key = view.key
     models = "all" if key.allowed_models is None else ", ".join(key.allowed_models) or "none"
@@ -113,7 +113,7 @@ def _as_typed(view: KeyView) -> KeyWish:
         if key.expires_at and key.expires_at > datetime.now(UTC)
         else ""
     )
-    return KeyWish(
+    return KeyForm(
         name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap),
         window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict,
     )

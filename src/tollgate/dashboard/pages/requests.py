@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from tollgate.dashboard.formatting import TOKEN_KINDS
-from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_wish
+from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_selection
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
@@ -41,15 +41,15 @@ async def one_of_all(visit: Visit) -> Response:
 
 
 async def _show(visit: Visit, scope: Scope) -> Response:
-    wish = read_wish(visit.query)
-    width, count = RANGES[wish.range][1:]
-    filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
+    selection = read_selection(visit.query)
+    width, count = RANGES[selection.range][1:]
+    filters = selection.filters(scope, since=datetime.now(UTC) - width * count)
     rows = await visit.state.reports.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
     whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
     names = await visit.key_names(scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render(
-        "requests.html", scope=scope.prefix, wish=wish, ranges=RANGES, rows=rows[:_PAGE], more=more,
+        "requests.html", scope=scope.prefix, selection=selection, ranges=RANGES, rows=rows[:_PAGE], more=more,
         choices=choices(whole, names), names=names, outcomes=ENDED, endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )

@@ -44,7 +44,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Selection:
     """What the filter form says; empty is everything."""
 
     range: str = DEFAULT_RANGE
@@ -74,9 +74,9 @@ class Wish:
         return {"range": self.range} | fields | changes
 
 
-def read_wish(query: Form) -> Wish:
+def read_selection(query: Form) -> Selection:
     """The filter form of a query string; what it does not know is left at its default."""
-    return Wish(
+    return Selection(
         range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE,
         model=query["model"][:200],
         key=query["key"][:60],
@@ -109,12 +109,12 @@ async def download_all(visit: Visit) -> Response:
 
 
 async def _show(visit: Visit, scope: Scope) -> Response:
-    wish = read_wish(visit.query)
-    width, count = RANGES[wish.range][1:]
-    report = await visit.state.reports.report(wish.filters(scope), width, count)
+    selection = read_selection(visit.query)
+    width, count = RANGES[selection.range][1:]
+    report = await visit.state.reports.report(selection.filters(scope), width, count)
     whole = (
         report
-        if not set(wish.query()) - {"range"}
+        if not set(selection.query()) - {"range"}
         else await visit.state.reports.report(Filters(account=scope.account), width, count)
     )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
@@ -147,7 +147,7 @@ async def _show(visit: Visit, scope: Scope) -> Response:
         for name, title in groups.items()
     ]
     return visit.render(
-        "usage.html", scope=scope.prefix, wish=wish, ranges=RANGES, by=by, groups=groups, sums=report.all(),
+        "usage.html", scope=scope.prefix, selection=selection, ranges=RANGES, by=by, groups=groups, sums=report.all(),
         charts=drawn,
         tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables],
         choices=choices(whole, names), outcomes=ENDED, report=report,
@@ -158,11 +158,11 @@ async def _download(visit: Visit, scope: Scope) -> Response:
     form = visit.argument("form")
     if form not in ("csv", "parquet"):
         raise NotFound("there is no such download")
-    wish = read_wish(visit.query)
-    width, count = RANGES[wish.range][1:]
-    filters = wish.filters(scope, since=datetime.now(UTC) - width * count)
+    selection = read_selection(visit.query)
+    width, count = RANGES[selection.range][1:]
+    filters = selection.filters(scope, since=datetime.now(UTC) - width * count)
     path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
-    named = f"tollgate-usage-{scope.account or 'all'}-{wish.range}.{form}"
+    named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
     return FileResponse(
         path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True)
