@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tollgate.ledger.administration import Administration
 
 
-@click.group(help="Create and list accounts.")
+@click.group(help="Create, show and change accounts; set passwords, print sign-in links.")
 def command() -> None:
     pass
 
@@ -54,7 +54,7 @@ def list_(path: Path | None, as_json: bool) -> None:
     show_default=True,
     help="An operator sees every account in the dashboard.",
 )
-@click.option("--credits", "amount", default=None, help="Credits to begin with.")
+@click.option("--credits", "amount", default=None, metavar="USD", help="Credits to begin with.")
 @json_option
 @config_option
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:

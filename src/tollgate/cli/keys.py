@@ -67,7 +67,10 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     help='Models it may use, globs separated by commas, "!" in front of those it may not; all (the default) or none.',
 )
 @click.option(
-    "--cap", default="", help="Credits it may spend per window; the request that reaches them is still answered."
+    "--cap",
+    default="",
+    metavar="USD",
+    help="Credits it may spend per window; the request that reaches them is still answered.",
 )
 @click.option(
     "--window",
@@ -76,8 +79,8 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     show_default=True,
     help="When the cap starts anew (UTC; weeks from Monday).",
 )
-@click.option("--rpm", default="", help="Most requests a minute.")
-@click.option("--tpm", default="", help="Most tokens a minute.")
+@click.option("--rpm", default="", metavar="N", help="Most requests a minute.")
+@click.option("--tpm", default="", metavar="N", help="Most tokens a minute.")
 @click.option("--strict", is_flag=True, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option
@@ -108,10 +111,10 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
 @click.option("--name", help="What or who it is for.")
 @click.option("--expires", help="As for create; never ends the limit.")
 @click.option("--models", callback=_named_models, help="As for create; all ends the limit.")
-@click.option("--cap", help="As for create; none ends the limit.")
+@click.option("--cap", metavar="USD", help="As for create; none ends the limit.")
 @click.option("--window", type=click.Choice(["day", "week", "month", "total"]), help="When the cap starts anew.")
-@click.option("--rpm", help="Most requests a minute; none ends the limit.")
-@click.option("--tpm", help="Most tokens a minute; none ends the limit.")
+@click.option("--rpm", metavar="N", help="Most requests a minute; none ends the limit.")
+@click.option("--tpm", metavar="N", help="Most tokens a minute; none ends the limit.")
 @click.option("--strict/--no-strict", default=None, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option

@@ -48,7 +48,8 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
     help="Name of this gateway instead of the configured one: where several share a store, each needs its own.",
 )
 @click.option(
-    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
+    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True,
+    help="How much the log on standard error tells; debug has every failed attempt.",
 )
 def command(
     path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str

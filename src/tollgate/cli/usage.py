@@ -55,7 +55,8 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
     "--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True,
+    help="How to print the rows; parquet needs --output or a pipe.",
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option(
