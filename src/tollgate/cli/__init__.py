@@ -16,7 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("tollgate.cli.init", "Write a starter configuration into a folder."),
     "models": ("tollgate.cli.models", "List the models on offer, their routes and prices."),
     "convert": ("tollgate.cli.convert", "Convert a request, answer or stream from one protocol to another."),
-    "accounts": ("tollgate.cli.accounts", "Create, show and change accounts; set passwords, print sign-in links."),
+    "accounts": ("tollgate.cli.accounts", "Create, show and change accounts; passwords, sign-in links."),
     "keys": ("tollgate.cli.keys", "Create, list, change and revoke keys."),
     "credits": ("tollgate.cli.credits", "Grant credits and show balances."),
     "store": ("tollgate.cli.store", "Move an embedded store into one that several gateways share."),

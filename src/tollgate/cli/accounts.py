@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tollgate.ledger.administration import Administration
 
 
-@click.group(help="Create, show and change accounts; set passwords, print sign-in links.")
+@click.group(help="Create, show and change accounts; passwords, sign-in links.")
 def command() -> None:
     pass
 
