@@ -15,6 +15,10 @@ TOOLS: dict[str, Any] = {"tools": [{"type": "function", "function": {"name": "f"
     ("chat", {**TOOLS, "reasoning_effort": None}, "unset"),
     ("chat", {**TOOLS, "reasoning_effort": "none"}, "none"),
     ("chat", {**TOOLS, "reasoning_effort": "high"}, "high"),
+    ("chat", {**TOOLS, "reasoning": {"effort": "low"}}, "low"),
+    ("chat", {**TOOLS, "reasoning": {"enabled": False}}, "none"),
+    ("chat", {**TOOLS, "reasoning": {"max_tokens": 2000}}, "medium"),
+    ("chat", {**TOOLS, "reasoning": {"exclude": True}}, "unset"),
     ("responses", {**TOOLS, "reasoning": {"effort": "high"}}, "unset"),
 ])
 def test_the_effort_that_chat_requests_name_beside_tools(dialect, body, effort):

@@ -62,9 +62,22 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
         threads=threads,
         prefer_native=prefer_native,
     )
-    if tools and dialect == "chat" and isinstance(effort := body.get("reasoning_effort"), str):
+    if tools and dialect == "chat" and (effort := _effort(body)):
         needs.effort = effort
     return needs
+
+
+def _effort(body: dict[str, Any]) -> str:
+    """The effort a chat body asks for, in OpenAI's words or in OpenRouter's; "" where it asks for none."""
+    effort, wish = body.get("reasoning_effort"), body.get("reasoning")
+    if isinstance(wish, dict):
+        if isinstance(wish.get("effort"), str):
+            effort = wish["effort"]
+        elif wish.get("enabled") is False:
+            effort = "none"
+        elif wish.get("enabled") or wish.get("max_tokens"):
+            effort = "medium"
+    return effort if isinstance(effort, str) else ""
 
 
 def _hosted(dialect: str, declared: Any) -> bool:
