@@ -93,7 +93,8 @@ CARRIED = {
     "EasyInputMessageParam",
     "ToolParam", "FunctionToolParam", "allowed_tools", "output_text", "input_text", "input_image", "input_file",
     "bash_20241022", "bash_20250124", "text_editor_20241022", "text_editor_20250124", "text_editor_20250429",
-    "text_editor_20250728", "memory_20250818",
+    "text_editor_20250728", "memory_20250818", "local_shell", "shell", "shell_call", "shell_call_output", "apply_patch",
+    "apply_patch_call", "apply_patch_call_output",
 }
 """Types whose content crosses. Any other must be refused or named."""
 

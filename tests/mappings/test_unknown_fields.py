@@ -13,7 +13,7 @@ from mappings.support import mapping
 from tollgate.config.load import Map, plain
 
 CARRIED = (
-    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "action", "prompt_cache_breakpoint",
+    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "action", "operation", "prompt_cache_breakpoint",
 )
 """Members whose value goes on as it is, unknown members too."""
 WHOLE = {
@@ -40,6 +40,8 @@ WHOLE = {
         "tools[].tools[] mcp",
         "tools[].tools[].format text",
         "input[].tools[] mcp",
+        "input[].output[] None",  # what a shell gave: told as JSON text
+        "input[].output[].outcome exit",
     },
     "messages": {
         "tools[] web_search_20250305",
