@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -125,6 +126,33 @@ async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: 
     assert first.keys() == {*CALL_FIELDS, "now"} and first["headers"] == {"x-old": "old"}
     assert len(str(first["nonce"])) == 32 and first["nonce"] != second["nonce"]
     assert isinstance(first["now"], int) and abs(first["now"] - time.time()) < 60
+
+
+async def test_what_takes_long_is_computed_beside_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def adds(call: Mapping[str, object], now: int) -> Mapping[str, Mapping[str, str]]:
+        threads.append(threading.get_ident())
+        return {"headers": {"x-sign": "s"}}
+
+    def signed(*args: object) -> dict[str, str]:
+        threads.append(threading.get_ident())
+        return {"authorization": "s"}
+
+    def grant() -> Grant:
+        threads.append(threading.get_ident())
+        return Grant(server.url(), dict, Call("POST", server.url()))
+
+    monkeypatch.setattr("tollgate.upstream.authorise.sign", signed)
+    keys = {"access_key": "a", "secret_key": "s", "region": "r", "service": "b"}
+    async with upstream(ok()) as server:
+        for auth in (Authorisation("signed", adds=adds), Authorisation("sigv4", keys)):
+            await (await client.open(Call("POST", server.url(), {}, body=b"x" * 2_000_000, auth=auth))).read()
+        with pytest.raises(UpstreamFailed, match="no token"):
+            await Tokens(client._send).get("key", grant)
+    assert len(threads) == 3 and threading.get_ident() not in threads
 
 
 async def test_a_signature_that_came_to_nothing_is_our_own_fault(client: Client) -> None:

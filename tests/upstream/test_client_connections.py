@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
+import tollgate.upstream
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
@@ -33,6 +37,15 @@ async def test_a_connection_is_kept_and_used_again(client: Client) -> None:
         for _ in range(5):
             assert await fetch(client, server.url()) == b"a"
         assert server.connections == 1
+
+
+def test_the_first_call_imports_no_codec_of_host_names() -> None:
+    code = "import sys; import tollgate.upstream.http; print('encodings.idna' in sys.modules)"
+    source = str(Path(tollgate.upstream.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": source}
+    )
+    assert done.stdout.strip() == "True"
 
 
 async def test_long_addresses_are_called_and_not_kept(client: Client) -> None:

@@ -6,6 +6,7 @@ words itself; another kind is code.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -20,12 +21,14 @@ from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
 from tollgate.upstream.sigv4 import Credentials, sign
 
 if TYPE_CHECKING:
-    from tollgate.config.authorisation import Authorisation
+    from tollgate.config.authorisation import Adds, Authorisation
     from tollgate.upstream.answer import Answer
     from tollgate.upstream.call import Call
 
 _GRANTS: dict[str, Callable[[Authorisation, Call], Grant]] = {"oauth_jwt": jwt_grant, "oauth_client": client_grant}
 _CREDENTIALS = ("access_key", "secret_key", "region", "service")
+_LARGE_BODY = 1024 * 1024
+"""Above it a body's digest takes longer than the way to a thread and back: 36 ms for 30 MB."""
 
 
 class Authoriser:
@@ -43,14 +46,12 @@ class Authoriser:
         if auth.kind == "none":
             return call
         if auth.kind == "sigv4":
-            return _headed(
-                call,
-                sign(
-                    _credentials(auth.options, call), call.method, call.url, call.headers, call.body, datetime.now(UTC)
-                ),
-            )
+            if len(call.body) > _LARGE_BODY:
+                return await asyncio.to_thread(_sigv4, auth, call)
+            return _sigv4(auth, call)
         if auth.adds is not None:
-            return _added(call, auth.adds(_call_facts(call), int(time.time())))
+            # an RSA key is read in 100 ms and signs in 1 to 4, and what a file computes nobody knows
+            return await asyncio.to_thread(_signed, auth.adds, call)
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
@@ -74,6 +75,15 @@ class Authoriser:
         """A token that was refused is used no more: this one, where another may be there by now."""
         if auth.kind in _GRANTS:
             self.tokens.forget(auth.key, token)
+
+
+def _sigv4(auth: Authorisation, call: Call) -> Call:
+    credentials = _credentials(auth.options, call)
+    return _headed(call, sign(credentials, call.method, call.url, call.headers, call.body, datetime.now(UTC)))
+
+
+def _signed(adds: Adds, call: Call) -> Call:
+    return _added(call, adds(_call_facts(call), int(time.time())))
 
 
 def _call_facts(call: Call) -> dict[str, object]:

@@ -8,6 +8,7 @@ dead right after it was written to, before a byte of the answer came, is replace
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401  (the codec of host names: looked up at its first use, 5 ms of the event loop)
 import functools
 import os
 from collections.abc import Mapping

@@ -73,7 +73,7 @@ class Tokens:
             return token.value
         mint = self._mints.get(key)
         if mint is None:
-            mint = asyncio.get_running_loop().create_task(self._mint(grant()))
+            mint = asyncio.get_running_loop().create_task(self._mint(grant))
             self._mints[key] = mint
             mint.add_done_callback(lambda done: self._minted(key, done))
         if token is not None and now < token.ends_at:
@@ -105,7 +105,9 @@ class Tokens:
         if not done.cancelled() and done.exception() is None:
             self._tokens[key] = done.result()
 
-    async def _mint(self, grant: Grant) -> Token:
+    async def _mint(self, wanted: Callable[[], Grant]) -> Token:
+        # beside the event loop: reading a private key takes 100 ms and more, and its file may be on a slow disk
+        grant, form = await asyncio.to_thread(_filled, wanted)
         provider = grant.call.provider
         headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         headers |= {name.lower(): value for name, value in grant.headers.items()}
@@ -113,7 +115,7 @@ class Tokens:
             "POST",
             grant.url,
             headers,
-            urlencode(grant.form()).encode(),
+            urlencode(form).encode(),
             _BUDGETS,
             provider,
             proxy=grant.call.proxy,
@@ -147,6 +149,11 @@ class Tokens:
         life = _life(body)
         now = self._clock()
         return Token(value, now + life - min(EARLY, life / 5), now + life)
+
+
+def _filled(wanted: Callable[[], Grant]) -> tuple[Grant, Mapping[str, str]]:
+    grant = wanted()
+    return grant, grant.form()
 
 
 def _life(body: Mapping[str, object]) -> float:
