@@ -76,8 +76,8 @@ def _foreign_detail(detail: Any, context: Context) -> bool:
 
 def _call(call: Any, context: Context) -> Any:
     extra = call.get("extra_content") if isinstance(call, dict) else None
-    google = extra.get("google") if isinstance(extra, dict) else None
-    if not isinstance(google, dict) or not unseal(google.get("thought_signature")):
+    vendors = [each for each in extra.values() if isinstance(each, dict)] if isinstance(extra, dict) else []
+    if not any(unseal(value) for each in vendors for value in each.values()):
         return call
     context.lose(_LOST_SIGNATURE)
     return {name: value for name, value in call.items() if name != "extra_content"}
