@@ -24,7 +24,7 @@ from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.server import served_at
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
-from tollgate.engines import engine_of
+from tollgate.engines import LAST_CALL_SECONDS, engine_of
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.images import run_refresher
 from tollgate.ledger import ledger_of
@@ -221,7 +221,8 @@ async def serve(
 
     async def stopped() -> None:
         await stop.wait()
-        opened.services.draining = True
+        # the engine takes no more connections from now on; what comes on those it has soon after is still answered
+        asyncio.get_running_loop().call_later(2 * LAST_CALL_SECONDS, setattr, opened.services, "draining", True)
 
     opened.services.tasks.spawn(_tidy(runtime, cache))
     gc.freeze()

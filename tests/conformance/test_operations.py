@@ -169,11 +169,20 @@ def draining_in(folder, engine: str, seconds: int):
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
     running = draining_in(tmp_path, engine, 10)
-    async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
-        await streaming.send(CHAT, chat("[[pace=60ms]] [[tokens=25]] to the end"))
+    async with (
+        Raw(running.base, running.key) as streaming,
+        Raw(running.base, running.key) as waiting,
+        Raw(running.base, running.key) as kept,
+    ):
+        await kept.send(CHAT, chat("first", stream=False))
+        await kept.body((await kept.head())[1])
+        await streaming.send(CHAT, chat("[[pace=60ms]] [[tokens=35]] to the end"))
         status, headers = await streaming.head()
         running.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.3)
+        await kept.send(CHAT, chat("under way when the end came", stream=False))
+        last, last_headers = await kept.head()
+        assert last == 200 and "under way" in (await kept.body(last_headers)).decode()
+        await asyncio.sleep(1)
         refused = True
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await waiting.send(CHAT, chat("new work", stream=False))
@@ -188,7 +197,8 @@ async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_
     assert running.process.returncode == 0, running.log.read_text()[-2000:]
     assert "Traceback" not in running.log.read_text()
     rows = usage_rows(tmp_path)
-    assert [row["outcome"] for row in rows] == ["ok"] and rows[0]["request_id"] == headers["x-request-id"]
+    assert [row["outcome"] for row in rows] == ["ok"] * 3
+    assert headers["x-request-id"] in {row["request_id"] for row in rows}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -29,6 +29,7 @@ from support.http1 import (
     requests,
     whole,
 )
+from tollgate.engines import uvicorn as uvicorn_engine
 from tollgate.engines.uvicorn import _Connection
 from tollgate.http import DIRECT, Responder
 from tollgate.services import Reply
@@ -430,20 +431,25 @@ async def test_who_leaves_while_an_answer_waits_for_room_holds_nothing_up():
     assert ended == [True] and client.said == b"" and client.server.tasks == set()
 
 
-async def test_the_end_of_the_server_waits_for_the_last_answer_only():
+async def test_the_end_of_the_server_waits_for_the_last_answer_only(monkeypatch):
+    monkeypatch.setattr(uvicorn_engine, "LAST_CALL_SECONDS", 0.05)
     go = asyncio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await go.wait()
         await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
 
-    idle, busy = Client(application), Client(application)
+    idle, busy, late = Client(application), Client(application), Client(application)
     await busy.exchange([GET + GET], left=False)
-    for client in (idle, busy):
+    for client in (idle, busy, late):
         client.connection.shutdown()
-    assert idle.transport.closed and not busy.transport.closed
+    await late.exchange([GET], left=False)  # sent before its client could know
+    await asyncio.sleep(0.2)
+    assert idle.transport.closed and not busy.transport.closed and not late.transport.closed
     go.set()
-    await busy.exchange([], left=False)
+    for client in (busy, late):
+        await client.exchange([], left=False)
+    assert [kept for *_, kept in answers_of(late.said, ["GET"])] == [False] and late.transport.closed
     assert [kept for *_, kept in answers_of(busy.said, ["GET", "GET"])] == [True, False] and busy.transport.closed
 
 

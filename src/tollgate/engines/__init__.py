@@ -21,6 +21,10 @@ Stopped = Callable[[], Awaitable[None]]
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close
 one."""
+LAST_CALL_SECONDS = 0.3
+"""How long a server that stops still answers a request on a connection that was idle, and says then that it is the last
+one. A proxy keeps connections and may have sent one already: closed at once, that request would be lost, and a POST is
+not repeated by itself."""
 STUCK_SECONDS = 300
 """How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket
 for good."""

@@ -15,7 +15,7 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import h2
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, STUCK_SECONDS, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, Unsent
 from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
@@ -158,6 +158,8 @@ class _Connection(TCPServer):
                 terminated = True
             if self._idle_since is None and not terminated:
                 await self._check()
+        if terminated and self._idle_since is not None:
+            await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer the connection
         if self._idle_since is not None:
             await asyncio.shield(self._initiate_server_close())
 

@@ -17,7 +17,14 @@ import httptools
 import uvicorn
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, SLOWEST_BYTES, STUCK_SECONDS, Stopped
+from tollgate.engines import (
+    KEEP_ALIVE_SECONDS,
+    LAST_CALL_SECONDS,
+    MAX_HEAD_BYTES,
+    SLOWEST_BYTES,
+    STUCK_SECONDS,
+    Stopped,
+)
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
 from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_upgrade
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
@@ -139,6 +146,8 @@ class _Connection(asyncio.Protocol):
         self._begun = False
         """Some bytes of the next request have arrived, or of the rest of one that is answered already."""
         self._paused = False
+        self._ends = False
+        """The server ends: what is read from now on is the last request."""
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -166,9 +175,11 @@ class _Connection(asyncio.Protocol):
         self.resume_writing()
 
     def shutdown(self) -> None:
-        """uvicorn ends: at once where nothing is to be answered, else with the last answer."""
+        """uvicorn ends: with the last answer, or soon where nothing is to be answered."""
+        self._ends = True
         if self._idle():
-            self._writes.close()
+            self._clock.cancel()
+            self._clock = self.loop.call_later(LAST_CALL_SECONDS, self._check)
         elif self._newest is not None:
             self._newest.keep = False
 
@@ -222,7 +233,7 @@ class _Connection(asyncio.Protocol):
             return
         raw_path, _, query = self._target.partition(b"?")
         path = raw_path.decode("ascii")
-        keep = version != "1.0" and parser.should_keep_alive()
+        keep = version != "1.0" and not self._ends and parser.should_keep_alive()
         continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
         self._newest = exchange = HttpExchange(self, version, head=method == b"HEAD", keep=keep, continues=continues)
         scope = {
@@ -369,7 +380,7 @@ class _Connection(asyncio.Protocol):
         """Close the connection of a client that sends no request, or never ends a head or a body."""
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
-        if idle and left <= 0:
+        if idle and (left <= 0 or self._ends):
             self._writes.close()
         elif self._lags() and not idle:
             self.transport.abort()
