@@ -125,6 +125,58 @@ async def test_any_order_of_coming_and_leaving_holds_the_bound_and_ends_at_nothi
     assert SMALL < most <= 10 * SMALL
 
 
+class Watched(Room):
+    """A room that counts at how many of those who wait it looks."""
+
+    looks = 0
+
+    def fits(self, place, size):
+        self.looks += 1
+        return super().fits(place, size)
+
+
+async def test_nobody_is_looked_at_while_nobody_can_fit():
+    room = Watched(10 * BIG)
+    holder, small = room.place(), room.place()
+    await holder.widen(9 * BIG)
+    waiting = [asyncio.create_task(room.place().widen(size)) for size in [3 * BIG] * 50 + [2 * BIG] * 50]
+    await asyncio.sleep(0)
+    room.looks = 0
+    for _ in range(20):
+        small.set(SMALL)
+        small.narrow(0)
+    assert room.looks == 0
+    holder.narrow(4 * BIG)
+    await asyncio.sleep(0)
+    assert [task.done() for task in waiting] == [True, True, *[False] * 98] and room.looks == 2, "the oldest, and no more"
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert room.waiting == 0
+
+
+async def test_after_every_change_nobody_waits_who_fits():
+    room, dice = Room(10 * SMALL), random.Random(7)
+    places, tasks = [room.place() for _ in range(30)], {}
+    for _ in range(3000):
+        place = dice.choice(places)
+        task = tasks.get(place)
+        if task is not None and task.done():
+            del tasks[place]
+        if place not in tasks and dice.random() < 0.6:
+            tasks[place] = asyncio.create_task(place.widen(dice.randrange(6 * SMALL)))
+        elif place in tasks and dice.random() < 0.2:
+            tasks[place].cancel()
+        elif place not in tasks:
+            place.narrow(dice.randrange(place.bytes + 1))
+        await asyncio.sleep(0)
+        assert not [1 for place, size in room._waiting.values() if room.fits(place, size)]
+        assert room.held == sum(place.bytes for place in places)
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
 PROTOCOLS = ("chat", "messages", "responses")
 SETTINGS = "server: {max_body_bytes: 1000000, max_bodies_bytes: 1000000}\n"
 

@@ -10,7 +10,7 @@ and the servers hold as much of every connection anyway.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import sys
 
 from tollgate.errors import Crowded
 
@@ -27,7 +27,12 @@ class Room:
         self.most = most
         self.held = 0
         self.patience = patience
-        self._waiting: deque[tuple[Place, int, asyncio.Future[None]]] = deque()
+        self._waiting: dict[asyncio.Future[None], tuple[Place, int]] = {}
+        """In the order in which they came."""
+        self._least = 0
+        """No one who waits wants less than this many further bytes."""
+        self._heaviest = 0
+        """No one who waits holds more than this many bytes already."""
 
     def place(self) -> Place:
         """A place without a byte."""
@@ -43,24 +48,41 @@ class Room:
         return self.held - place.bytes + size <= self.most or self.held == place.bytes
 
     def changed(self) -> None:
-        """Room was made: let in whoever fits now, in the order in which they came."""
-        if not self._waiting:
+        """Room was made: let in whoever fits now, in the order in which they came.
+
+        Every request that ends comes here, so nobody is looked at while nobody can fit.
+        """
+        if not self._waiting or not self._some_may_fit():
             return
-        left: deque[tuple[Place, int, asyncio.Future[None]]] = deque()
-        for place, size, admitted in self._waiting:
+        gone = []
+        least, heaviest = sys.maxsize, 0
+        for admitted, (place, size) in self._waiting.items():
             if admitted.done():
-                continue
-            if self.fits(place, size):
+                gone.append(admitted)
+            elif self.fits(place, size):
                 place.set(size)
                 admitted.set_result(None)
+                gone.append(admitted)
+                if not self._some_may_fit():
+                    break
             else:
-                left.append((place, size, admitted))
-        self._waiting = left
+                least, heaviest = min(least, size - place.bytes), max(heaviest, place.bytes)
+        else:
+            self._least, self._heaviest = least, heaviest
+        for admitted in gone:
+            del self._waiting[admitted]
+
+    def _some_may_fit(self) -> bool:
+        """Whether one of those who wait might fit: `fits`, for the best of them all."""
+        return self.most - self.held >= self._least or self.held <= self._heaviest
 
     async def wait(self, place: Place, size: int) -> None:
         """Wait until `place` has grown to `size` bytes. Raises `Crowded` when that takes too long."""
         admitted = asyncio.get_running_loop().create_future()
-        self._waiting.append((place, size, admitted))
+        wanted = size - place.bytes
+        self._least = min(self._least, wanted) if self._waiting else wanted
+        self._heaviest = max(self._heaviest, place.bytes) if self._waiting else place.bytes
+        self._waiting[admitted] = place, size
         try:
             async with asyncio.timeout(self.patience):
                 await admitted
@@ -68,7 +90,7 @@ class Room:
             raise Crowded(size, self.held, self.most, self.patience) from None
         finally:
             if admitted.cancelled():  # by the time limit, or with the request
-                self._waiting = deque(each for each in self._waiting if each[2] is not admitted)
+                self._waiting.pop(admitted, None)
 
 
 class Place:
