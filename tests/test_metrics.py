@@ -44,5 +44,7 @@ async def test_every_metric_says_what_it_means(tmp_path):
     async with inprocess(tmp_path) as here:
         text = (await here.get("/metrics")).text
     helps = [line.removeprefix("# HELP ").partition(" ") for line in text.splitlines() if line.startswith("# HELP ")]
-    assert {"tollgate_ready", "tollgate_alarms", "tollgate_routes_cooling"} < {name for name, _, _ in helps}
+    assert {"tollgate_ready", "tollgate_usage_published", "tollgate_alarms", "tollgate_routes_cooling"} < {
+        name for name, _, _ in helps
+    }
     assert all(about for _, _, about in helps) and len({about for _, _, about in helps}) == len(helps)

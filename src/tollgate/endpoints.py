@@ -186,6 +186,10 @@ async def _metrics(request: Request) -> Reply:
             "1 while the newest files are in force; 0 when they have a mistake and older ones stay.",
             float(not services.runtime.stale),
         ),
+        "tollgate_usage_published": (
+            "1 while usage files are kept up to date; 0 when they cannot be written, and the log says why.",
+            float(services.ledger.published),
+        ),
         "tollgate_alarms": (
             "Alarms for the operator: a provider refuses our key, or our balance there is used up.",
             float(len(services.health.alarms())),

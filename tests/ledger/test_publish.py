@@ -334,8 +334,10 @@ async def test_a_folder_that_cannot_be_written_is_told_once_and_so_is_its_return
     await anywhere.ledger.record(row(time=TEN))
     for _ in range(5):
         await anywhere.ledger.settle()
+    assert not anywhere.ledger.published and anywhere.ledger.ready
     day.unlink()
     await anywhere.ledger.settle()
+    assert anywhere.ledger.published
     said = [record.getMessage() for record in caplog.records if "publish" in record.getMessage()]
     assert (
         len(said) == 2

@@ -155,6 +155,11 @@ class Ledger(Administration):
         """Why not, in words for an operator; empty when ready."""
         return f"the ledger is {self._state}" if self._state else self._backend.problem
 
+    @property
+    def published(self) -> bool:
+        """Whether usage files are kept up to date; when not, the log says why."""
+        return not self._backend.publish_problem
+
     def use(self, credits: Credits) -> None:
         """From now on this minimum and this cap of holds count, as after a reload; what is held stays."""
         self._memory.credits = credits

@@ -76,6 +76,10 @@ class EmbeddedBackend:
         return self.journal.problem or self._store_problem
 
     @property
+    def publish_problem(self) -> str:
+        return self._store_problem or self._publish_problem
+
+    @property
     def _closed_because(self) -> str:
         return self._store_problem or "the ledger is closed"
 

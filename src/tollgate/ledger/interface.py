@@ -50,6 +50,10 @@ class Backend(Protocol):
         """Why nothing can be stored now; empty when it can."""
 
     @property
+    def publish_problem(self) -> str:
+        """Why usage files are not kept up to date; empty when they are."""
+
+    @property
     def last_seq(self) -> int:
         """Number of the newest event handed in."""
 

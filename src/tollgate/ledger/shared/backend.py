@@ -39,6 +39,10 @@ class SharedBackend:
         return self.rounds.problem or self._listener.problem
 
     @property
+    def publish_problem(self) -> str:
+        return self._publishing.problem if self._serving else ""
+
+    @property
     def last_seq(self) -> int:
         return self.rounds.last_seq
 

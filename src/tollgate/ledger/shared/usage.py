@@ -117,7 +117,8 @@ class Publishing:
         self._looks_at = 0.0
         self._recheck = True
         self._effort = Effort()
-        self._problem = ""
+        self.problem = ""
+        """Why the files are not up to date."""
         self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
 
@@ -154,7 +155,7 @@ class Publishing:
         while not self._stop.is_set():
             began = loop.time()
             await self.publish()
-            if began >= self._looks_at and not self._problem:
+            if began >= self._looks_at and not self.problem:
                 self._looks_at = began + _LOOK_SECONDS
                 await self._tried(self._look)
             with contextlib.suppress(TimeoutError):
@@ -163,9 +164,9 @@ class Publishing:
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""
         async with self._turn:
-            if await self._tried(self._publish) and self._problem:
+            if await self._tried(self._publish) and self.problem:
                 log.warning("usage files are published again")
-                self._problem = ""
+                self.problem = ""
 
     async def _publish(self) -> None:
         await asyncio.to_thread(self._publish_here)
@@ -186,9 +187,9 @@ class Publishing:
             await work()
         except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
             reason = (str(error) or "no answer").splitlines()[0]
-            if reason != self._problem:
+            if reason != self.problem:
                 log.error("usage files could not be published, tried again every few seconds: %s", reason)
-            self._problem = reason
+            self.problem = reason
             return False
         return True
 
