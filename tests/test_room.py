@@ -148,7 +148,8 @@ async def test_nobody_is_looked_at_while_nobody_can_fit():
     assert room.looks == 0
     holder.narrow(4 * BIG)
     await asyncio.sleep(0)
-    assert [task.done() for task in waiting] == [True, True, *[False] * 98] and room.looks == 2, "the oldest, and no more"
+    assert [task.done() for task in waiting] == [True, True, *[False] * 98]
+    assert room.looks == 2, "at the oldest, and no more"
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
